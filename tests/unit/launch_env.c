@@ -441,8 +441,8 @@ TEST(a_local_socket_rejects_other_users)
         fd = net_accept(listener, from, sizeof(from));
         assert_true(other == 0 ? fd >= 0 : fd < 0);
         assert_int_equal(waitpid(pid, &code, 0), pid);
-        assert_int_equal(WEXITSTATUS(code),
-                         0); /* the dialler trusts root, but not a listener of another user */
+        /* The dialler trusts root, but not a listener of another user. */
+        assert_int_equal(WEXITSTATUS(code), 0);
         if (fd >= 0)
             close(fd);
     }

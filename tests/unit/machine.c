@@ -1,5 +1,5 @@
-/* What results and doctor read of a folder that stands in for /proc, /sys and /dev, and what doctor
- * finds wrong or missing in a machine. tests/cli/doctor.py holds the real one. */
+/* Tests of the machine facts in results and of the findings of doctor. The facts are read from a
+ * folder in place of /proc, /sys and /dev. tests/cli/doctor.py checks the real machine. */
 #include "test.h"
 #include <sched.h>
 #include <sys/resource.h>
@@ -11,7 +11,7 @@
 #include "doctor/doctor.h"
 #include "report/result.h"
 
-/* JSON with ' for ". */
+/* Parses JSON that uses ' in place of ". */
 static json_t *json_of(const char *text)
 {
     char *quoted = strdup(text);
@@ -25,7 +25,7 @@ static json_t *json_of(const char *text)
     return out;
 }
 
-/* A number is equal to any kind of number. */
+/* Compares two JSON values. Integers and reals with the same value are equal. */
 static bool same(json_t *a, json_t *b)
 {
     if (json_is_number(a) && json_is_number(b))
@@ -35,7 +35,7 @@ static bool same(json_t *a, json_t *b)
 
 enum { MOST = 18 };
 
-/* Files, of which CORE is the core that is asked about, and what is made of them. */
+/* Input files and the expected facts as JSON. CORE stands for the number of the examined core. */
 static const struct {
     const char *label;
     struct {
@@ -71,7 +71,7 @@ static const struct {
       {"/sys/devices/system/cpu/online", "0-5,8\n"},
       {"/dev/shm/ucx_shm_posix_1a", "left"},
       {"/dev/shm/vader_segment.host.1", "left"},
-      {"/dev/shm/pulse-shm-1", "somebody's"}}, /* none of UCX or MPI */
+      {"/dev/shm/pulse-shm-1", "somebody's"}}, /* belongs to neither UCX nor MPI */
      {{"machine.cpu", "'Fast CPU @ 3.00GHz'"},
       {"machine.memory_bytes", "16777216"},
       {"machine.load_average", "1.25"},
@@ -120,7 +120,7 @@ static const struct {
      {{"machine.cores_quota", "1.5"}}},
     {"a quota of cgroup version 1 is in two files",
      {{"/proc/self/cgroup", "5:memory:/x\n6:cpuset:/x\n4:cpuacct,cpu:/job\n"},
-      {"/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "10000\n"}, /* where cpuset is */
+      {"/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "10000\n"}, /* in the hierarchy of cpuset */
       {"/sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n"},
       {"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "50000\n"},
       {"/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n"},
@@ -194,7 +194,7 @@ static void put(const char *root, const char *path, const char *text)
     root_put(root, strncmp(path, "CORE", 4) == 0 ? full : path, text);
 }
 
-TEST(a_machine_is_as_its_files_say)
+TEST(machine_facts_follow_from_the_files)
 {
     for (size_t i = 0; i < LENGTH(machines); i++) {
         char root[512];
@@ -238,10 +238,10 @@ TEST(the_address_space_left_is_the_limit_less_what_is_mapped)
     room = memory_address_space(root);
     assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
     root_destroy(root);
-    assert_in_range(room, most - 1000 * 65536, most - 1); /* pages of 64 KiB at most */
+    assert_in_range(room, most - 1000 * 65536, most - 1); /* page size: 64 KiB at most */
 }
 
-/* ---- what doctor finds ---- */
+/* ---- findings of doctor ---- */
 
 static const char good[] =
     "{'machine': {'cores': 8, 'cores_online': 8, 'cores_quota': null, 'numa_nodes': 2,"
@@ -256,8 +256,8 @@ static const char good[] =
     " 'plugins': [{'name': 'cuda'}, {'name': 'mpi'}, {'name': 'nvlink'}, {'name': 'shm'},"
     " {'name': 'ucx', 'loaded': true}, {'name': 'verbs'}, {'name': 'alltoallv'}]}";
 
-/* The good machine with other values, PATH=JSON;..., and the only finding there is; none without a
- * list. */
+/* Changes of the good machine, PATH=JSON;..., and the single expected finding; no finding if `list`
+ * is NULL. */
 static const struct {
     const char *set, *list, *what, *fix;
 } findings[] = {
@@ -277,7 +277,7 @@ static const struct {
      "memory.dev_shm.left_first='ucx_shm_posix_1'",
      "warnings", "2 files .. /dev/shm .. 3.00 MiB", "rm /dev/shm/ucx_shm_posix_1"},
     {"memory.locked_bytes=8388608", "warnings", "8.00 MiB", "ulimit -l unlimited"},
-    {"memory.locked_bytes=8388608;devices.rdma=[]", /* which matters with RDMA alone */
+    {"memory.locked_bytes=8388608;devices.rdma=[]", /* the limit matters only with RDMA */
      "missing", "RDMA", "rdma_rxe"},
     {"devices.rdma.0.state='DOWN'", "warnings", "ACTIVE .. mlx5_0", "rdma link show"},
     {"devices.gpu_driver=null", "missing", "1 GPUs .. driver", "nvidia-driver"},
@@ -290,8 +290,8 @@ static const struct {
      "transport ucx .. libucp.so.0", "apt install libucx0"},
 };
 
-/* Of both versions, and of all groups that have a quota. */
-TEST(stops_by_a_cpu_quota_are_counted)
+/* The cases are cgroup v2 and v1; only groups with a quota count. */
+TEST(throttling_by_a_cpu_quota_is_counted)
 {
     static const char *const files[2][6][2] = {
         {{"/proc/self/cgroup", "0::/a/b\n"},
@@ -320,7 +320,7 @@ TEST(stops_by_a_cpu_quota_are_counted)
     }
 }
 
-TEST(what_is_wrong_or_missing_is_reported_with_what_to_do)
+TEST(each_finding_has_a_remedy)
 {
     for (size_t i = 0; i < LENGTH(findings); i++) {
         json_t *d = json_of(good), *found;

@@ -1,6 +1,7 @@
-/* Real experts: weights that are a function of where they are, with the values and the scales
- * that the exact check needs, and how narrow the intervals of the reference are. That right outputs
- * are inside verify and tests/oracle show, that wrong ones are outside the mutants of fused. */
+/* Tests of real experts: weights depend only on their position and have the values and scales that
+ * the exact check needs, and the intervals of the reference are narrow. verify and tests/oracle
+ * show that correct outputs lie inside the intervals; the mutants of fused show that wrong outputs
+ * lie outside. */
 #include "test.h"
 
 #include <math.h>
@@ -75,13 +76,13 @@ static void reference(struct expert *e, const struct shape *s)
     reference_destroy(r);
 }
 
-/* How wide: a right output is distinguished from one that is off by a part of its size; integers
- * without activation are known to the bit. */
+/* Narrow intervals tell a correct output from one that is off by a fraction of its size. Integers
+ * without activation have intervals of width 0. */
 TEST(intervals_are_narrow)
 {
     static const struct {
         struct shape shape;
-        double most; /* mean width by mean size */
+        double most; /* limit of mean width / mean size */
     } cases[] = {
         {{EPA_BF16, EXPERT_WEIGHTS_NATIVE, EPA_ACTIVATION_SWIGLU, EXPERT_VALUES_RANDOM, 128, 0},
          0.05},
@@ -109,7 +110,7 @@ TEST(intervals_are_narrow)
     }
 }
 
-/* All that a golden value can say: other compilers and machines make the same. */
+/* The golden value shows that other compilers and machines make the same weights. */
 TEST(weights_are_the_same_bits_everywhere)
 {
     uint16_t row[512];

@@ -1,5 +1,5 @@
-/* Nodes, shares and cores of ranks that somebody has spread over hosts as they like, and which
- * cores a launcher gives to whom: on made-up orders, and on whatever this machine has. */
+/* Tests of the assignment of ranks to nodes, machine shares and cores, for made-up placements and
+ * for the cores of this machine. */
 #include "test.h"
 
 #include <sched.h>
@@ -9,7 +9,7 @@
 
 enum { MOST = 8 };
 
-/* A rank is "host/machine/mask": the mask as one hexadecimal digit a byte. */
+/* A rank is given as "host/machine/mask". Each hexadecimal digit of the mask is one byte. */
 struct given {
     char text[MOST][24];
     unsigned char mask[MOST][4];
@@ -51,7 +51,7 @@ TEST(hosts_are_numbered_as_they_appear_and_split_in_ascending_order)
 {
     static const char *const hosts[] = {"b/b/f", "a/a/f", "b/b/f", "c/c/f",
                                         "a/a/f", "b/b/f", "b/b/f"};
-    static const char *const want[] = {"0102100", "0102133", "0123456"}; /* none, 2 and 1 each */
+    static const char *const want[] = {"0102100", "0102133", "0123456"}; /* per_node 0, 2 and 1 */
     static const uint32_t per_node[] = {0, 2, 1};
     struct given g;
 
@@ -78,7 +78,7 @@ TEST(ranks_with_the_same_cores_share_them_in_order)
 
 TEST(hosts_of_one_machine_divide_its_cores)
 {
-    /* As containers are: 4 ranks, 4 cores, 2 hosts; then 4 ranks on 3 cores. */
+    /* Containers of one machine: 4 ranks with 4 cores on 2 hosts, then 4 ranks with 3 cores. */
     static const char *const roomy[] = {"a/m/f", "b/m/f", "a/m/f", "b/m/f"};
     static const char *const tight[] = {"a/m/7", "b/m/7", "b/m/7", "b/m/7"};
     struct given g;
@@ -94,7 +94,7 @@ TEST(hosts_of_one_machine_divide_its_cores)
     assert_int_equal(g.rank[1].local_cores, 2);
 }
 
-TEST(masks_of_other_lengths_and_none_will_do)
+TEST(masks_may_have_any_length_or_be_absent)
 {
     static const char *const odd[] = {"a/m/ff", "a/m/f", "a/m/"};
     struct given g;
@@ -107,7 +107,7 @@ TEST(masks_of_other_lengths_and_none_will_do)
     }
 }
 
-TEST(this_host_says_who_it_is)
+TEST(this_host_has_an_identity)
 {
     struct nodes_host host, again;
     char name[80];

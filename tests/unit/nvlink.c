@@ -1,6 +1,6 @@
-/* What the nvlink transport does without a GPU: descriptors passed between real ranks, processes
- * and threads (memfds stand in for what a driver exports), and which GPUs it takes. With GPUs, or
- * what passes for them: tests/contract, tests/gpu. */
+/* Tests of the nvlink transport without a GPU: descriptors passed between real ranks, as processes
+ * and as threads (memfds replace the handles that a driver exports), and the accepted topologies.
+ * tests/contract and tests/gpu run it with GPUs or a substitute. */
 #include <fcntl.h>
 #include "test.h"
 #include <sys/mman.h>
@@ -12,18 +12,18 @@
 #include "plugin/registry.h"
 
 static const uint64_t default_timeout_ns = 30000000000u;
-static uint64_t limit_ns; /* of those that wait in vain */
+static uint64_t limit_ns; /* time limit of the exchange that misses a rank */
 
 enum { MOST = 8 };
 
-/* What all ranks of a test see, whatever the launcher. */
+/* Memory that all ranks of a test share under any launcher. */
 struct shared {
     enum epa_status status[MOST];
     uint64_t wrong[MOST];
     struct epa_error err[MOST];
 };
 
-/* Runs the body on each rank; the caller gives the memory back. */
+/* Runs the body on each rank. The caller releases the result with give_back(). */
 static struct shared *run_ranks(const struct epa_launcher_plugin *launcher, uint32_t ranks,
                                 enum epa_status (*body)(struct epa_bootstrap *, void *))
 {
@@ -48,8 +48,8 @@ static void give_back(struct shared *shared)
     munmap(shared, sizeof(*shared));
 }
 
-/* All ranks came to an end of their own, with nothing wrong. */
-static void all_good(struct shared *shared, uint32_t ranks)
+/* Checks that all ranks ended without an error and frees the memory. */
+static void assert_all_ok(struct shared *shared, uint32_t ranks)
 {
     for (uint32_t r = 0; r < ranks; r++) {
         if (shared->status[r] != EPA_OK)
@@ -61,7 +61,7 @@ static void all_good(struct shared *shared, uint32_t ranks)
 
 /* ---- descriptors ---- */
 
-static int make(uint32_t rank)
+static int make_memfd(uint32_t rank)
 {
     int fd = memfd_create("nvlink-test", MFD_CLOEXEC);
 
@@ -83,7 +83,7 @@ static enum epa_status exchange(struct epa_bootstrap *boot, struct shared *share
 {
     uint32_t me = boot->world.rank;
     const bool near[MOST] = {true, true, true, true, true, true, true, true};
-    int mine = make(me), out[MOST];
+    int mine = make_memfd(me), out[MOST];
 
     shared->status[me] = exchange_fds(boot, near, mine, timeout_ns, out, &shared->err[me]);
     close(mine);
@@ -99,7 +99,8 @@ static enum epa_status exchange(struct epa_bootstrap *boot, struct shared *share
 
 static enum epa_status (*real_allgather)(struct epa_bootstrap *, const void *, size_t, void *);
 
-/* As somebody who guesses names: a message of `bytes`, none for 0, with a descriptor. */
+/* Connects to a guessed name and sends a message of `bytes` bytes with a descriptor; sends nothing
+ * if bytes is 0. */
 static bool intrude(const char *name, size_t bytes)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -115,7 +116,7 @@ static bool intrude(const char *name, size_t bytes)
                              .msg_controllen = sizeof(control.bytes)};
     struct cmsghdr *c = CMSG_FIRSTHDR(&message);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int passed = make(99);
+    int passed = make_memfd(99);
     bool received;
 
     c->cmsg_level = SOL_SOCKET;
@@ -132,8 +133,8 @@ static bool intrude(const char *name, size_t bytes)
     return received;
 }
 
-/* All sockets that listen for such messages under a name of the kernel's choice:
- * "@0001f". */
+/* Intrudes into all listening SOCK_SEQPACKET sockets whose name was chosen by the kernel, such as
+ * "@0001f". Returns the number of connections. */
 static uint32_t intrude_everywhere(void)
 {
     FILE *file = fopen("/proc/net/unix", "re");
@@ -153,13 +154,15 @@ static uint32_t intrude_everywhere(void)
     return n;
 }
 
-/* The cards are out, and nobody has connected: ranks above wait for the barrier. */
+/* At this point the names are gathered and no rank has connected; ranks above wait for the
+ * barrier. */
 static enum epa_status gather_and_intrude(struct epa_bootstrap *boot, const void *mine,
                                           size_t bytes, void *all)
 {
     enum epa_status status = real_allgather(boot, mine, bytes, all);
 
-    /* More than there is room for in a queue: who belongs must wait until they are gone. */
+    /* There are more intruders than places in the queue: the ranks must wait until the intruders
+     * are gone. */
     if (boot->world.rank == 0 && intrude_everywhere() < 2 * boot->world.size)
         return EPA_ERR_MISMATCH;
     return status == EPA_OK ? boot->barrier(boot) : status;
@@ -177,12 +180,12 @@ static enum epa_status learn_allgather(struct epa_bootstrap *boot, void *arg)
     return EPA_OK;
 }
 
-TEST(strangers_are_sent_away)
+TEST(connections_of_strangers_are_rejected)
 {
-    all_good(run_ranks(&launch_fork_plugin, 4, pass_among_strangers), 4);
+    assert_all_ok(run_ranks(&launch_fork_plugin, 4, pass_among_strangers), 4);
 }
 
-/* ---- who does not come ---- */
+/* ---- a missing rank ---- */
 
 static enum epa_status gather_and_stay_away(struct epa_bootstrap *boot, const void *mine,
                                             size_t bytes, void *all)
@@ -192,7 +195,8 @@ static enum epa_status gather_and_stay_away(struct epa_bootstrap *boot, const vo
     return boot->world.rank == 3 ? EPA_ERR_TIMEOUT : status;
 }
 
-/* Rank 3 has a card and never connects; nobody aborts before all have found out. */
+/* Rank 3 gathers its name and never connects. The barrier keeps the run alive until all ranks have
+ * timed out. */
 static enum epa_status wait_in_vain(struct epa_bootstrap *boot, void *arg)
 {
     boot->allgather = gather_and_stay_away;
@@ -200,7 +204,8 @@ static enum epa_status wait_in_vain(struct epa_bootstrap *boot, void *arg)
     return boot->barrier(boot);
 }
 
-/* Whether all but rank 3 came within the limit; if so, that they named it. */
+/* Returns true if rank 3 was the only missing rank for all others, and checks that they timed
+ * out. */
 static bool only_rank_3_stayed_away(void)
 {
     struct shared *shared = run_ranks(&launch_thread_plugin, 4, wait_in_vain);
@@ -219,15 +224,14 @@ static bool only_rank_3_stayed_away(void)
     return named == 3;
 }
 
-/* A machine that has no core for another for so long makes it late, too: then they are given
- * longer. */
-TEST(a_rank_that_stays_away_is_named)
+/* On a loaded machine other ranks may be late, too. The test repeats with a longer limit then. */
+TEST(a_missing_rank_is_named)
 {
     for (limit_ns = 200000000; !only_rank_3_stayed_away(); limit_ns *= 4)
         assert_true(limit_ns < 20000000000);
 }
 
-/* In this very process, before any rank is forked. */
+/* Runs in this process, before the launcher forks ranks. */
 static int learn_first(void **state)
 {
     give_back(run_ranks(&launch_thread_plugin, 1, learn_allgather));
@@ -240,17 +244,18 @@ TEST_GROUP(learn_first, NULL)
 
 enum { SIZE = 4 };
 
-/* Up to two links that are not as between GPUs that all reach each other, and what is said. */
+/* Cases: up to two pairs of GPUs whose reach differs from a direct link, and the message. */
 TEST(gpus_out_of_reach_are_named)
 {
     static const struct {
         uint32_t at[2];
         unsigned char reach[2];
-        const char *said; /* "": they are taken */
+        const char *said; /* expected message; "": accepted */
     } c[] = {
         {{0, 0}, {REACH_SELF, REACH_SELF}, ""},
-        {{1, 4}, {REACH_SELF, REACH_SELF}, ""},   /* two ranks share one */
-        {{1, 0}, {REACH_UNSEEN, REACH_SELF}, ""}, /* the other rank may have asked */
+        {{1, 4}, {REACH_SELF, REACH_SELF}, ""}, /* two ranks share a GPU */
+        /* one direction suffices: the other rank may have tested it */
+        {{1, 0}, {REACH_UNSEEN, REACH_SELF}, ""},
         {{13, 7},
          {REACH_NONE, REACH_NONE},
          "GPU 1 (rank 1, 0000:1c:00.0) cannot access GPU 3 (rank 3, 0000:1e:00.0) directly"},
@@ -280,7 +285,7 @@ TEST(gpus_out_of_reach_are_named)
         assert_status(pairs_check(gpu, reach, SIZE, test_error()),
                       c[i].said[0] == '\0' ? EPA_OK : EPA_ERR_UNSUPPORTED, c[i].said);
     }
-    other = gpu[2]; /* found by its UUID, whatever its number */
+    other = gpu[2]; /* identified by its UUID, not its number */
     other.number = 0;
     assert_int_equal(pairs_find(gpu, SIZE, &other), 2);
     assert_int_equal(pairs_find(gpu, 2, &other), -1);

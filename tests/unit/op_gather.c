@@ -1,6 +1,6 @@
-/* allgather and ag_gemm: what their checks say of the first wrong byte or element, and no less:
- * with integers one bit, with random values what rounding does not explain. That they pass what is
- * right and find what algorithms do wrong is in tests/contract and tests/mutants. */
+/* Tests of the checks of allgather and ag_gemm: they name the first wrong byte or element, with a
+ * resolution of one bit for integers and of the rounding error for random values. tests/contract
+ * and tests/mutants show that they pass correct results and find errors of algorithms. */
 #include "test.h"
 
 #include "base/dtype.h"
@@ -59,7 +59,7 @@ static void close_fixture(struct fixture *f)
         op_destroy(f->rank[r]);
 }
 
-/* Checks; how many are wrong, and what is said of the first. */
+/* Checks the result against `words`, and returns the number of wrong elements. */
 static uint64_t wrong_of(struct fixture *f, uint64_t elements, const char *words)
 {
     uint64_t compared = 0, wrong = 0;
@@ -97,7 +97,7 @@ static float element(int dtype, const void *of, size_t i)
                                  : float_of_word(dtype == EPA_F16, ((const uint16_t *)of)[i]);
 }
 
-/* In float32, k descending: an order that no kernel has. */
+/* Adds in float32 with descending k, an order that no kernel uses. */
 static float product(const struct epa_ag_gemm *g, const struct epa_ag_gemm *source, uint32_t row,
                      uint32_t column)
 {
@@ -137,9 +137,9 @@ static uint16_t *c_at(struct fixture *f, uint32_t row, uint32_t column)
     return (uint16_t *)g->c + (size_t)row * g->n + column;
 }
 
-/* A product of ME, its element at (row, column) changed by `mask`, and what is said. 515 x 1032 is
- * too much to compare each element. Of the three last places of a random value two are
- * rounding's. */
+/* A product of ME with one changed element, and the message. The product 515 x 1032 is too large to
+ * compare each element. For random values the mask exceeds the two lowest bits, which rounding may
+ * change. */
 TEST(an_element_that_is_wrong_is_named)
 {
     static const struct {
@@ -174,7 +174,7 @@ TEST(an_element_that_is_wrong_is_named)
     }
 }
 
-TEST(what_was_not_written_is_found_and_what_is_behind_the_last_row)
+TEST(unwritten_elements_and_writes_behind_the_last_row_are_found)
 {
     struct fixture f;
 
@@ -195,7 +195,7 @@ static enum epa_status device_peaks(struct epa_backend *b, enum epa_dtype dtype,
     return EPA_OK;
 }
 
-/* Three workers, one after the other. */
+/* Runs three workers, one after the other. */
 static enum epa_status parallel_by_three(struct epa_backend *b,
                                          void (*fn)(void *arg, uint32_t worker, uint32_t workers),
                                          void *arg)
@@ -218,8 +218,8 @@ static struct op_peaks peaks_by(struct fixture *f, uint32_t memory,
     return peaks;
 }
 
-/* Of a device what its backend says, of a host the sum over workers, who are measured again while
- * other programs have the cores. */
+/* The peak of a device is the value of its backend; the peak of a host is the sum over its workers.
+ * The measurement is repeated, since other load may take the cores. */
 TEST(a_peak_is_that_of_the_device_or_of_all_workers)
 {
     const struct epa_backend_ops device = {.peaks = device_peaks}, silent = {.peaks = NULL};

@@ -1,6 +1,6 @@
-/* op_moe without an algorithm: the values that are hard for numerics, what it refuses to check,
- * memory that is planned, and the contest's reference with its tolerances. What verify says of each
- * thing that an algorithm does wrong is in tests/cli/harms.case, thorough.py and tests/mutants. */
+/* Tests of op_moe without an algorithm: inputs that are hard for numerics, refused configurations,
+ * planned memory, and the reference of the contest with its tolerances. tests/cli/harms.case,
+ * thorough.py and tests/mutants cover the reports of verify for errors of algorithms. */
 #include "test.h"
 
 #include <math.h>
@@ -88,7 +88,7 @@ static uint16_t *out_of(const struct world *w, uint32_t rank)
     return w->moe[rank]->out;
 }
 
-/* Elements of the outputs of all ranks that are wrong. */
+/* Returns the number of wrong elements in the outputs of all ranks. */
 static uint64_t wrong_of(struct world *w, struct epa_error *err)
 {
     uint64_t wrong = 0, compared = 0;
@@ -103,7 +103,7 @@ static uint64_t wrong_of(struct world *w, struct epa_error *err)
     return wrong;
 }
 
-/* Zeros, denormals and outliers, in f16 with the largest exponent. */
+/* Hard values are zeros, denormals and outliers; in f16 outliers have the largest exponent. */
 TEST(hard_values_are_planted_on_demand)
 {
     for (uint32_t i = 0; i < 4; i++) {
@@ -137,7 +137,7 @@ TEST(hard_values_are_planted_on_demand)
     }
 }
 
-TEST(what_cannot_be_checked_is_refused)
+TEST(configurations_without_a_check_are_refused)
 {
     static const struct {
         enum epa_layout layout;
@@ -178,7 +178,7 @@ TEST(what_cannot_be_checked_is_refused)
     }
 }
 
-/* Gaps are room on the device; what the host holds of it is what can be in use. */
+/* Gaps take memory on the device only; the host keeps as many rows as can be in use. */
 TEST(memory_of_the_host_does_not_grow_with_gaps)
 {
     struct world w = made(EPA_LAYOUT_EXPERT, EPA_FP8_E4M3);
@@ -191,15 +191,16 @@ TEST(memory_of_the_host_does_not_grow_with_gaps)
     checks = op_bytes(&op_moe, &w.x, &w.footprint, EPA_MEMORY_CUDA, 1, true);
     bench = op_bytes(&op_moe, &w.x, &w.footprint, EPA_MEMORY_CUDA, 1, false);
     w.footprint.u.moe.recv_rows = w.footprint.u.moe.recv_entries = 1u << 24;
-    w.x.expert.output = OUTPUT_SEPARATE; /* which the device has room for */
+    w.x.expert.output = OUTPUT_SEPARATE; /* takes memory on the device only */
     assert_int_equal(op_bytes(&op_moe, &w.x, &w.footprint, EPA_MEMORY_CUDA, 1, true), checks);
-    /* 2 of the 3 choices of 3 x 4096 tokens; and without checks none of them. */
+    /* A lower bound: 2 of the 3 choices of 3 x 4096 tokens. Without checks the host keeps no
+     * rows. */
     assert_true(checks > 2ull * 3 * 4096 * 7680);
     assert_true(bench < (2ull * 4096 * 7168 * 2));
 }
 
-/* Where each rank is a node of its own, all that leaves it crosses links; within one nothing
- * does. */
+/* If each rank is a node, all bytes that leave a rank cross links. Within one node no bytes cross
+ * links. */
 TEST(the_load_of_a_world_is_that_of_its_busiest_rank)
 {
     for (uint64_t i = 0; i < 20; i++) {
@@ -236,7 +237,7 @@ TEST(the_load_of_a_world_is_that_of_its_busiest_rank)
     }
 }
 
-/* ---- what the contest's problem asks: experts that multiply by 1 + their rank, tolerances ---- */
+/* ---- the problem of the contest: experts that multiply by 1 + rank, and tolerances ---- */
 
 static struct world allclose_of(enum epa_dtype dtype)
 {
@@ -254,7 +255,7 @@ static struct world allclose_of(enum epa_dtype dtype)
 
 enum steps { ONCE, BY_EXPERT, BY_K };
 
-/* One element: the sum in double, or step by step as the contest's own code has it. */
+/* Returns one element: the sum in double, or step by step like the code of the contest. */
 static uint16_t element(bool f16, float x, const int32_t *expert, const float *weight,
                         enum steps steps)
 {
@@ -280,7 +281,8 @@ static uint16_t element(bool f16, float x, const int32_t *expert, const float *w
     return word_of_float(f16, steps == ONCE ? (float)exact : sum);
 }
 
-/* Outputs of an iteration, out of the inputs that the problem holds; how many are wrong. */
+/* Computes the outputs of an iteration from the inputs in the problem and returns the number of
+ * wrong elements. */
 static uint64_t wrong_by(struct world *w, uint64_t iteration, enum steps steps)
 {
     bool f16 = w->x.moe.dtype == EPA_F16;
@@ -297,9 +299,9 @@ static uint64_t wrong_by(struct world *w, uint64_t iteration, enum steps steps)
     return wrong_of(w, NULL);
 }
 
-/* Sums that are rounded once are close enough; without a tolerance nothing but the contest's own
- * steps will do. */
-TEST(the_reference_is_the_contests_step_by_step)
+/* Sums with a single rounding lie within the tolerances. Without tolerances only the steps of the
+ * contest are correct. */
+TEST(the_reference_follows_the_steps_of_the_contest)
 {
     static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16};
 
@@ -324,8 +326,8 @@ TEST(the_reference_is_the_contests_step_by_step)
     }
 }
 
-/* |out - ref| <= atol + rtol * |ref|, each by itself and both. */
-TEST(both_tolerances_count_and_no_more_than_they_say)
+/* The tolerance is |out - ref| <= atol + rtol * |ref|; the cases have rtol, atol and both. */
+TEST(both_tolerances_apply_exactly)
 {
     static const double tolerances[][2] = {{0, 0.25}, {0.125, 0}, {0.125, 0.25}};
     static const double parts[] = {0.98, -0.98, 1.02};
@@ -349,8 +351,8 @@ TEST(both_tolerances_count_and_no_more_than_they_say)
     }
 }
 
-/* Where the reference is infinite that infinity is right and nothing else is. */
-TEST(what_is_no_number_is_wrong)
+/* If the reference is infinite, only the same infinity is correct. */
+TEST(nan_and_wrong_infinities_are_errors)
 {
     static const uint16_t none[] = {0x7e00, 0x7c00, 0xfc00, 0xffff};
     struct world w = allclose_of(EPA_F16);
@@ -375,9 +377,9 @@ TEST(what_is_no_number_is_wrong)
             if ((out_of(&w, 0)[h] & 0x7fff) == 0x7c00)
                 out = &out_of(&w, 0)[h];
     }
-    *out ^= 0x8000; /* the other infinity */
+    *out ^= 0x8000; /* infinity of the other sign */
     assert_int_equal(wrong_of(&w, NULL), 1);
-    *out = (uint16_t)((*out ^ 0x8000) - 1); /* the largest that is finite */
+    *out = (uint16_t)((*out ^ 0x8000) - 1); /* the largest finite value */
     assert_int_equal(wrong_of(&w, NULL), 1);
     close_world(&w);
 }

@@ -1,4 +1,4 @@
-/* Descriptors with one thing wrong in each: the sentence that it gets. */
+/* Tests of plugin_check(): descriptors with one defect each, and the message for it. */
 #include "test.h"
 
 #include <epa2a/algorithm.h>
@@ -20,7 +20,7 @@ static const struct epa_choice speeds[] = {
     {0},
 };
 
-/* What a test changes: a good plugin with a good table. */
+/* A valid plugin with a valid option table, which a test then breaks. */
 struct subject {
     struct epa_option table[4];
     struct epa_algorithm_plugin algorithm;
@@ -62,12 +62,12 @@ static void subject_init(struct subject *s)
     s->algorithm.plugin.options = (struct epa_options){s->table, sizeof(struct config), &defaults};
 }
 
-/* Something wrong in the next subject, and what is said of it. */
+/* Breaks the next subject and records the expected message. */
 #define WRONG(member, said) \
     s[n].member; \
     why[n++] = said;
 
-TEST(what_cannot_be_used_is_refused)
+TEST(a_broken_descriptor_is_refused_with_the_reason)
 {
     static const struct epa_choice none[] = {{0}}, other[] = {{"slow", SLOW, "one by one"}, {0}};
     enum { CASES = 24 };

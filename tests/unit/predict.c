@@ -1,12 +1,13 @@
-/* The model of `epa2a predict`: costs are found again, links add what they must. Whether it holds
- * against what was measured is in tests/cli/predict.py. */
+/* Tests of the model of `epa2a predict`: the fit recovers the costs of made-up measurements, and
+ * links add the expected time. tests/cli/predict.py compares predictions with real measurements. */
 #include "test.h"
 
 #include <math.h>
 
 #include "report/summary.h"
 
-/* Worlds of 2, 4 and 8 ranks on 4 cores, with all tokens, one, and fewer choices. */
+/* Makes points for worlds of 2, 4 and 8 ranks on 4 cores, with all tokens, one token, and fewer
+ * choices. */
 static uint32_t points(const double *cost, struct predict_point *out)
 {
     uint32_t n = 0;
@@ -32,7 +33,7 @@ static uint32_t points(const double *cost, struct predict_point *out)
     return n;
 }
 
-TEST(costs_are_found_again)
+TEST(the_fit_recovers_known_costs)
 {
     static const double costs[][PREDICT_TERMS] = {{1500, 120, 200, 40, 80, 0, 0},
                                                   {0, 300, 0, 25, 5, 0, 0},
@@ -49,12 +50,12 @@ TEST(costs_are_found_again)
         for (uint32_t t = 0; t < PREDICT_TERMS; t++)
             assert_true(fabs(cost[t] - costs[i][t]) <= 1e-3 * (costs[i][t] + 1));
     }
-    /* 100 + 70 + 40 + 30 + 5 + 60, four times as long where four share a core */
+    /* 100 + 70 + 40 + 30 + 5 + 60, times 4, since four ranks share a core */
     assert_true(fabs(predict_local((double[]){100, 10, 2, 1, 9, 5, 3}, &known) - 1220) < 1e-9);
 }
 
-/* What nothing tells apart is a call's, and not a peer's. */
-TEST(one_world_leaves_peers_without_a_cost)
+/* A single world cannot separate costs per peer from costs per call; the call gets both. */
+TEST(one_world_assigns_the_cost_of_peers_to_calls)
 {
     struct predict_point point[9];
     double cost[PREDICT_TERMS];
@@ -64,7 +65,7 @@ TEST(one_world_leaves_peers_without_a_cost)
     assert_true(cost[PREDICT_PEER] < 1e-6 && cost[PREDICT_CALL] > 700);
 }
 
-TEST(no_cost_is_below_0)
+TEST(costs_are_never_negative)
 {
     static const double truth[PREDICT_TERMS] = {1000, 10, 100, 0, 50, 2000, 30};
     struct predict_point point[9];
@@ -83,18 +84,19 @@ TEST(no_cost_is_below_0)
     }
 }
 
-/* 5 MB at 50 GB/s are 100 us, 40 MB at 400 GB/s as many, 1000 messages of 30 ns are 30. */
+/* 5 MB at 50 GB/s and 40 MB at 400 GB/s take 100 us each; 1000 messages of 30 ns take 30 us. */
 TEST(the_longest_of_copy_bytes_and_messages_counts)
 {
     static const struct op_load load = {.rank_bytes = 5e6, .node_bytes = 40e6, .messages = 1000};
     static const struct {
-        const char *link; /* NULL: none; the last is no link */
+        const char *link; /* NULL: no links; the last case is invalid */
         double local_ns, latency_ns, ns;
         int bound;
     } c[] = {
-        {"50GB/s,2us", 60e3, 500, 103e3, PREDICT_BYTES}, /* and 2 times 2 - 0.5 us */
+        {"50GB/s,2us", 60e3, 500, 103e3, PREDICT_BYTES}, /* adds 2 x (2 - 0.5) us of latency */
         {"50GB/s,2us", 160e3, 500, 163e3, PREDICT_LOCAL},
-        {"400GB/s,2us,30ns,node", 20e3, 5e3, 100e3, PREDICT_BYTES}, /* no latency below 0 */
+        /* the added latency is never negative */
+        {"400GB/s,2us,30ns,node", 20e3, 5e3, 100e3, PREDICT_BYTES},
         {"3200Gbit/s,0us,200ns", 20e3, 0, 200e3, PREDICT_MESSAGES},
         {"1TB/s,1ms", 20e3, 0, 2020e3, PREDICT_LATENCY},
     };

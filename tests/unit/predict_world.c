@@ -1,14 +1,14 @@
-/* The error of a prediction, over measurements that are made up. */
+/* Test of the error estimate of a prediction, with made-up measurements. */
 #include "test.h"
 
 #include "cli/predict.h"
 #include "op/op.h"
 
-/* What a core takes: a call, and what sharing the core adds to each. */
+/* Time of a call on its core, and the additional time if ranks share the core. */
 enum { CALL_NS = 3000, SHARED_NS = 5000 };
 
-/* On two cores sharing begins with 4 ranks. */
-TEST(what_sharing_cores_costs_is_no_error_of_ranks_that_do_not)
+/* With two cores, sharing begins at 4 ranks. */
+TEST(core_sharing_adds_no_error_to_worlds_without_sharing)
 {
     static const struct epa_algorithm_plugin plugin = {.op = EPA_OP_ALLGATHER};
     struct experiment x = {.ranks = 2, .algorithm = {.plugin = &plugin.plugin}};

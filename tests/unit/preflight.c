@@ -1,4 +1,4 @@
-/* The arithmetic of memory, on machines made of files. */
+/* Tests of the memory estimate before a run, on machines described by files. */
 #include "test.h"
 
 #include "fake_root.h"
@@ -33,8 +33,8 @@ static void fixture_destroy(struct fixture *x)
 
 #define TEST_OF_MACHINE(name) TEST_OF(name, struct fixture, x, fixture_create(), fixture_destroy)
 
-/* What is said of a machine with so many MiB for 8 ranks with 1 GiB each. Memory of a device is not
- * that of the host; of 1 GiB not all is kept free: small machines have work too. */
+/* Messages for a machine with the given MiB and 8 ranks with 1 GiB each. Device memory does not
+ * count as host memory. On small machines a smaller part of the memory is kept free. */
 TEST_OF_MACHINE(a_refusal_shows_the_sum_and_the_limit)
 {
     static const struct {
@@ -42,14 +42,15 @@ TEST_OF_MACHINE(a_refusal_shows_the_sum_and_the_limit)
         enum verb verb;
         uint32_t ranks_here, iterations;
         bool cold, device;
-        const char *said; /* "": it fits */
+        const char *said; /* expected message; "": fits */
     } c[] = {
         {8192, 1ull << 30, 0, VERB_RUN, 0, 10, false, false,
          "8 ranks x (heap 1.00 GiB + inputs  ..  + reference  ..  but 7.50 GiB is available "
          "(MemAvailable 8.00 GiB less 512.0 MiB kept free) .. lower moe.max_tokens, ranks"},
         {8192, 1ull << 30, 512ull << 20, VERB_RUN, 0, 10, false, false,
          "8 ranks x (heap and buffers 1.50 GiB + inputs "},
-        {8192, 1ull << 30, 0, VERB_RUN, 2, 10, false, false, ""}, /* others are elsewhere */
+        /* the other ranks run on other hosts */
+        {8192, 1ull << 30, 0, VERB_RUN, 2, 10, false, false, ""},
         {8192, UINT64_MAX / 4, 0, VERB_RUN, 0, 10, false, false, "more than 64 bits count"},
         {65536, 1ull << 30, 0, VERB_BENCH, 0, UINT32_MAX, false, false,
          " + samples 2 .. bench.iterations"},
@@ -91,7 +92,7 @@ TEST_OF_MACHINE(a_cgroup_is_named_as_the_limit)
     root_put(x->root, "/sys/fs/cgroup/memory.current", "0\n");
     assert_status(preflight_memory(x->root, &x->fake.session, test_error()), EPA_ERR_NOMEM,
                   "(room in the cgroup 1.00 GiB less ");
-    x->fake.session.footprint.heap_bytes = 4096; /* a quarter is kept free at most */
+    x->fake.session.footprint.heap_bytes = 4096; /* at most a quarter is kept free */
     x->fake.experiment.ranks = x->fake.experiment.moe.max_tokens = 1;
     x->fake.experiment.moe.hidden = 128;
     x->fake.experiment.moe.experts = 8;

@@ -1,9 +1,10 @@
-/* Which rank of what: every set of variables alone, together, in pieces and gone wrong. */
+/* Tests of rank numbers in the environment: each launcher's variables alone, together, incomplete
+ * and invalid. */
 #include "test.h"
 
 #include "launch/process.h"
 
-/* "A=1 B=2", and nothing else. */
+/* Evaluates the variables "A=1 B=2" in an empty environment. */
 static enum epa_status with(const char *variables, struct process_job *job)
 {
     clearenv();
@@ -12,9 +13,9 @@ static enum epa_status with(const char *variables, struct process_job *job)
     return process_id_find(job, test_error());
 }
 
-/* mpirun within a Slurm step counts; RANK and WORLD_SIZE alone may count nodes, and a shell within
- * a Slurm job is no rank. */
-TEST(each_launcher_is_known_by_its_variables)
+/* mpirun inside a Slurm step counts as mpirun. RANK and WORLD_SIZE alone may number nodes, and a
+ * shell inside a Slurm job is not a rank. */
+TEST(each_launcher_is_recognised_by_its_variables)
 {
     static const struct {
         const char *variables;
@@ -87,7 +88,7 @@ TEST(each_launcher_is_known_by_its_variables)
     }
 }
 
-TEST(sets_that_make_no_sense_are_refused_with_their_names)
+TEST(inconsistent_variables_are_refused_with_their_names)
 {
     static const char *const c[][2] = {
         {"OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4",

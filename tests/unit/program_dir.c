@@ -1,4 +1,5 @@
-/* src/base/program_dir.c: data files that a program of the build tree finds in the source tree. */
+/* Tests of src/base/program_dir.c: a program in the build tree finds its data files in the source
+ * tree. */
 #include "test.h"
 
 #include <limits.h>
@@ -15,7 +16,7 @@ TEST(data_files_are_found_in_the_source_tree)
     assert_int_equal(access(build, R_OK), 0);
     assert_true(program_data_find("configs/small.yaml", path, sizeof(path)));
     assert_int_equal(access(path, R_OK), 0);
-    /* Installed as share/epa2a/contract; share/contract in the source tree. */
+    /* installed as share/epa2a/contract, stored as share/contract */
     assert_true(program_data_find("contract/moe.yaml", path, sizeof(path)));
     assert_words(path, "/share/contract/moe.yaml");
     assert_false(program_data_find("configs/absent.yaml", path, sizeof(path)));

@@ -1,4 +1,4 @@
-/* The progress line: what it says, and that it never is wider than it may be. */
+/* Tests of the progress line: its text, and its width limit. */
 #include "test.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "cli/runs.h"
 
-TEST(a_line_says_what_is_known_and_gives_way_to_its_numbers)
+TEST(a_line_shows_the_known_figures_and_fits_its_width)
 {
     static const struct {
         const char *label;
@@ -23,7 +23,7 @@ TEST(a_line_says_what_is_known_and_gives_way_to_its_numbers)
         {"topk=8", 1334, NAN, NAN, 100, false, false, "bench 3/12 topk=8: iteration 1234/5000"},
         {"topk=8", 7, NAN, NAN, 100, false, false, "bench 3/12 topk=8: warm-up 7/100"},
         {"topk=8", 7, NAN, NAN, 100, true, false, "bench 3/12 topk=8: set-up"},
-        /* the one that is checked, behind the last */
+        /* the checked iteration after the last timed one */
         {"topk=8", 5101, NAN, NAN, 100, false, false, "bench 3/12 topk=8: iteration 5000/5000"},
         {"a label that is longer than there is room for", 1334, 12340, 80, 70, false, false,
          "bench 3/12 a la: iteration 1234/5000, median 12.34 us, 1 min 20 s left"},
@@ -31,7 +31,7 @@ TEST(a_line_says_what_is_known_and_gives_way_to_its_numbers)
          "iteration 1234/5000, median 12.34 us, 1 min 20 s left"},
         {"a label", 1334, 12340, 80, 20, false, false, "iteration 1234/5000,"},
         {"a label", 1334, 12340, 80, 0, false, false, ""},
-        /* characters are whole: one of one column, and two of two */
+        /* characters are kept whole; they have one and two columns */
         {"\xc3\xa9\xe4\xb8\xad\xe6\x96\x87", 1334, NAN, NAN, 37, false, false,
          "bench 3/12 \xc3\xa9\xe4\xb8\xad\xe6\x96\x87: iteration 1234/5000"},
         {"\xc3\xa9\xe4\xb8\xad\xe6\x96\x87", 1334, NAN, NAN, 36, false, false,

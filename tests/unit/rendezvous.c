@@ -1,5 +1,5 @@
-/* The rendezvous against launchers that are none: silent ones, late ones, liars. With those that
- * are, and with strangers: tests/faults. */
+/* Tests of the rendezvous against simulated launchers that are silent, late or misbehave.
+ * tests/faults runs it with real launchers and strangers. */
 #include "test.h"
 #include <errno.h>
 #include <signal.h>
@@ -58,7 +58,7 @@ static struct conn *connect_one(struct game *g)
     return &g->client[g->n++];
 }
 
-/* A turn of the rendezvous and of all launchers. */
+/* Runs one turn of the rendezvous and of all simulated launchers. */
 static void turn(struct game *g)
 {
     struct pollfd fds[ROOM];
@@ -72,7 +72,7 @@ static void turn(struct game *g)
         conn_turn(&g->client[i], POLLIN);
 }
 
-/* Waits for a message of one type, and lets others of the kinds that come anyhow pass. */
+/* Waits for a message of one type; CONN_ALIVE and CONN_ABORT may arrive before it. */
 static struct conn_message expect(struct game *g, struct conn *client, uint32_t type)
 {
     uint64_t end = epa_now_ns() + 10000000000u;
@@ -101,7 +101,7 @@ static struct conn_word expect_word(struct game *g, struct conn *client, uint32_
     return word;
 }
 
-/* Up to the proof, or what comes instead. */
+/* Runs the handshake up to the proof and expects `want` as the reply. */
 static void prove(struct game *g, struct conn *client, const char *token, uint32_t want)
 {
     struct conn_greet mine, challenge;
@@ -142,7 +142,7 @@ static void join_all(struct game *g)
         expect(g, &g->client[r], CONN_WELCOME);
 }
 
-static void say(struct conn *client, enum epa_status status)
+static void send_word(struct conn *client, enum epa_status status)
 {
     struct conn_word word = {.status = status, .rank = UINT32_MAX};
 
@@ -158,7 +158,7 @@ static void assert_verdict(struct game *g, struct conn *client, enum epa_status 
     assert_words(word.text, text);
 }
 
-/* A launcher that is told to leave does, and hears why. */
+/* Leaves after CONN_ABORT as a launcher does, and expects the verdict. */
 static void assert_end(struct game *g, struct conn *client, enum epa_status status,
                        const char *text)
 {
@@ -182,8 +182,8 @@ static void assert_refusal(struct conn *client, struct game *g, const char *text
     assert_words(word.text, text);
 }
 
-/* Between a launcher and the rendezvous somebody may listen, keep back, repeat and write. */
-TEST(words_of_others_are_not_believed)
+/* An attacker between a launcher and the rendezvous may change a message or repeat it. */
+TEST(forged_and_repeated_messages_are_rejected)
 {
     for (uint32_t repeated = 0; repeated < 2; repeated++) {
         struct game *g = begin(2);
@@ -192,7 +192,7 @@ TEST(words_of_others_are_not_believed)
         size_t bytes;
 
         join_all(g);
-        say(victim, EPA_OK);
+        send_word(victim, EPA_OK);
         bytes = victim->out_bytes;
         memcpy(frame, victim->out, bytes);
         frame[20] ^= repeated == 0;
@@ -214,11 +214,11 @@ static struct conn_word death(uint32_t rank, uint32_t signal, uint64_t died_ns)
     return word;
 }
 
-/* Libraries abort or crash when a peer is gone, and report that they lost one. */
-TEST(who_died_first_is_blamed)
+/* Libraries abort or crash after a peer has gone, and report that they lost a peer. */
+TEST(the_rank_that_died_first_is_blamed)
 {
     const struct conn_word cases[][3] = {
-        /* as they are heard of, and who is blamed */
+        /* in order of arrival, then the expected cause */
         {death(1, SIGABRT, 10), death(2, SIGSEGV, 20), death(1, SIGABRT, 10)},
         {death(1, SIGSEGV, 20), death(2, SIGABRT, 10), death(2, SIGABRT, 10)},
         {death(1, SIGABRT, 20), death(2, SIGKILL, 10), death(2, SIGKILL, 10)},
@@ -241,8 +241,8 @@ TEST(who_died_first_is_blamed)
     }
 }
 
-/* UCX crashes where it takes the key of a peer that is gone, and on a machine whose cores are busy
- * the launcher of a rank finds its death when it finds it. */
+/* UCX crashes when it unpacks the key of a dead peer. On a machine with busy cores, launchers
+ * report deaths late and in any order. */
 TEST_OF_GAME(all_ranks_that_crashed_are_named, 4)
 {
     const struct conn_word dead[] = {death(1, SIGABRT, 30), death(2, SIGSEGV, 20), death(3, 0, 40)};
@@ -256,11 +256,11 @@ TEST_OF_GAME(all_ranks_that_crashed_are_named, 4)
                "rank 2 by signal 11; rank 1 by signal 6; rank 3 by signal 0");
 }
 
-/* A rank that is told to leave a step may come to the next. */
-TEST_OF_GAME(a_step_after_a_failure_blames_nobody_else, 2)
+/* A rank that leaves a step may already enter the next one. */
+TEST_OF_GAME(a_step_after_a_failure_blames_no_other_rank, 2)
 {
     join_all(g);
-    say(&g->client[1], EPA_ERR_TIMEOUT);
+    send_word(&g->client[1], EPA_ERR_TIMEOUT);
     conn_say(&g->client[1], CONN_DONE);
     expect(g, &g->client[0], CONN_ABORT);
     step_to(g, 0, 2, "a", 1);
@@ -268,7 +268,7 @@ TEST_OF_GAME(a_step_after_a_failure_blames_nobody_else, 2)
     assert_verdict(g, &g->client[0], EPA_ERR_TIMEOUT, "");
 }
 
-TEST(who_differs_is_refused_and_ends_the_launch)
+TEST(a_launcher_of_another_job_is_refused_and_ends_the_launch)
 {
     static const struct {
         uint32_t rank, size, abi;
@@ -296,12 +296,12 @@ TEST(who_differs_is_refused_and_ends_the_launch)
     }
 }
 
-TEST_OF_GAME(who_comes_after_a_failure_hears_of_it, 3)
+TEST_OF_GAME(a_late_rank_receives_the_earlier_failure, 3)
 {
     struct conn *late;
 
     join(g, 0);
-    say(&g->client[0], EPA_ERR_NOMEM);
+    send_word(&g->client[0], EPA_ERR_NOMEM);
     conn_say(&g->client[0], CONN_DONE);
     join(g, 1);
     expect(g, &g->client[1], CONN_ABORT);
@@ -313,8 +313,8 @@ TEST_OF_GAME(who_comes_after_a_failure_hears_of_it, 3)
         assert_verdict(g, &g->client[r], EPA_ERR_NOMEM, "");
 }
 
-/* Such as UCX's "rank 0 has lost rank 1". */
-TEST(a_death_explains_what_others_saw_of_it)
+/* Example: UCX reports "rank 0 has lost rank 1". */
+TEST(a_death_replaces_errors_of_peers_that_follow_from_it)
 {
     static const enum epa_status seen[][2] = {{EPA_ERR_ABORTED, EPA_ERR_SYSTEM},
                                               {EPA_ERR_DIED, EPA_ERR_DIED}};
@@ -323,8 +323,8 @@ TEST(a_death_explains_what_others_saw_of_it)
         struct game *g = begin(3);
 
         join_all(g);
-        say(&g->client[0], seen[i][0]);
-        say(&g->client[0], seen[i][1]);
+        send_word(&g->client[0], seen[i][0]);
+        send_word(&g->client[0], seen[i][1]);
         expect(g, &g->client[0], CONN_ABORT);
         conn_finish(&g->client[1]);
         conn_say(&g->client[0], CONN_DONE);
@@ -334,12 +334,12 @@ TEST(a_death_explains_what_others_saw_of_it)
     }
 }
 
-TEST_OF_GAME(who_is_done_may_still_be_told_to_stop, 2)
+TEST_OF_GAME(a_finished_rank_can_still_be_interrupted, 2)
 {
     struct conn_word word = {.status = EPA_ERR_INTERRUPTED, .rank = UINT32_MAX, .signal = SIGINT};
 
     join_all(g);
-    say(&g->client[0], EPA_OK);
+    send_word(&g->client[0], EPA_OK);
     conn_say(&g->client[0], CONN_DONE);
     conn_put_word(&g->client[0], CONN_WORD, &word);
     expect(g, &g->client[1], CONN_ABORT);
@@ -348,8 +348,8 @@ TEST_OF_GAME(who_is_done_may_still_be_told_to_stop, 2)
         assert_verdict(g, &g->client[r], EPA_ERR_INTERRUPTED, "");
 }
 
-/* Each is something that no launcher does: the liar is dropped, and nothing worse happens. */
-TEST(liars_are_dropped)
+/* No launcher sends these messages. The rendezvous closes the connection and writes nothing. */
+TEST(invalid_messages_close_the_connection)
 {
     static const unsigned char much[1 << 18];
 
@@ -365,8 +365,8 @@ TEST(liars_are_dropped)
         else if (lie == 2)
             step_to(g, 1, 1, much, sizeof(much));
         else if (lie == 6)
-            conn_put_piece(liar, CONN_STEP, 0, 1, "x", 1); /* of another rank */
-        else if (lie == 7)                                 /* of more room than there is */
+            conn_put_piece(liar, CONN_STEP, 0, 1, "x", 1); /* piece of another rank */
+        else if (lie == 7)                                 /* longer than the block */
             conn_put_piece(liar, CONN_BLOCK, 1, 91, "0123456789", 10);
         else if (lie == 3)
             conn_say(liar, CONN_VERDICT);
@@ -374,7 +374,7 @@ TEST(liars_are_dropped)
             conn_say(liar, CONN_WORD);
         else {
             conn_say(liar, CONN_DONE);
-            say(liar, EPA_OK);
+            send_word(liar, EPA_OK);
         }
         assert_end(g, &g->client[0], EPA_ERR_DIED, "rank 1 (host h, pid 1001) is gone: it");
         assert_int_equal(g->block[2][0], 0);
@@ -393,8 +393,8 @@ static void flood(struct game *g, uint32_t connections)
     }
 }
 
-/* A distant rank answers the challenge one round trip later than a flood pushes out strangers. */
-TEST_OF_GAME(strangers_push_out_nobody_who_has_greeted, 2)
+/* The proof of a distant rank arrives a round trip after a flood has displaced strangers. */
+TEST_OF_GAME(strangers_do_not_displace_a_greeted_launcher, 2)
 {
     struct conn *client = connect_one(g);
     struct conn_greet mine, challenge;
@@ -414,8 +414,8 @@ TEST_OF_GAME(strangers_push_out_nobody_who_has_greeted, 2)
         expect(g, &g->client[r], CONN_WELCOME);
 }
 
-/* Its launcher would report that rank 0 is gone, and would not connect again. */
-TEST_OF_GAME(strangers_push_out_nobody_who_has_proved_to_know_the_token, 2)
+/* Otherwise the launcher would report that rank 0 is gone, and would not connect again. */
+TEST_OF_GAME(strangers_do_not_displace_an_authenticated_launcher, 2)
 {
     prove(g, connect_one(g), "token", CONN_PROOF);
     flood(g, 100);
@@ -435,7 +435,7 @@ TEST_OF_GAME(pieces_of_other_lengths_end_the_launch, 2)
     assert_verdict(g, &g->client[0], EPA_ERR_SYSTEM, "bytes to gather where another has");
 }
 
-static bool no_random; /* as in a sandbox that refuses it */
+static bool no_random; /* as in a sandbox that forbids the call */
 
 ssize_t getrandom(void *out, size_t bytes, unsigned int flags)
 {
@@ -443,7 +443,7 @@ ssize_t getrandom(void *out, size_t bytes, unsigned int flags)
     return no_random ? -1 : (ssize_t)syscall(SYS_getrandom, out, bytes, flags);
 }
 
-TEST(who_has_no_random_numbers_says_so)
+TEST(missing_random_numbers_are_reported)
 {
     static const struct launcher_contact contact = {.token = "token", .address = {"127.0.0.1"}};
     struct net_dial dial;
@@ -451,7 +451,7 @@ TEST(who_has_no_random_numbers_says_so)
     int ends[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-    alarm(60); /* else for ever */
+    alarm(60); /* limits an endless loop */
     no_random = true;
     net_dial_init(&dial, &contact, ends[0]);
     no_random = false;
@@ -463,7 +463,7 @@ TEST(who_has_no_random_numbers_says_so)
 }
 
 /* RFC 4231, test case 2. */
-TEST(hmac_sha_256_is_that_of_the_rfc)
+TEST(hmac_sha_256_matches_the_rfc)
 {
     static const unsigned char want[MAC_BYTES] = {0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e,
                                                   0x6a, 0x04, 0x24, 0x26, 0x08, 0x95, 0x75, 0xc7,

@@ -1,8 +1,8 @@
-/* Results from sessions made by hand, where a real one cannot be made to be so: which rank was
- * slowest in which iteration, who failed first, what a reader is warned of; and tables with names
- * and figures that are hard to fit in. Statistics, rates, traffic, limits and expectations are
- * worked out again from real results in tests/cli/results.py and stop.case, documents are held to
- * their schema there. */
+/* Tests of results and reports made from simulated sessions, for states that a real run cannot
+ * produce on demand: the slowest rank per iteration, the first failed rank, warnings, and tables
+ * with long names and extreme figures. tests/cli/results.py and stop.case recompute statistics,
+ * rates, traffic, limits and expectations from real results and check documents against their
+ * schema. */
 #include "test.h"
 
 #include <math.h>
@@ -27,12 +27,12 @@ static void assert_near(double is, double want)
     assert_true(fabs(is - want) <= 1e-9 * fabs(want));
 }
 
-/* ---- what counts ---- */
+/* ---- samples ---- */
 
 TEST_OF_FAKE(a_sample_is_the_slowest_rank_of_its_iteration, VERB_BENCH, 3, 2)
 {
     fake_measure(f, 2);
-    *fake_time(f, 0, 0, 1) = 500000; /* rank 0 is slowest once, in dispatch alone */
+    *fake_time(f, 0, 0, 1) = 500000; /* rank 0 is the slowest once, in dispatch only */
     fake_result(f, EPA_OK, NULL);
     assert_int_equal(num(f, "stop.samples"), 2);
     assert_near(num(f, "stages.0.samples_ns.0"), 102000);
@@ -61,17 +61,18 @@ TEST_OF_FAKE(only_iterations_that_all_ranks_finished_count, VERB_BENCH, 4, 200)
     assert_int_equal(size(f, "stages.2.samples_ns"), 57);
 }
 
-TEST_OF_FAKE(skew_and_straggler_are_of_the_total, VERB_BENCH, 4, 10)
+TEST_OF_FAKE(skew_and_straggler_follow_from_the_total, VERB_BENCH, 4, 10)
 {
     fake_measure(f, 10);
     *fake_time(f, 0, 1, 7) = 900000;
     fake_result(f, EPA_OK, NULL);
-    assert_near(num(f, "skew.median_ns"), 6000); /* 3 ranks apart, 1 us in each of two stages */
+    /* 1 us per rank and stage: 3 ranks apart, two stages */
+    assert_near(num(f, "skew.median_ns"), 6000);
     assert_int_equal(num(f, "skew.straggler"), 3);
     assert_near(num(f, "skew.straggler_share"), 0.9);
 }
 
-TEST_OF_FAKE(traffic_is_by_the_iterations_that_counted_it, VERB_BENCH, 2, 8)
+TEST_OF_FAKE(traffic_is_divided_by_its_own_iterations, VERB_BENCH, 2, 8)
 {
     fake_measure(f, 8);
     for (uint32_t r = 0; r < 2; r++) {
@@ -98,7 +99,7 @@ TEST_OF_FAKE(the_first_rank_that_failed_by_itself_explains, VERB_BENCH, 3, 5)
     assert_string_equal(words(f, "error.text"), "earlier");
 }
 
-TEST_OF_FAKE(a_limit_that_is_beaten_is_none, VERB_BENCH, 2, 1)
+TEST_OF_FAKE(a_peak_slower_than_the_result_is_dropped, VERB_BENCH, 2, 1)
 {
     fake_measure(f, 1);
     fake_peaks(f);
@@ -106,7 +107,8 @@ TEST_OF_FAKE(a_limit_that_is_beaten_is_none, VERB_BENCH, 2, 1)
     assert_false(json_is_true(json_at(f->result, "stages.0.beaten")));
     assert_near(num(f, "stages.0.peak_ns"), 1000000 / 100.0 + 2000);
     for (uint32_t r = 0; r < 2; r++)
-        session_rank(&f->session, r)->peak.bytes_per_ns = 1e-3; /* as with a core for two ranks */
+        /* a value as with two ranks on one core */
+        session_rank(&f->session, r)->peak.bytes_per_ns = 1e-3;
     fake_result(f, EPA_OK, NULL);
     assert_true(json_is_true(json_at(f->result, "stages.0.beaten")));
     assert_true(isnan(num(f, "stages.0.peak_ns")));
@@ -125,8 +127,9 @@ static bool warned(const struct fake *f, const char *what)
     return found;
 }
 
-/* Of a GPU's times nothing is said of the host's clock, of a run nothing of times. */
-TEST(doubtful_conditions_are_warned_of)
+/* A result with times of a GPU has no warning about the clock of the host; a result without times
+ * has no warning about times. */
+TEST(doubtful_conditions_cause_warnings)
 {
     static const char *const said[] = {"4 ranks of 1 thread share 2 cores",
                                        "debug build",
@@ -159,8 +162,8 @@ TEST(doubtful_conditions_are_warned_of)
     }
 }
 
-/* Outliers under a quota that stopped ranks, or that is shorter than their threads, have a reason. */
-TEST(a_cpu_quota_is_warned_of_where_it_is_short)
+/* Outliers have a reason if the quota stopped ranks or is smaller than their threads need. */
+TEST(a_short_cpu_quota_causes_a_warning)
 {
     static const struct {
         struct cpu_quota quota;
@@ -192,9 +195,9 @@ TEST(a_cpu_quota_is_warned_of_where_it_is_short)
     }
 }
 
-/* Ranks that are bound to a core each share none, whatever rank 0's process may use; else the node
- * with the fewest cores is named. */
-TEST(ranks_that_share_cores_are_warned_of)
+/* Ranks bound to a core each do not share cores, whatever the affinity of rank 0 is. Otherwise the
+ * warning names the node with the fewest cores. */
+TEST(shared_cores_cause_a_warning)
 {
     for (uint32_t bound = 0; bound < 2; bound++) {
         struct fake f;
@@ -208,7 +211,7 @@ TEST(ranks_that_share_cores_are_warned_of)
         }
         fake_result(&f, EPA_OK, NULL);
         assert_int_equal(warned(&f, " share "), bound == 0);
-        assert_int_equal(size(&f, "warnings"), bound == 0); /* and nothing else */
+        assert_int_equal(size(&f, "warnings"), bound == 0); /* and no other warning */
         assert_int_equal(warned(&f, "2 ranks of 1 thread share 1 core:"), bound == 0);
         fake_finish(&f);
     }
@@ -227,8 +230,8 @@ static char *table_of(const struct fake *f)
     return text;
 }
 
-/* Long names, times beyond all measure, none at all: lines of 100 columns at most. */
-TEST(tables_fit_100_columns_and_what_was_not_measured_is_a_dash)
+/* Lines stay within 100 columns with long names, huge times and missing times. */
+TEST(tables_fit_100_columns_and_missing_values_are_dashes)
 {
     for (uint32_t i = 0; i < 3; i++) {
         struct fake f;
@@ -237,7 +240,7 @@ TEST(tables_fit_100_columns_and_what_was_not_measured_is_a_dash)
         fake_init(&f, VERB_BENCH, 64, 200);
         f.experiment.name = "a name that a careful person gave to an experiment so that nobody "
                             "could ever confuse it with another one of the same kind";
-        strcpy(f.notes.stage[0], "a_stage_with_as_long_a_name_as"); /* there can be */
+        strcpy(f.notes.stage[0], "a_stage_with_as_long_a_name_as"); /* the longest possible name */
         if (i < 2)
             fake_measure(&f, 200);
         for (uint32_t r = 0; r < 64; r++) {
@@ -263,8 +266,9 @@ TEST(tables_fit_100_columns_and_what_was_not_measured_is_a_dash)
 
 /* ---- the summary of several runs ---- */
 
-/* Ratios are within a question; the three runs of b are a line with the median and how far apart
- * they are; one that failed is told beside the others' figures. A terminal obeys no label. */
+/* Ratios compare only runs with the same question. The three runs of b are one line with their
+ * median and spread; a failed run is listed beside the figures of the others. Labels contain no
+ * control characters. */
 TEST(repetitions_are_one_line_and_ratios_within_a_question)
 {
     static const struct {

@@ -1,7 +1,7 @@
-/* Routing: what each kind promises of the choices that it makes, how windows of a file are dealt
- * out, what is read of files of choices and hidden states, and what is said of those that are bad.
- * Statistics of routing, and generators fitted to files, are in tests/cli/routing.case and
- * results.py. */
+/* Tests of routing: the properties that each kind promises, windows of files and their distribution
+ * over ranks, parsing of files of choices and hidden states, and messages for invalid files.
+ * tests/cli/routing.case and results.py cover statistics of routing and generators fitted to
+ * files. */
 #include "test.h"
 
 #include <math.h>
@@ -28,7 +28,8 @@ static struct experiment experiment_of(int kind)
     };
 }
 
-static void make(const struct experiment *x, uint32_t rank, uint64_t iteration, struct made *out)
+static void make_choices(const struct experiment *x, uint32_t rank, uint64_t iteration,
+                         struct made *out)
 {
     routing_fill(x, NULL, rank, iteration, TOKENS, &out->expert[0][0], &out->weight[0][0]);
 }
@@ -63,13 +64,13 @@ TEST(choices_are_distinct_in_range_and_weights_add_up_to_one)
         struct experiment x = experiment_of(kind);
 
         for (uint64_t i = 0; i < 4; i++) {
-            make(&x, (uint32_t)i, i, &m);
+            make_choices(&x, (uint32_t)i, i, &m);
             check_rows(&m);
         }
     }
 }
 
-/* Nor does it matter how many tokens there are. */
+/* The number of tokens does not matter, either. */
 TEST(choices_change_with_rank_iteration_and_seed_only)
 {
     static struct made a, b;
@@ -77,17 +78,17 @@ TEST(choices_change_with_rank_iteration_and_seed_only)
     for (int kind = ROUTING_UNIFORM; kind < ROUTING_FILE; kind++) {
         struct experiment x = experiment_of(kind);
 
-        make(&x, 1, 2, &a);
-        make(&x, 1, 2, &b);
+        make_choices(&x, 1, 2, &a);
+        make_choices(&x, 1, 2, &b);
         assert_memory_equal(&a, &b, sizeof(a));
-        make(&x, 1, 3, &b);
+        make_choices(&x, 1, 3, &b);
         assert_memory_not_equal(&a, &b, sizeof(a));
-        make(&x, 2, 2, &b);
+        make_choices(&x, 2, 2, &b);
         assert_memory_not_equal(&a, &b, sizeof(a));
         routing_fill(&x, NULL, 1, 2, 10, &b.expert[0][0], &b.weight[0][0]);
         assert_memory_equal(a.expert, b.expert, 10 * sizeof(a.expert[0]));
         x.seed = 2;
-        make(&x, 1, 2, &b);
+        make_choices(&x, 1, 2, &b);
         assert_memory_not_equal(&a, &b, sizeof(a));
     }
 }
@@ -102,7 +103,7 @@ static uint32_t chosen(const struct made *m, int32_t expert)
     return n;
 }
 
-/* With topk 1 a draw is a plain one: counts follow (i + 1)^-exponent. */
+/* With topk 1 the draw is plain: counts follow (i + 1)^-exponent. */
 TEST(zipf_follows_its_exponent)
 {
     enum { N = 20000 };
@@ -140,15 +141,15 @@ TEST(hot_and_masked_keep_their_share)
         uint32_t n = 0;
 
         x.routing.share = share;
-        make(&x, 0, 0, &m);
-        for (uint32_t t = 0; t < TOKENS && hot; t++) /* who is hot is the first choice */
+        make_choices(&x, 0, 0, &m);
+        for (uint32_t t = 0; t < TOKENS && hot; t++) /* the hot expert is the first choice */
             n += m.expert[t][0] == 0;
         n += hot ? 0 : chosen(&m, -1);
         assert_in_range(n, share < 1 ? all * share * 0.8 : all, all * share + all / 10);
     }
 }
 
-/* Loads of all ranks together, in `out` [EXPERTS]. */
+/* Stores the loads of all ranks together in `out` [EXPERTS]. */
 static void loads(const struct experiment *x, uint64_t iteration, uint64_t *out)
 {
     struct made m;
@@ -157,7 +158,7 @@ static void loads(const struct experiment *x, uint64_t iteration, uint64_t *out)
     for (uint32_t rank = 0; rank < x->ranks; rank++) {
         uint32_t tokens = routing_tokens_of(x, rank, iteration);
 
-        make(x, rank, iteration, &m);
+        make_choices(x, rank, iteration, &m);
         check_rows(&m);
         for (uint32_t t = 0; t < tokens; t++)
             for (uint32_t k = 0; k < TOPK; k++)
@@ -165,7 +166,7 @@ static void loads(const struct experiment *x, uint64_t iteration, uint64_t *out)
     }
 }
 
-TEST(maxvio_is_met_to_the_token)
+TEST(maxvio_is_exact_to_the_token)
 {
     static const double violations[] = {0, 0.2, 1, 4, 7};
     struct experiment x = experiment_of(ROUTING_MAXVIO);
@@ -235,7 +236,7 @@ struct bytes {
     size_t n;
 };
 
-/* A .npy file of version 1.0 with this dict and data. */
+/* Returns a .npy file of version 1.0 with this dict and data. */
 static struct bytes npy_of(const char *dict, const void *data, size_t bytes)
 {
     struct bytes b = {.data = "\x93NUMPY\x01", .n = 10};
@@ -257,7 +258,7 @@ static void free_table(struct routing_table *t)
     free(t->weight);
 }
 
-/* A file of these bytes, to be unlinked. */
+/* Writes a file with these bytes and returns its path. The caller unlinks it. */
 static char *file_of(char *path, const void *data, size_t bytes)
 {
     int fd = mkstemp(path);
@@ -267,9 +268,9 @@ static char *file_of(char *path, const void *data, size_t bytes)
     return path;
 }
 
-/* Five tokens on 2 ranks of 2, whose choice is 10 + their number, and whose hidden states begin
- * with it; with the first three left out, or all. */
-TEST(files_are_dealt_in_order_and_begin_again)
+/* Five tokens replayed by 2 ranks with 2 tokens each. The choice of a token and its hidden state
+ * are 10 + its number. The second pass skips the first three tokens; skipping all is an error. */
+TEST(tokens_of_files_are_distributed_in_order_and_repeat)
 {
     static const int32_t want[2][3][2][2] = {
         {{{10, 11}, {12, 13}}, {{14, 10}, {11, 12}}, {{13, 14}, {10, 11}}},
@@ -316,7 +317,7 @@ struct bad {
     const char *text, *message;
 };
 
-/* Lines that are refused so; what follows "no JSON: " is jansson's. */
+/* Checks the messages for invalid lines; the text after "no JSON: " is from jansson. */
 static void assert_bad_lines(const struct routing_shape *shape, const struct bad *bad, size_t n)
 {
     for (; n > 0; n--, bad++) {
@@ -387,7 +388,8 @@ TEST(bad_npy_headers_are_reported)
          "f: offset 67: truncated: .. a file of 83 bytes, the file has 75"},
         {DICT("<i4", "False", "(1, 1)"),
          "f: offset 67: too long: .. a file of 71 bytes, the file has 75"},
-        {DICT("|u1", "False", "(4, 2)"), "f: offset 68: token 0: .. 0 .. 0 .. 1"}, /* twice */
+        {DICT("|u1", "False", "(4, 2)"),
+         "f: offset 68: token 0: .. 0 .. 0 .. 1"}, /* an expert twice */
         {DICT("<f4", "False", "(1, 2)"), "f: .. floats, where routing is"},
         {DICT("<i4", "False", "(2,)"), "f: .. one dimension; routing is"},
         {DICT("<i4", "False", "(2, 1)"), "f: the shape is [2, 1] .. transposed"},
@@ -537,7 +539,7 @@ TEST(bad_json_lines_are_reported_line_and_column)
     assert_bad_lines(&two_of_eight, bad, LENGTH(bad));
 }
 
-TEST(one_layer_of_several_is_picked_and_one_that_is_not_there_reported)
+TEST(one_layer_is_selected_and_a_missing_layer_is_reported)
 {
     static const struct bad bad[] = {
         {"{\"layer\": 3, \"topk_ids\": [0, 1]}\n",

@@ -1,5 +1,5 @@
-/* Memory of a rank that has died in set-up: the run's end is known a moment later, and then that is
- * what the others say. */
+/* Tests of shared memory segments of a rank that died in set-up. The report of the death arrives a
+ * moment later, and the other ranks must report it instead of their own error. */
 #include "test.h"
 
 #include <pthread.h>
@@ -10,12 +10,12 @@
 #include "../../plugins/common/segments.h"
 
 struct launcher {
-    struct epa_bootstrap boot; /* first */
+    struct epa_bootstrap boot; /* first member */
     uint32_t aborted;
-    int32_t dead; /* the process of rank 1 */
+    int32_t dead; /* pid of rank 1 */
 };
 
-/* Rank 1 is a process that has ended. */
+/* Passes the pid of rank 1, a process that has ended. */
 static enum epa_status gather(struct epa_bootstrap *boot, const void *mine, size_t bytes, void *all)
 {
     struct segment_card *cards = all;
@@ -71,7 +71,7 @@ static enum epa_status opened(struct launcher *l)
     return segments_init(&s, &params, test_error());
 }
 
-TEST(a_death_that_is_known_a_moment_later_ends_the_set_up)
+TEST(a_death_reported_late_ends_the_set_up)
 {
     struct launcher l = {0};
     enum epa_status status;
@@ -83,7 +83,7 @@ TEST(a_death_that_is_known_a_moment_later_ends_the_set_up)
     assert_status(status, EPA_ERR_ABORTED, "");
 }
 
-TEST(memory_out_of_reach_is_an_error_of_its_own)
+TEST(inaccessible_memory_has_its_own_error)
 {
     struct launcher l = {0};
 

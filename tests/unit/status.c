@@ -1,4 +1,4 @@
-/* Status pages: what is shown of ranks, and that no bytes in them do harm. */
+/* Tests of status pages: the displayed state of ranks, and robustness against random contents. */
 #include "test.h"
 #include <unistd.h>
 
@@ -82,7 +82,7 @@ static void waits_for(const struct session_wait *note, const char *want)
     fixture_destroy(f);
 }
 
-TEST(who_waits_says_for_what_and_whom)
+TEST(a_waiting_rank_names_signal_and_peer)
 {
     static const struct {
         enum epa_wait_kind kind;
@@ -107,7 +107,7 @@ TEST(who_waits_says_for_what_and_whom)
     note = note_of(EPA_WAIT_DATA, "counts");
     note.number = EPA_WAIT_NOBODY;
     waits_for(&note, "counts of rank 1 for 0.00 s: its flag is 6, wants 7");
-    note.iteration = 6; /* a note of an iteration before is none, as is that of another stage */
+    note.iteration = 6; /* A note of an earlier iteration or of another stage is outdated. */
     waits_for(&note, "-");
     note.iteration = 7;
     note.stage = 1;
@@ -135,7 +135,7 @@ TEST_OF_STATUS_PAGE(another_build_is_refused_by_its_version)
     refused(f, 0, "epa2a\0b\2", 8, "is an epa2a whose version is not known here");
 }
 
-/* Whatever a process has written there. */
+/* The page may contain any bytes, since a process may write anything into it. */
 TEST_OF_STATUS_PAGE(random_bytes_do_no_harm)
 {
     uint64_t random = 88172645463325252u;

@@ -1,5 +1,5 @@
-/* Stop rules over series that are made up: when they stop, at which sample and why, and how
- * seldom they look. */
+/* Tests of the stop rules with made-up series: the sample and the reason of the stop, and the
+ * number of evaluations. */
 #include <math.h>
 #include "test.h"
 
@@ -7,8 +7,8 @@
 #include "session/session.h"
 
 struct series {
-    double (*ns)(uint64_t i); /* of sample i */
-    double each_ns;           /* what a sample takes, with all around it */
+    double (*ns)(uint64_t i); /* time of sample i */
+    double each_ns;           /* total time per sample, including work around it */
 };
 
 struct outcome {
@@ -21,7 +21,7 @@ static double alike(uint64_t i)
     return 100;
 }
 
-/* 100, give or take 10 %, all alike. */
+/* Uniform between 90 and 110. */
 static double noisy(uint64_t i)
 {
     struct random random = {random_mix(i), 0};
@@ -29,7 +29,7 @@ static double noisy(uint64_t i)
     return 90 + 20.0 * random_below(&random, 1000) / 1000;
 }
 
-/* As often 10 as 1000: the median never settles. */
+/* Alternates between 10 and 1000, so that the median never converges. */
 static double either(uint64_t i)
 {
     return i % 2 == 0 ? 10 : 1000;
@@ -58,9 +58,9 @@ static struct outcome run(const struct bench_options *options, const struct seri
     return out;
 }
 
-/* Uniform over 20 % of the median: the interval of n is 20 % * 1.96 / sqrt(n), so 1 % takes about
- * 1540. */
-TEST(each_rule_stops_soon_after_it_is_met_and_looks_seldom)
+/* Samples are uniform over 20 % of the median. The interval of n samples is 20 % * 1.96 / sqrt(n),
+ * so that 1 % needs about 1540 samples. */
+TEST(each_rule_stops_soon_after_it_is_met_with_few_evaluations)
 {
     static const struct {
         struct series series;

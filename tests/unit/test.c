@@ -1,5 +1,5 @@
-/* Runs all tests that the files of this program have added, or those whose names match the
- * pattern $EPA2A_TEST. */
+/* Runs all tests that the files of this program registered, or those whose names match the pattern
+ * in $EPA2A_TEST. */
 #include "test.h"
 
 enum { FILES = 16, TESTS = 64 };

@@ -1,6 +1,6 @@
-/* What each unit test includes. TEST(its_promise) {...} is a test, with TEST_IN(set_up,
- * tear_down, its_promise) in a fixture, `*state`; it need not be listed. The tests of one file
- * are a group, in the order of the file; test.c runs the groups of all files of a program. */
+/* Framework of the unit tests. TEST(its_promise) {...} defines and registers a test;
+ * TEST_IN(set_up, tear_down, its_promise) adds a fixture in `*state`. The tests of a file form a
+ * group in file order; test.c runs the groups of all files of a program. */
 #ifndef TEST_H
 #define TEST_H
 
@@ -18,16 +18,16 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-/* `text` has these words in this order, which have " .. " between: what must be said, and not
- * how. */
+/* Checks that `text` contains the words in this order. " .. " separates words, so that a test
+ * states facts and not the exact sentence. */
 void assert_words(const char *text, const char *words);
 
-/* For a call that must end with a status and say these words, or nothing where they are "": its
- * error is test_error(), emptied. */
+/* Returns an emptied error for a call. assert_status() then checks the status and the words of its
+ * message ("" for none). */
 struct epa_error *test_error(void);
 void assert_status(enum epa_status have, enum epa_status want, const char *words);
 
-/* "A=1 B" sets the variable A and takes B away. */
+/* Sets variables of the environment: "A=1 B" sets A and unsets B. */
 void set_variables(const char *text);
 
 /* xorshift64; the state is never 0. */
@@ -39,7 +39,7 @@ static inline uint64_t next_random(uint64_t *state)
     return *state;
 }
 
-extern int test_argc; /* of main(), for TEST_GROUP's set_up */
+extern int test_argc; /* arguments of main(), for the set_up of TEST_GROUP */
 extern char **test_argv;
 
 void test_add(const char *file, const struct CMUnitTest *test);
@@ -55,7 +55,7 @@ void test_group(const char *file, CMFixtureFunction set_up, CMFixtureFunction te
 
 #define TEST(name) TEST_IN(NULL, NULL, name)
 
-/* A test of `type *of`, which `begin` makes and end(of) gives back. */
+/* Defines a test on an object `type *of`, which `begin` creates and end(of) destroys. */
 #define TEST_OF(name, type, of, begin, end) \
     static void name##_of(type *); \
     TEST(name) \
@@ -67,7 +67,7 @@ void test_group(const char *file, CMFixtureFunction set_up, CMFixtureFunction te
     } \
     static void name##_of(type *of)
 
-/* Around all tests of the file. */
+/* Runs set_up and tear_down around all tests of the file. */
 #define TEST_GROUP(set_up, tear_down) \
     __attribute__((constructor)) static void add_group(void) \
     { \

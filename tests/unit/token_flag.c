@@ -1,11 +1,11 @@
-/* token_flag: its layout on hosts and on GPUs, its signals, which row comes when, what it refuses,
- * and calls that come out of turn. */
+/* Tests of token_flag without peers: layout on hosts and GPUs, signals, the order of rows, refused
+ * configurations, and calls out of order. */
 #include "algorithm_peer.h"
 #include "layouts.h"
 
 #include "../../plugins/algorithm/token_flag/token_flag.h"
 
-/* The largest shape that it takes of what an experiment can have. */
+/* The largest supported shape that an experiment can have. */
 enum { RANKS = 64, TOKENS = 4096, HIDDEN = 131072 };
 
 static struct tf_config config_of(int lock, uint32_t buffers)
@@ -18,7 +18,7 @@ static struct tf_config config_of(int lock, uint32_t buffers)
 
 LAYOUTS(tf_layout, tf_config, tf_layout_make)
 
-TEST(counts_and_epoch_are_one_word_that_grows)
+TEST(counts_and_epoch_form_one_increasing_word)
 {
     assert_true(tf_count_flag(1, 0) > 0);
     assert_true(tf_count_flag(2, 0) > tf_count_flag(1, (1u << TF_ROW_BITS) - 2));
@@ -27,8 +27,8 @@ TEST(counts_and_epoch_are_one_word_that_grows)
     assert_int_equal(tf_rows_of_flag(tf_count_flag(7, 12)), 12);
 }
 
-/* Counts, rows and expert outputs of all sets: no two in one word, and none beyond the last. */
-TEST(each_flag_that_is_put_has_a_signal_of_its_own)
+/* Counts, rows and expert outputs of all sets use distinct words within the limit. */
+TEST(each_flag_has_its_own_signal)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
     struct epa_moe m = decode;
@@ -70,7 +70,7 @@ TEST(the_largest_shape_fits_into_64_bits)
     assert_int_equal(tf_output_signal(&l, 1, TOKENS - 1, TF_TOPK - 1), l.signals - 1);
 }
 
-TEST(what_it_cannot_do_is_refused_in_words)
+TEST(unsupported_shapes_are_refused_with_the_reason)
 {
     struct tf_config c = {.dispatch_dtype = ALGO_DTYPE_FP8, .buffers = 2, .chunks = 1};
     struct epa_moe m = decode;
@@ -92,8 +92,8 @@ TEST(what_it_cannot_do_is_refused_in_words)
 
 /* ---- on GPUs ---- */
 
-/* Every row of every source once, a source's in order, and none behind by more than one while
- * it has some. */
+/* Checks the order of rows: each row of every source appears once, rows of a source ascend, and no
+ * source with remaining rows falls behind another by more than one. */
 static void check_order(uint32_t size, const uint32_t *n)
 {
     uint32_t next[EPA_DEVICE_RANKS] = {0}, all = 0, source, row;
@@ -112,7 +112,7 @@ static void check_order(uint32_t size, const uint32_t *n)
         assert_int_equal(next[s], n[s]);
 }
 
-TEST(rows_come_from_all_sources_in_turn_however_many_each_has)
+TEST(rows_alternate_between_sources_of_any_length)
 {
     uint32_t n[EPA_DEVICE_RANKS], random = 1;
 
@@ -129,7 +129,7 @@ TEST(rows_come_from_all_sources_in_turn_however_many_each_has)
     }
 }
 
-/* ---- calls out of turn: one rank, nothing of the transport but what it calls alone ---- */
+/* ---- calls out of order: one rank, with a transport that the test replaces ---- */
 
 static struct fixture *alone(uint32_t buffers)
 {
@@ -154,7 +154,7 @@ TEST_OF_CALLS(each_half_needs_the_one_before, alone(2))
     assert_says(f, 0, "dispatch 1 .. dispatch_recv");
 }
 
-TEST(no_more_dispatches_are_open_than_there_are_sets)
+TEST(open_dispatches_never_exceed_the_sets)
 {
     for (uint32_t buffers = 1; buffers <= 2; buffers++) {
         struct fixture *f = alone(buffers);

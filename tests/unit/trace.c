@@ -1,6 +1,6 @@
-/* What a rank notes: what does not fit, names; and the events of all ranks on one clock: offsets
- * and drift, flows that are whole, and records that were left half done or by somebody else. What
- * becomes of them is in tests/trace. */
+/* Tests of trace records of a rank (overflow, names) and of the collected events of all ranks on
+ * one clock: offset and drift, complete flows, and records that are incomplete or corrupt.
+ * tests/trace covers the written trace files. */
 #include "test.h"
 
 #include "fake_session.h"
@@ -37,8 +37,8 @@ static struct noted *noted_create(void)
     return n;
 }
 
-static void add(struct noted *n, uint32_t rank, enum epa_trace_kind kind, uint64_t begin,
-                uint64_t end, uint64_t value)
+static void add_event(struct noted *n, uint32_t rank, enum epa_trace_kind kind, uint64_t begin,
+                      uint64_t end, uint64_t value)
 {
     epa_trace_add(&n->recorder[rank].trace, 0,
                   &(struct epa_trace_event){.begin_ns = begin,
@@ -49,7 +49,7 @@ static void add(struct noted *n, uint32_t rank, enum epa_trace_kind kind, uint64
                                             .kind = (uint16_t)kind});
 }
 
-static void turn(struct noted *n, uint64_t iteration)
+static void begin_iteration(struct noted *n, uint64_t iteration)
 {
     for (uint32_t r = 0; r < RANKS; r++)
         recorder_turn(&n->recorder[r], iteration);
@@ -71,19 +71,19 @@ static void noted_destroy(struct noted *n)
 
 #define TEST_OF_NOTES(name) TEST_OF(name, struct noted, n, noted_create(), noted_destroy)
 
-TEST_OF_NOTES(a_flow_without_its_other_end_is_cut)
+TEST_OF_NOTES(an_incomplete_flow_is_cut)
 {
     const struct gathered *g;
     uint32_t cut = 0;
 
-    turn(n, 0);
-    add(n, 0, EPA_TRACE_FLOW_BEGIN, 1000, 1000, 1); /* whole */
-    add(n, 1, EPA_TRACE_FLOW_END, 900, 1100, 1);
-    add(n, 0, EPA_TRACE_FLOW_BEGIN, 2000, 2000, 2); /* nobody took it */
-    add(n, 1, EPA_TRACE_FLOW_END, 2900, 3100, 3);   /* nobody gave it */
-    add(n, 1, EPA_TRACE_FLOW_BEGIN, 4000, 4000, 4); /* taken twice */
-    add(n, 0, EPA_TRACE_FLOW_END, 4000, 4100, 4);
-    add(n, 0, EPA_TRACE_FLOW_END, 4200, 4300, 4);
+    begin_iteration(n, 0);
+    add_event(n, 0, EPA_TRACE_FLOW_BEGIN, 1000, 1000, 1); /* complete */
+    add_event(n, 1, EPA_TRACE_FLOW_END, 900, 1100, 1);
+    add_event(n, 0, EPA_TRACE_FLOW_BEGIN, 2000, 2000, 2); /* flow without an end */
+    add_event(n, 1, EPA_TRACE_FLOW_END, 2900, 3100, 3);   /* flow without a begin */
+    add_event(n, 1, EPA_TRACE_FLOW_BEGIN, 4000, 4000, 4); /* one begin, two ends */
+    add_event(n, 0, EPA_TRACE_FLOW_END, 4000, 4100, 4);
+    add_event(n, 0, EPA_TRACE_FLOW_END, 4200, 4300, 4);
     g = gather(n);
     assert_int_equal(g->flows, 1);
     assert_int_equal(g->cut, 5);
@@ -92,8 +92,8 @@ TEST_OF_NOTES(a_flow_without_its_other_end_is_cut)
     assert_int_equal(cut, 5);
 }
 
-/* Rank 1 is 500 ns ahead of rank 0 at 10 s, and 1500 ns at 20 s. */
-TEST_OF_NOTES(a_clock_that_drifts_is_put_right)
+/* The clock of rank 1 is 500 ns ahead of rank 0 at 10 s, and 1500 ns at 20 s. */
+TEST_OF_NOTES(clock_drift_is_corrected)
 {
     const uint64_t s = 1000000000;
     const struct gathered *g;
@@ -103,9 +103,9 @@ TEST_OF_NOTES(a_clock_that_drifts_is_put_right)
     record->near = false;
     record->clock[RECORD_BEFORE] = (struct record_clock){true, 10 * s, 400, 600};
     record->clock[RECORD_AFTER] = (struct record_clock){true, 20 * s, 1300, 1700};
-    turn(n, 0);
-    add(n, 0, EPA_TRACE_SLICE, 15 * s, 15 * s + 100, 0);
-    add(n, 1, EPA_TRACE_SLICE, 15 * s + 1010, 15 * s + 1110, 0);
+    begin_iteration(n, 0);
+    add_event(n, 0, EPA_TRACE_SLICE, 15 * s, 15 * s + 100, 0);
+    add_event(n, 1, EPA_TRACE_SLICE, 15 * s + 1010, 15 * s + 1110, 0);
     g = gather(n);
     assert_int_equal(g->event[1].rank, 1);
     assert_int_equal(g->event[1].begin_ns, 15 * s + 10);
@@ -114,19 +114,19 @@ TEST_OF_NOTES(a_clock_that_drifts_is_put_right)
     assert_true(g->rank[1].clock.drift > 99 && g->rank[1].clock.drift < 101);
 }
 
-TEST_OF_NOTES(what_makes_no_sense_is_left_out)
+TEST_OF_NOTES(invalid_events_are_skipped)
 {
     const struct gathered *g;
 
-    turn(n, 0);
-    add(n, 0, EPA_TRACE_SLICE, 200, 100, 0); /* ends before it begins */
-    add(n, 0, (enum epa_trace_kind)9, 200, 300, 0);
+    begin_iteration(n, 0);
+    add_event(n, 0, EPA_TRACE_SLICE, 200, 100, 0); /* ends before it begins */
+    add_event(n, 0, (enum epa_trace_kind)9, 200, 300, 0);
     n->recorder[0].trace.event[0].name = 0;
-    add(n, 0, EPA_TRACE_SLICE, 200, 300, 0);
-    n->recorder[0].trace.event[2].name = 60; /* nobody gave it */
-    add(n, 0, EPA_TRACE_FLOW_BEGIN, 200, 200, 0);
+    add_event(n, 0, EPA_TRACE_SLICE, 200, 300, 0);
+    n->recorder[0].trace.event[2].name = 60; /* unregistered name */
+    add_event(n, 0, EPA_TRACE_FLOW_BEGIN, 200, 200, 0);
     n->recorder[0].trace.event[3].peer = 99;
-    add(n, 0, EPA_TRACE_SLICE, 200, 300, 0);
+    add_event(n, 0, EPA_TRACE_SLICE, 200, 300, 0);
     g = gather(n);
     assert_int_equal(g->n, 1);
 }
@@ -142,8 +142,8 @@ static void add_beside(struct noted *n, enum epa_trace_beside_kind which, uint32
                                                    .kind = EPA_TRACE_SLICE});
 }
 
-/* Of iterations 1 and 2, which begin at 1000 and 2000 and end at 3000. */
-TEST_OF_NOTES(what_is_beside_iterations_belongs_to_that_in_which_it_began)
+/* Iterations 1 and 2 begin at 1000 and 2000 and end at 3000. */
+TEST_OF_NOTES(side_events_belong_to_the_iteration_of_their_begin)
 {
     static const struct {
         uint64_t begin_ns, iteration;
@@ -153,16 +153,17 @@ TEST_OF_NOTES(what_is_beside_iterations_belongs_to_that_in_which_it_began)
     uint32_t found = 0;
 
     for (uint64_t i = 1; i < 3; i++) {
-        turn(n, i);
-        add(n, 0, EPA_TRACE_SLICE, i * 1000, i * 1000 + 1000, 0);
+        begin_iteration(n, i);
+        add_event(n, 0, EPA_TRACE_SLICE, i * 1000, i * 1000 + 1000, 0);
     }
-    add_beside(n, EPA_TRACE_PROXY, 0, 900, 950);  /* overwritten by what is noted fifth */
-    add_beside(n, EPA_TRACE_PROXY, 0, 900, 950);  /* what may be overwritten right now */
-    add_beside(n, EPA_TRACE_PROXY, 0, 900, 1200); /* began before all that is kept */
+    add_beside(n, EPA_TRACE_PROXY, 0, 900, 950); /* overwritten by the fifth event */
+    /* the oldest slot may be overwritten at this moment */
+    add_beside(n, EPA_TRACE_PROXY, 0, 900, 950);
+    add_beside(n, EPA_TRACE_PROXY, 0, 900, 1200); /* began before the first kept iteration */
     add_beside(n, EPA_TRACE_PROXY, 1, 1500, 2500);
-    add_beside(n, EPA_TRACE_PROXY, 0, 3500, 3600); /* after it */
+    add_beside(n, EPA_TRACE_PROXY, 0, 3500, 3600); /* after the last iteration */
     add_beside(n, EPA_TRACE_KERNELS, 7, 2100, 2200);
-    add_beside(n, EPA_TRACE_KERNELS, 8, 5000, 5100); /* of a last call that nobody traced */
+    add_beside(n, EPA_TRACE_KERNELS, 8, 5000, 5100); /* belongs to a later call without a trace */
     g = gather(n);
     assert_int_equal(g->n, 2 + 4);
     for (uint64_t i = 0; i < g->n; i++) {
@@ -176,13 +177,13 @@ TEST_OF_NOTES(what_is_beside_iterations_belongs_to_that_in_which_it_began)
     assert_int_equal(found, 4);
 }
 
-TEST_OF_NOTES(a_rank_that_left_nothing_is_missing)
+TEST_OF_NOTES(a_rank_without_a_record_counts_as_missing)
 {
     const struct gathered *g;
 
-    turn(n, 0);
-    add(n, 0, EPA_TRACE_SLICE, 100, 200, 0);
-    session_trace(&n->fake.session, 1)->near = false; /* and its clock was never compared */
+    begin_iteration(n, 0);
+    add_event(n, 0, EPA_TRACE_SLICE, 100, 200, 0);
+    session_trace(&n->fake.session, 1)->near = false; /* rank 1: no clock comparison */
     g = gather(n);
     assert_true(g->rank[1].clock.error_ns != g->rank[1].clock.error_ns);
     session_trace(&n->fake.session, 1)->ready = 0;
@@ -192,10 +193,10 @@ TEST_OF_NOTES(a_rank_that_left_nothing_is_missing)
     assert_int_equal(g->n, 1);
 }
 
-/* ---- what a rank notes ---- */
+/* ---- recorder of a rank ---- */
 
-/* A count that lies leads nowhere, and each name has one number. */
-TEST(what_does_not_fit_is_counted)
+/* A corrupt count causes no access outside the record, and each name has one number. */
+TEST(dropped_events_are_counted)
 {
     static const struct record_shape shape = {.lanes = 2, .turns = 3, .room = 4};
     struct record *record = aligned_alloc(64, record_bytes(&shape));

@@ -1,5 +1,5 @@
-/* The search of `epa2a tune`, over turns with made-up times: what each setting takes is known, so
- * it is known whether the fastest was found. */
+/* Tests of the search of `epa2a tune` with made-up times. The time of each setting is known, so
+ * that the tests can tell whether the search found the fastest. */
 #include "test.h"
 
 #include <math.h>
@@ -8,20 +8,22 @@
 #include "base/random.h"
 #include "cli/tune.h"
 
-/* What a value changes, as a logarithm; two with " ": what both change beyond that together. */
+/* Change of the time by a value, as a logarithm. Two values separated by " ": additional change if
+ * both are set. */
 struct effect {
     const char *what;
     double log;
 };
 
 struct made_up {
-    const struct effect *effect; /* ends with a NULL */
-    double ns, noise;            /* of the file's settings; of a turn, as a logarithm */
-    uint64_t beside_ns;          /* of a turn */
-    double untimed_ns;           /* of an iteration */
-    uint32_t iterations;         /* of the last turn; set by it */
-    uint32_t unreached;          /* values that had no turn alone; set by the search */
-    double burst;                /* probability that other load strikes a turn */
+    const struct effect *effect; /* ends with a NULL name */
+    /* time with the settings of the file; standard deviation of a turn as a logarithm */
+    double ns, noise;
+    uint64_t beside_ns;  /* time of a turn outside iterations */
+    double untimed_ns;   /* untimed part of an iteration */
+    uint32_t iterations; /* iterations of the last turn; set by it */
+    uint32_t unreached;  /* values without a turn of their own; set by the search */
+    double burst;        /* probability that other load disturbs a turn */
     uint64_t random;
     double drift;
 };
@@ -81,7 +83,8 @@ static const char text[] =
     "moe: {max_tokens: 128, hidden: 1024, experts: 256, topk: 8}\n"
     "bench: {warmup: 20, iterations: 40}\n";
 
-/* The logarithm of what the search found over the file's settings; `found` says what that is. */
+/* Runs a search. Returns the logarithm of the time of the result relative to the settings of the
+ * file, and describes the result in `found`. */
 static double search_over(struct made_up *m, double budget_s, char *found, size_t room)
 {
     char path[] = "/tmp/epa2a-tune-XXXXXX";
@@ -130,14 +133,14 @@ static double search_over(struct made_up *m, double budget_s, char *found, size_
         "launcher.pin=none", 0.02 \
     }
 
-/* Neither gains alone. */
+/* Only both values together gain. */
 static const struct effect together[] = {SLOW,
                                          {"algorithm.nontemporal=off", -0.01},
                                          {"algorithm.nontemporal=off transport.wait=spin", -0.1},
                                          {"algorithm.recv_layout=padded", 0.12},
                                          {"algorithm.dedup=true", 0.03},
                                          {0}};
-/* One loses alone. */
+/* One of the two values loses alone. */
 static const struct effect valley[] = {SLOW,
                                        {"transport.wait=spin", 0.05},
                                        {"algorithm.nontemporal=off transport.wait=spin", -0.15},
@@ -150,7 +153,7 @@ static const struct effect apart[] = {SLOW,
                                       {"algorithm.recv_layout=padded", 0.12},
                                       {"algorithm.dedup=true", 0.03},
                                       {0}};
-/* Each gains alone, and both lose. */
+/* Each value gains alone, and both together lose. */
 static const struct effect against[] = {SLOW,
                                         {"transport.wait=spin", -0.05},
                                         {"algorithm.nontemporal=off", -0.06},
@@ -163,7 +166,7 @@ static const struct effect none[] = {SLOW,
                                      {"algorithm.dedup=true", 0.2},
                                      {0}};
 
-/* How many of 10 searches ended more than 2 % from the best. */
+/* Returns how many of 10 searches end more than 2 % from the best. */
 static uint32_t misses(const struct effect *effect, double budget_s, double noise, double best)
 {
     uint32_t out = 0;
@@ -188,7 +191,7 @@ static uint32_t misses(const struct effect *effect, double budget_s, double nois
 
 /* ---- the last comparison ---- */
 
-/* One round is slower by far, all others are faster. */
+/* The first round is much slower; all others are faster. */
 static int take_made_up(void *arg, uint32_t first, double median[][2], double *figure)
 {
     struct turns *t = arg;
@@ -201,9 +204,9 @@ static int take_made_up(void *arg, uint32_t first, double median[][2], double *f
     return EXIT_OK;
 }
 
-/* After 19 rounds p is 0.0012: more than look 3 of many may err with, which is 0.01 / 12, and less
- * than the last one may, which is 0.01 / 3. */
-TEST(the_last_look_may_err_as_far_as_those_before_did_not)
+/* After 19 rounds p is 0.0012. This is more than the error allowed at look 3 (0.01 / 12), and less
+ * than the error allowed at the last look (0.01 / 3). */
+TEST(the_last_look_gets_the_unused_error_probability)
 {
     struct turns t = {.take = take_made_up, .arg = &t, .threshold = 0.01, .alpha = 0.01};
     struct arena *arena = arena_create();
@@ -219,7 +222,7 @@ TEST(the_last_look_may_err_as_far_as_those_before_did_not)
     arena_destroy(arena);
 }
 
-/* ---- effects at random: of values alone, a few of them large, and of some pairs ---- */
+/* ---- random effects: single values, a few of them large, and some pairs ---- */
 
 enum { VALUES = 10, PAIRED = VALUES * VALUES / 2, EFFECTS = VALUES + PAIRED + 4 };
 static const char *const values[VALUES] = {
@@ -254,7 +257,7 @@ static void draw_effects(struct made_up *m, struct effect out[EFFECTS], char nam
     out[n] = (struct effect){NULL, 0};
 }
 
-/* Of all combinations; those of one option are side by side. */
+/* Returns the least time over all combinations. Values of one option are adjacent in the table. */
 static double find_least(uint32_t from, const char **set, uint32_t n)
 {
     struct tune_setting x = {.set = set, .n = n};
@@ -272,7 +275,7 @@ static double find_least(uint32_t from, const char **set, uint32_t n)
     return least;
 }
 
-/* How far 20 searches end from the best, on average. */
+/* Returns the mean distance of 20 searches from the best. */
 static double mean_behind(double budget_s, double noise)
 {
     static char name[PAIRED][80], found[400];
@@ -295,13 +298,13 @@ static double mean_behind(double budget_s, double noise)
     return sum / 20;
 }
 
-TEST(whatever_the_effects_the_best_is_near)
+TEST(random_effects_end_near_the_best)
 {
     assert_true(mean_behind(30, 0.01) < 0.015);
     assert_true(mean_behind(8, 0.01) < 0.025);
 }
 
-TEST(what_gains_only_together_is_found)
+TEST(values_that_gain_only_together_are_found)
 {
     assert_true(misses(together, 60, 0.015, -0.11) <= 1);
     assert_true(misses(together, 60, 0.04, -0.11) <= 1);
@@ -309,7 +312,7 @@ TEST(what_gains_only_together_is_found)
     assert_true(misses(valley, 60, 0.015, -0.1) <= 3);
 }
 
-TEST(what_gains_alone_is_found_and_combined_where_it_still_gains)
+TEST(values_that_gain_alone_are_found_and_combined)
 {
     assert_true(misses(apart, 60, 0.04, -0.1) <= 1);
     assert_true(misses(apart, 15, 0.015, -0.1) <= 2);
@@ -322,7 +325,7 @@ TEST(the_files_settings_stay_where_nothing_gains)
     assert_int_equal(misses(none, 15, 0.04, 0), 0);
 }
 
-/* Nothing is compared at the end, and 30 turns are twice what it takes to try each value. */
+/* There is no comparison at the end, and 30 turns are twice as many as single values need. */
 TEST(a_budget_is_for_the_search_where_nothing_seems_faster)
 {
     struct made_up m = {
@@ -333,7 +336,7 @@ TEST(a_budget_is_for_the_search_where_nothing_seems_faster)
     assert_int_equal(m.unreached, 0);
 }
 
-/* As many iterations as take a third of the 600 ms beside them, where the file has 40. */
+/* Iterations take a third of the 600 ms outside them; the file requests 40 iterations. */
 TEST(a_turn_has_many_iterations_where_they_are_short)
 {
     struct made_up m = {
@@ -344,9 +347,9 @@ TEST(a_turn_has_many_iterations_where_they_are_short)
     assert_in_range(m.iterations, 2000, 5000);
 }
 
-/* Experts and barriers take five times what is timed. Had they counted as time beside iterations,
- * a turn would have 500 of them. */
-TEST(a_turn_has_few_iterations_where_most_of_them_is_not_timed)
+/* Experts and barriers take five times as long as the timed part. If they counted as time outside
+ * iterations, a turn would have 500 iterations. */
+TEST(untimed_work_in_iterations_does_not_lengthen_a_turn)
 {
     struct made_up m = {.effect = none,
                         .ns = 50000,
@@ -360,7 +363,7 @@ TEST(a_turn_has_few_iterations_where_most_of_them_is_not_timed)
     assert_in_range(m.iterations, 40, 110);
 }
 
-/* ---- keys that are settings ---- */
+/* ---- roles of keys ---- */
 
 TEST(names_seeds_and_lengths_of_runs_are_no_settings)
 {

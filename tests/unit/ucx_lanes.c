@@ -1,9 +1,9 @@
-/* plugins/transport/ucx/lanes.c, over what UCX 1.13.1 prints. */
+/* Tests of plugins/transport/ucx/lanes.c with output of UCX 1.13.1. */
 #include "test.h"
 
 #include "lanes.h"
 
-TEST(lanes_say_what_the_network_does_itself)
+TEST(lanes_name_the_operations_of_the_network)
 {
     static const struct {
         const char *text;
@@ -19,26 +19,26 @@ TEST(lanes_say_what_the_network_does_itself)
          "#                  get[0]: 0..<bcopy>..(inf)\n"
          "#                  put[1]: 0..<short>..4294967296..<bcopy>..(inf)\n",
          true, true, false, "sysv/memory, posix/memory"},
-        /* TCP has neither and is named for its messages. */
+        /* TCP has neither puts nor additions and is named for its messages. */
         {"#                 lane[0]:  1:tcp/lo.0 md[1]                -> "
          "md[1]/tcp/sysdev[255] am am_bw#0 wireup\n"
          "#                 lane[1]:  2:tcp/eth0.100.0 md[1]          -> "
          "md[1]/tcp/sysdev[255] am_bw#1\n#\n",
          false, false, false, "tcp/lo"},
-        /* A network that puts may leave additions to the peer. */
+        /* A network with puts may leave additions to the peer. */
         {"#                 lane[0]:  2:rc_verbs/rxe0:1.0 md[1]       -> "
          "md[1]/ib/sysdev[255] rma_bw#0 am am_bw#0 wireup{ud_verbs/rxe0:1}\n#\n"
          "#                  put[0]: 0..<short>..33..<bcopy>..1024..<zcopy>..(inf)\n",
          true, false, true, "rc_verbs/rxe0:1"},
         {"# lane[0]:  1:tcp/eth0.100.0 md[1] -> md[1]/tcp/sysdev[255] rma_bw#0 am am_bw#0\n", false,
          false, false, "tcp/eth0.100"},
-        /* As the protocols that put from memory of GPUs are described. */
+        /* format of protocols that put from GPU memory */
         {"# lane[0]: 2:rc_mlx5/mlx5_0:1.0 md[1] -> md[1]/ib/sysdev[1] rma_bw#0 am am_bw#0\n", false,
          false, true, "rc_mlx5/mlx5_0:1"},
         {"# lane[0]: 2:rc_mlx5/mlx5_0:1.0 md[1] -> md[1]/ib/sysdev[1] rma_bw#0 am am_bw#0\n"
          "# lane[1]: 3:cuda_ipc/cuda.0 md[2] -> md[2]/cuda_ipc/sysdev[1] rma_bw#1\n",
          false, false, false, "rc_mlx5/mlx5_0:1"},
-        /* Within a host a device may serve additions alone. */
+        /* Within a host a device may serve only additions. */
         {"# lane[0]:  4:posix/memory.0 md[3] -> md[3]/posix/sysdev[255] am am_bw#0\n"
          "# lane[1]:  2:rc_mlx5/mlx5_0:1.0 md[1] -> md[1]/ib/sysdev[1] amo#0\n"
          "# put[0]: 0..<short>..4294967296..<bcopy>..(inf)\n",
@@ -58,7 +58,7 @@ TEST(lanes_say_what_the_network_does_itself)
     }
     lanes = lanes_read("lane[99]: 1:tcp/lo.0\nlane[0]:\nlane[\n put[77]: 0..<short>\n put[3]: 0");
     assert_false(lanes.puts);
-    for (int i = 0; i < 16; i++) /* many names are cut short */
+    for (int i = 0; i < 16; i++) /* long lists of names are truncated */
         n += (size_t)snprintf(text + n, sizeof(text) - n,
                               "# lane[%d]: %d:rc_mlx5/mlx5_%d:1.0 md[1] -> md[1]/ib/sysdev[1] "
                               "amo#%d\n#  put[%d]: 0\n",
@@ -68,7 +68,7 @@ TEST(lanes_say_what_the_network_does_itself)
     assert_int_equal(strlen(lanes.names), LANES_NAMES - 1);
 }
 
-TEST(what_it_may_use_are_its_resources)
+TEST(usable_devices_are_the_resources)
 {
     static const char text[] = "#\n# UCP context\n#\n#     component 0  :  self\n#\n"
                                "#            md 0  :  component 0  self \n#\n"
@@ -94,7 +94,7 @@ static const struct card good = {.base = 0x7f0000000000,
                                  .version = {1, 13},
                                  .tcp_segments = "128k/256k"};
 
-TEST(cards_that_cannot_be_are_refused)
+TEST(invalid_cards_are_refused)
 {
     struct card bad[10];
     static const char *const said[] = {"",
@@ -118,7 +118,8 @@ TEST(cards_that_cannot_be_are_refused)
     bad[6].base++;
     bad[7].signals++;
     bad[8].version[1]++;
-    memcpy(bad[9].tcp_segments, "\033[2J16k", sizeof("\033[2J16k")); /* not for a terminal */
+    /* control characters must not reach a terminal */
+    memcpy(bad[9].tcp_segments, "\033[2J16k", sizeof("\033[2J16k"));
     for (size_t i = 0; i < LENGTH(bad); i++) {
         const struct card cards[2] = {good, bad[i]};
         struct epa_error err = {EPA_OK, ""};

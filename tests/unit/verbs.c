@@ -1,6 +1,6 @@
-/* The verbs transport without a device: which port, GID and P_Key it takes, what it says of a
- * failure, when a signal counts; and its queues over a device that is made up: it takes requests
- * and completes them when a test says so. Over a real device: tests/contract, in tests/vm. */
+/* Tests of the verbs transport without a device: choice of port, GID and P_Key, messages of
+ * failures, the arrival of signals, and queues over a simulated device. The device accepts requests
+ * and completes them when a test decides. tests/contract in tests/vm runs on a real device. */
 #include "test.h"
 #include <errno.h>
 #include <sys/random.h>
@@ -18,8 +18,8 @@ static const struct port ports[PORTS] = {
     {.device = "mlx5_1", .number = 2, .state = "ACTIVE", .active = true, .link = LINK_ETHERNET},
 };
 
-/* The first active port that fits is taken, or those that there are are named. */
-TEST(a_port_is_chosen_or_those_that_there_are_are_named)
+/* The first usable active port is chosen; otherwise the message lists the ports. */
+TEST(a_port_is_chosen_or_the_ports_are_listed)
 {
     static const struct {
         uint32_t n;
@@ -67,9 +67,9 @@ static const struct gid gids[] = {
 };
 enum { GIDS = LENGTH(gids) };
 
-/* Of RoCE the best GID is taken whatever its number, of InfiniBand the first; or that which is
- * asked for by number or address. */
-TEST(a_gid_is_chosen_or_those_that_there_are_are_named)
+/* RoCE: the best GID is chosen regardless of its number. InfiniBand: the first one. A GID given by
+ * number or address takes precedence. */
+TEST(a_gid_is_chosen_or_the_gids_are_listed)
 {
     static const struct {
         uint32_t n;
@@ -109,7 +109,7 @@ TEST(a_gid_is_chosen_or_those_that_there_are_are_named)
     assert_int_equal(out.index, 1);
 }
 
-TEST(a_global_header_goes_where_it_must)
+TEST(a_global_header_is_used_only_if_required)
 {
     struct port p = {.link = LINK_INFINIBAND};
     const uint8_t mine[GID_BYTES] = {0xfe, 0x80, [15] = 1};
@@ -130,7 +130,7 @@ TEST(a_partition_is_found_by_its_key)
     static const struct {
         const char *wish;
         uint32_t index;
-        const char *said; /* "": it is there */
+        const char *said; /* expected message; "": found */
     } c[] = {{"auto", 0, ""},
              {"0x8001", 2, ""},
              {"0x0002", 3, ""},
@@ -147,7 +147,7 @@ TEST(a_partition_is_found_by_its_key)
     }
 }
 
-TEST(memory_that_may_not_be_pinned_is_refused_by_arithmetic)
+TEST(memory_beyond_the_memlock_limit_is_refused)
 {
     assert_int_equal(check_memlock(65536, 65536, false, NULL), EPA_OK);
     assert_int_equal(check_memlock((uint64_t)1 << 60, UINT64_MAX, false, NULL), EPA_OK);
@@ -157,7 +157,7 @@ TEST(memory_that_may_not_be_pinned_is_refused_by_arithmetic)
                   "etc/security .. limits.conf .. LimitMEMLOCK=infinity .. --ulimit .. -1");
 }
 
-/* ---- words ---- */
+/* ---- messages ---- */
 
 static void says_of_request(const struct queue_failure *failure, const char *text)
 {
@@ -172,7 +172,7 @@ static void says_of_request(const struct queue_failure *failure, const char *tex
     assert_words(out, text);
 }
 
-TEST(a_failed_request_names_peer_operation_status_and_what_to_look_at)
+TEST(a_failed_request_names_peer_operation_status_and_remedy)
 {
     says_of_request(
         &(struct queue_failure){.failed = true,
@@ -197,10 +197,10 @@ TEST(a_failed_request_names_peer_operation_status_and_what_to_look_at)
         "rank 2: .. RDMA write to rank 1 .. errno 12 .. port 1 of rxe0 is ACTIVE");
 }
 
-/* ---- signals that are seen in the middle of a write ---- */
+/* ---- signals read during a write ---- */
 
 struct writer {
-    uint64_t word, then; /* what the word is after the pause */
+    uint64_t word, then; /* value of the word after the pause */
 };
 
 static void go_on_writing(const void *arg)
@@ -217,14 +217,15 @@ static bool counts(uint64_t seen, uint64_t then, enum epa_compare compare, uint6
     return poll_settled(&w.word, compare, want, go_on_writing, &w);
 }
 
-/* From 0xff to 0x100, the high byte first, is larger than either for a moment. */
-TEST(a_signal_counts_once_two_looks_saw_the_same)
+/* A write of 0x100 over 0xff that starts with the high byte shows 0x1ff for a moment, which is
+ * larger than both. */
+TEST(a_signal_counts_after_two_equal_reads)
 {
     struct writer w = {.word = 0x1ff, .then = 0x100};
 
     assert_true(counts(7, 7, EPA_GE, 7));
     assert_true(counts(7, 7, EPA_EQ, 7));
-    assert_false(counts(6, 7, EPA_GE, 7)); /* is there at the next look */
+    assert_false(counts(6, 7, EPA_GE, 7)); /* counts at the next read */
     assert_false(counts(8, 7, EPA_EQ, 7));
     assert_false(counts(0x1ff, 0x100, EPA_GE, 0x180));
     assert_false(counts(0x1ff, 0x100, EPA_GE, 0x100));
@@ -250,7 +251,7 @@ struct request {
     enum ibv_wr_opcode opcode;
 };
 
-/* What has been posted, over all time; `done` of them are complete. */
+/* All requests posted so far; the first `done` of them are complete. */
 struct fake {
     struct ibv_context context;
     struct ibv_cq cq;
@@ -258,7 +259,7 @@ struct fake {
     struct request log[PEERS][LOG];
     uint64_t posted[PEERS], done[PEERS], posts;
     uint32_t deepest;
-    struct ibv_wc wc[LOG]; /* to be polled */
+    struct ibv_wc wc[LOG]; /* completions to poll */
     uint32_t n_wc;
     int refuse; /* errno of the next post */
     struct queues queues;
@@ -271,7 +272,7 @@ struct fake {
 
 static struct fake *fake_of(struct ibv_context *context)
 {
-    return (struct fake *)context; /* its first member */
+    return (struct fake *)context; /* the context is the first member */
 }
 
 static int post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -315,7 +316,7 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *out)
     return n;
 }
 
-/* Completes `n` requests to a peer; only those that asked for it say so. */
+/* Completes `n` requests to a peer. Only signalled requests and failures produce a completion. */
 static void complete(struct fake *f, uint32_t peer, uint64_t n, enum ibv_wc_status status)
 {
     for (uint64_t i = 0; i < n && f->done[peer] < f->posted[peer]; i++) {
@@ -327,7 +328,7 @@ static void complete(struct fake *f, uint32_t peer, uint64_t n, enum ibv_wc_stat
     }
 }
 
-static struct fake *make(uint32_t batch)
+static struct fake *make_fake(uint32_t batch)
 {
     struct fake *f = calloc(1, sizeof(*f));
 
@@ -365,8 +366,8 @@ static struct queue_source heap_of(const struct fake *f)
 
 #define TEST_OF_QUEUES(name, begin) TEST_OF(name, struct fake, f, begin, free)
 
-/* In one list, and its signal behind it. */
-TEST_OF_QUEUES(a_put_is_cut_into_what_the_port_takes, make(16))
+/* All pieces are posted as one list, and the signal follows them. */
+TEST_OF_QUEUES(a_put_is_split_at_the_message_limit_of_the_port, make_fake(16))
 {
     const struct request *r = f->log[1];
     uint64_t bytes = 2 * MOST + 100, value = 0;
@@ -396,9 +397,9 @@ TEST_OF_QUEUES(a_put_is_cut_into_what_the_port_takes, make(16))
     assert_true(value == 0x123456789a);
 }
 
-/* Without inline data the device reads a value when it gets to it: each has a place of its
- * own until its request is done. */
-TEST_OF_QUEUES(values_stay_until_their_requests_are_done, make(1))
+/* Without inline data the device reads the value later, so that each value keeps its own slot until
+ * its request is complete. */
+TEST_OF_QUEUES(values_stay_until_their_requests_complete, make_fake(1))
 {
     uint64_t n = 0, value = 0;
 
@@ -415,9 +416,9 @@ TEST_OF_QUEUES(values_stay_until_their_requests_are_done, make(1))
     }
 }
 
-/* Random puts and signals, and a device that completes at random: it is never given more than
- * the queue was made for, whatever it would take, and all of it comes to an end. */
-TEST_OF_QUEUES(a_queue_never_holds_more_than_it_was_made_for, make(5))
+/* Random puts and signals over a device that completes at random. The queue never holds more
+ * requests than its capacity, and all requests complete. */
+TEST_OF_QUEUES(a_queue_never_exceeds_its_capacity, make_fake(5))
 {
     struct queue *q = &f->queue[0];
     uint64_t begun = 0;
@@ -449,18 +450,18 @@ TEST_OF_QUEUES(a_queue_never_holds_more_than_it_was_made_for, make(5))
     assert_true(f->deepest > SLOTS / 2 && f->deepest <= SLOTS);
 }
 
-TEST_OF_QUEUES(what_nobody_asked_for_can_be_waited_for, make(16))
+TEST_OF_QUEUES(unsignalled_requests_can_be_waited_for, make_fake(16))
 {
     struct queue *q = &f->queue[0];
 
     queue_write(&f->queues, q, heap_of(f), 64, 0);
-    queue_ask(&f->queues, q); /* still here: it asks itself */
+    queue_ask(&f->queues, q); /* not posted yet: the request itself becomes signalled */
     queues_post(&f->queues);
     assert_int_equal(f->posted[0], 1);
     assert_true(f->log[0][0].flags & IBV_SEND_SIGNALED);
     queue_write(&f->queues, q, heap_of(f), 64, 0);
     queues_post(&f->queues);
-    queue_ask(&f->queues, q); /* gone: a request of no bytes asks for it */
+    queue_ask(&f->queues, q); /* already posted: a request of zero bytes asks for the completion */
     queue_ask(&f->queues, q);
     queues_post(&f->queues);
     assert_int_equal(f->posted[0], 3);
@@ -469,19 +470,19 @@ TEST_OF_QUEUES(what_nobody_asked_for_can_be_waited_for, make(16))
     complete(f, 0, 3, IBV_WC_SUCCESS);
     assert_int_equal(queues_poll(&f->queues), EPA_OK);
     assert_true(queue_is_done(q, q->built));
-    queue_ask(&f->queues, q); /* nothing is left */
+    queue_ask(&f->queues, q); /* no requests outstanding */
     queues_post(&f->queues);
     assert_int_equal(f->posted[0], 3);
 }
 
-TEST_OF_QUEUES(an_addition_is_known_to_be_done_by_its_count, make(1))
+TEST_OF_QUEUES(an_addition_completes_by_its_count, make_fake(1))
 {
     struct queue *q = &f->queue[0];
     const struct request *r = f->log[0];
     uint64_t mark;
 
     queue_write(&f->queues, q, heap_of(f), 64, 0);
-    assert_true(queue_is_done(q, q->atomics)); /* there is none */
+    assert_true(queue_is_done(q, q->atomics)); /* no additions so far */
     queue_add(&f->queues, q, 3, 640);
     mark = q->atomics;
     queue_write(&f->queues, q, heap_of(f), 64, 0);
@@ -502,12 +503,12 @@ TEST_OF_QUEUES(an_addition_is_known_to_be_done_by_its_count, make(1))
     assert_true(queue_is_done(q, mark));
 }
 
-TEST_OF_QUEUES(the_first_failure_is_reported_with_its_peer_and_request, make(1))
+TEST_OF_QUEUES(the_first_failure_is_reported_with_its_peer_and_request, make_fake(1))
 {
     queue_write(&f->queues, &f->queue[0], heap_of(f), 64, 0);
     queue_write(&f->queues, &f->queue[1], heap_of(f), 333, 0);
     queue_write(&f->queues, &f->queue[1], heap_of(f), 444, 0);
-    complete(f, 0, 1, IBV_WC_WR_FLUSH_ERR); /* of another queue, and polled first */
+    complete(f, 0, 1, IBV_WC_WR_FLUSH_ERR); /* flushed request of another queue, polled first */
     complete(f, 1, 1, IBV_WC_RETRY_EXC_ERR);
     complete(f, 1, 1, IBV_WC_WR_FLUSH_ERR);
     assert_int_equal(queues_poll(&f->queues), EPA_ERR_DIED);
@@ -516,10 +517,10 @@ TEST_OF_QUEUES(the_first_failure_is_reported_with_its_peer_and_request, make(1))
     assert_int_equal(f->queues.failure.bytes, 333);
     assert_int_equal(f->queues.failure.vendor, 0x51);
     assert_int_equal(f->queues.failure.opcode, IBV_WR_RDMA_WRITE);
-    assert_int_equal(queues_poll(&f->queues), EPA_ERR_DIED); /* and stays */
+    assert_int_equal(queues_poll(&f->queues), EPA_ERR_DIED); /* the failure is permanent */
 }
 
-TEST_OF_QUEUES(a_device_that_takes_nothing_is_a_failure, make(1))
+TEST_OF_QUEUES(a_device_that_rejects_posts_is_a_failure, make_fake(1))
 {
     f->refuse = EINVAL;
     queue_write(&f->queues, &f->queue[1], heap_of(f), 64, 0);
@@ -530,9 +531,9 @@ TEST_OF_QUEUES(a_device_that_takes_nothing_is_a_failure, make(1))
     assert_int_equal(f->queues.held, 0);
 }
 
-/* The CPU reads inline data, and may not read all that the device does; heap and lines are of two
- * registrations. */
-TEST_OF_QUEUES(what_the_cpu_may_not_read_is_not_inline, make(1))
+/* The CPU reads inline data, but some memory is readable for the device only. Heap and signal lines
+ * have separate registrations. */
+TEST_OF_QUEUES(memory_unreadable_for_the_cpu_is_not_inline, make_fake(1))
 {
     const struct request *r = f->log[1];
     struct queue_source from = heap_of(f);
@@ -552,8 +553,8 @@ TEST_OF_QUEUES(what_the_cpu_may_not_read_is_not_inline, make(1))
     assert_int_equal(r[3].to_key, LINES_KEY);
 }
 
-/* A completion tells the low half of its count. */
-TEST_OF_QUEUES(counts_go_on_beyond_32_bits, make(1))
+/* A completion carries the low half of the count. */
+TEST_OF_QUEUES(counts_continue_beyond_32_bits, make_fake(1))
 {
     struct queue *q = &f->queue[1];
 
@@ -566,7 +567,7 @@ TEST_OF_QUEUES(counts_go_on_beyond_32_bits, make(1))
     assert_true(queue_is_done(q, q->built));
 }
 
-static bool no_random; /* as in a sandbox that refuses it */
+static bool no_random; /* as in a sandbox that forbids the call */
 
 ssize_t getrandom(void *out, size_t bytes, unsigned int flags)
 {
@@ -574,14 +575,14 @@ ssize_t getrandom(void *out, size_t bytes, unsigned int flags)
     return no_random ? -1 : (ssize_t)syscall(SYS_getrandom, out, bytes, flags);
 }
 
-TEST(who_has_no_random_numbers_has_no_first_packet_number)
+TEST(missing_random_numbers_fail_the_packet_number)
 {
     struct epa_error err = {EPA_OK, ""};
     uint32_t psn = UINT32_MAX;
 
     assert_int_equal(choose_psn(&psn, &err), EPA_OK);
     assert_true(psn <= 0xffffff);
-    alarm(60); /* else for ever */
+    alarm(60); /* limits an endless loop */
     no_random = true;
     assert_int_equal(choose_psn(&psn, &err), EPA_ERR_SYSTEM);
     no_random = false;

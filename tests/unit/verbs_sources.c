@@ -1,6 +1,5 @@
-/* What the verbs transport registers for puts from outside of a heap that is given: of memory of
- * GPUs, pinned memory and other memory of the host, over a device and a driver of GPUs that are
- * made up. */
+/* Tests of registrations for puts from memory outside the heap (GPU memory, pinned and other host
+ * memory) over a simulated device and a simulated GPU driver. */
 #include "test.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +9,7 @@
 
 enum { PEERS = 2, INLINE = 64, KIB = 1 << 10, GPU = 3, ALLOCATIONS = 80 };
 
-/* Which range is where; addresses are but numbers. */
+/* Memory ranges of the simulated driver; addresses are never dereferenced. */
 static struct allocation {
     uint64_t start, bytes, id;
     bool on_gpu;
@@ -19,11 +18,11 @@ static struct allocation {
 static struct ibv_mr mr[1000];
 static struct {
     uint32_t made, live; /* registrations */
-    uint64_t at, bytes;  /* of the last */
+    uint64_t at, bytes;  /* range of the last registration */
     bool by_descriptor;
-    int access, fd;     /* fd: that was exported last */
-    int refuse;         /* errno of the next */
-    bool no_descriptor; /* the driver exports none */
+    int access, fd;     /* fd: descriptor exported last */
+    int refuse;         /* errno of the next registration */
+    bool no_descriptor; /* the driver exports no descriptor */
     int pushed, retained;
 } now;
 
@@ -123,13 +122,13 @@ static int pointer_attributes(unsigned n, int *attribute, void **value, unsigned
             found = allocation[i];
     for (unsigned i = 0; i < n; i++) {
         switch (attribute[i]) {
-        case 2: /* the kind of memory: 1 is the host's */
+        case 2: /* kind of memory: 1 is host memory */
             *(unsigned *)value[i] = found.bytes == 0 ? 0 : found.on_gpu ? 2 : 1;
             break;
-        case 9: /* the GPU */
+        case 9: /* number of the GPU */
             *(int *)value[i] = GPU;
             break;
-        default: /* the id, else the start or the size */
+        default: /* id, start or size */
             assert_true(attribute[i] == 7 || attribute[i] == 11 || attribute[i] == 12);
             *(uint64_t *)value[i] = attribute[i] == 7    ? found.id
                                     : attribute[i] == 11 ? found.start
@@ -205,7 +204,7 @@ static enum epa_status find(struct fake *f, uint64_t at, uint64_t bytes, uint32_
                         test_error());
 }
 
-/* A put, which stays under way until done() says so; its key. */
+/* Starts a put, which stays outstanding until done(). Returns its key. */
 static uint32_t put(struct fake *f, uint64_t at, uint64_t bytes, uint32_t peer)
 {
     assert_int_equal(find(f, at, bytes, peer), EPA_OK);
@@ -223,7 +222,8 @@ static void done(struct fake *f, uint32_t peer)
 
 #define TEST_OF_SOURCES(name, driver) TEST_OF(name, struct fake, f, make(driver), finish)
 
-/* By whole pages, as the driver exports them, and all puts from it are of that registration. */
+/* The registration covers whole pages, as the driver exports them. All puts from the allocation
+ * share it. */
 TEST_OF_SOURCES(an_allocation_of_a_gpu_is_registered_once, &dmabuf)
 {
     uint32_t key;
@@ -234,15 +234,15 @@ TEST_OF_SOURCES(an_allocation_of_a_gpu_is_registered_once, &dmabuf)
     assert_true(now.by_descriptor);
     assert_int_equal(now.at, 0x7001000);
     assert_int_equal(now.bytes, 12 * KIB);
-    assert_int_equal(now.access, 0);              /* it is read here alone */
-    assert_int_equal(fcntl(now.fd, F_GETFD), -1); /* and the descriptor is closed */
+    assert_int_equal(now.access, 0);              /* local read access only */
+    assert_int_equal(fcntl(now.fd, F_GETFD), -1); /* the descriptor is closed */
     assert_int_equal(put(f, 0x7001200, 10 * KIB, 1), key);
     assert_int_equal(put(f, 0x7003a00 - 1, 1, 1), key);
     assert_int_equal(now.made, 1);
 }
 
-/* The CPU cannot read it, which it would for inline data; memory of the host it can, and then
- * nothing need be registered. */
+/* The CPU reads inline data and cannot read GPU memory. Inline puts from host memory need no
+ * registration. */
 TEST_OF_SOURCES(short_puts_are_inline_from_memory_of_the_host_alone, &dmabuf)
 {
     allocation[0] =
@@ -263,8 +263,8 @@ TEST_OF_SOURCES(short_puts_are_inline_from_memory_of_the_host_alone, &dmabuf)
     assert_int_equal(now.made, 2);
 }
 
-/* Else the device would read what was there before. */
-TEST_OF_SOURCES(memory_that_came_in_the_place_of_other_is_registered_anew, &dmabuf)
+/* Otherwise the device would read the previous memory. */
+TEST_OF_SOURCES(reused_addresses_are_registered_again, &dmabuf)
 {
     uint32_t key;
 
@@ -275,10 +275,10 @@ TEST_OF_SOURCES(memory_that_came_in_the_place_of_other_is_registered_anew, &dmab
     allocation[0].id = 6;
     assert_int_not_equal(put(f, 1 << 20, 100, 0), key);
     assert_int_equal(now.made, 2);
-    assert_int_equal(now.live, 1); /* what is gone is not held */
+    assert_int_equal(now.live, 1); /* the registration of the freed memory is released */
 }
 
-/* CUDA does not know it, and what is there later may be other memory. */
+/* CUDA does not know this memory, and the address may hold other memory at the next put. */
 TEST_OF_SOURCES(other_memory_of_the_host_is_registered_for_each_put, NULL)
 {
     uint32_t key = put(f, (1 << 20) + 3, 1000, 0);
@@ -290,11 +290,12 @@ TEST_OF_SOURCES(other_memory_of_the_host_is_registered_for_each_put, NULL)
     assert_int_equal(now.live, 2);
     done(f, 1);
     (void)put(f, 4 << 20, 1000, 1);
-    assert_int_equal(now.live, 2); /* the one that is done is gone, that of rank 0 is not */
+    /* the completed registration is released, the one of rank 0 is not */
+    assert_int_equal(now.live, 2);
     assert_int_equal(now.made, 3);
 }
 
-TEST_OF_SOURCES(a_registration_goes_once_no_put_from_it_is_under_way, &dmabuf)
+TEST_OF_SOURCES(a_registration_is_evicted_only_without_outstanding_puts, &dmabuf)
 {
     uint32_t key[SOURCES_MOST];
 
@@ -305,9 +306,11 @@ TEST_OF_SOURCES(a_registration_goes_once_no_put_from_it_is_under_way, &dmabuf)
         key[i] = put(f, allocation[i].start, 100, i % PEERS);
     assert_int_equal(find(f, allocation[SOURCES_MOST].start, 100, 0), EPA_AGAIN);
     assert_int_equal(now.live, SOURCES_MOST);
-    assert_int_equal(put(f, allocation[0].start, 100, 1), key[0]); /* of both, and the last used */
+    /* used by both peers, and the most recently used */
+    assert_int_equal(put(f, allocation[0].start, 100, 1), key[0]);
     done(f, 0);
-    (void)put(f, allocation[SOURCES_MOST].start, 100, 0); /* in place of 2, which is the oldest */
+    /* replaces 2, the oldest unused registration */
+    (void)put(f, allocation[SOURCES_MOST].start, 100, 0);
     assert_int_equal(now.live, SOURCES_MOST);
     assert_int_equal(put(f, allocation[0].start, 100, 0), key[0]);
     assert_int_equal(put(f, allocation[1].start, 100, 0), key[1]);
@@ -317,7 +320,7 @@ TEST_OF_SOURCES(a_registration_goes_once_no_put_from_it_is_under_way, &dmabuf)
     assert_int_not_equal(put(f, allocation[2].start, 100, 0), key[2]);
 }
 
-TEST_OF_SOURCES(a_source_that_cannot_be_registered_is_an_error_in_words, &dmabuf)
+TEST_OF_SOURCES(a_failed_registration_is_reported_with_its_reason, &dmabuf)
 {
     allocation[0] =
         (struct allocation){.start = 1 << 20, .bytes = 4 * KIB, .id = 5, .on_gpu = true};
@@ -337,8 +340,8 @@ TEST_OF_SOURCES(a_source_that_cannot_be_registered_is_an_error_in_words, &dmabuf
     assert_int_not_equal(put(f, 1 << 20, 100, 0), 0);
 }
 
-/* Before libcuda is looked for, which this machine may lack. */
-TEST(a_device_that_is_software_reaches_no_memory_of_gpus)
+/* The check must not need libcuda, which this machine may lack. */
+TEST(a_software_device_does_not_reach_gpu_memory)
 {
     struct device device = {.port = {.device = "rxe0"}, .software = true};
 
