@@ -1,22 +1,22 @@
-/* The proxy of nvlink without a GPU: threads stand for kernels, and copies to and from what stands
- * for a GPU's memory are held back and reordered as far as proxy.h allows. All ranks are nodes of
- * their own; every second one writes to its peers' staging at once, where the transport has mapped
- * that. Promises of value DIRECT are kept without staging, where the transport takes memory that it
- * does not allocate. */
+/* Tests of the nvlink proxy without a GPU. Threads replace kernels. Copies to and from simulated
+ * GPU memory are delayed and reordered as far as proxy.h allows. Each rank is a node of its own;
+ * every second rank writes directly to the staging of its peers if the transport has mapped it.
+ * Promises with value DIRECT run without staging if the transport accepts memory that it did not
+ * allocate. */
 #include <pthread.h>
 
 #include "../../plugins/transport/nvlink/proxy.h"
 #include "ranks.h"
 
 enum {
-    SLOTS = 8, /* of each ring: they are full all the time */
+    SLOTS = 8, /* slots of each ring; few, so that rings are always full */
     WRITERS = 2,
-    PART = 600 << 10, /* of the heap, for a writer of a rank */
+    PART = 600 << 10, /* bytes of the heap for one writer of one rank */
     HEAP = RANKS_MOST * WRITERS * PART,
     SIGNALS = 64,
-    HELD = 24, /* operations of a lane, with marks */
+    HELD = 24, /* capacity of a lane: operations and marks */
     PAGE = 4096,
-    REGION = PAGE + HEAP + WRITERS * PART, /* signals, heap, what is put */
+    REGION = PAGE + HEAP + WRITERS * PART, /* signals, heap, source buffers */
     DIRECT = 100,
 };
 
@@ -33,29 +33,29 @@ struct operation {
 };
 
 struct held_copies {
-    struct proxy_copies base; /* first */
+    struct proxy_copies base; /* first member */
     struct operation held[PROXY_LANES][HELD];
-    uint64_t first[PROXY_LANES], next[PROXY_LANES]; /* of those held */
+    uint64_t first[PROXY_LANES], next[PROXY_LANES]; /* range of the held operations */
     uint64_t marked[PROXY_LANES];
-    struct rank dice; /* its random numbers are the proxy's thread's own */
+    struct rank dice; /* random numbers of the proxy thread */
     bool reaches;
-    uint64_t fail_at; /* operation of lane IN; 0: none */
-    uint32_t stopped; /* kernels were told to leave */
+    uint64_t fail_at; /* fails this operation of lane IN; 0: none */
+    uint32_t stopped; /* 1 after stop_kernels() */
 };
 
-/* A rank's GPU, and its proxy. */
+/* The simulated GPU of a rank, and its proxy. */
 struct gpu {
     struct rank *r;
     struct held_copies copies;
     struct epa_descriptor slot[2][SLOTS];
     _Alignas(64) uint64_t taken[2], ticket[2];
-    struct epa_host_ring ring; /* of kernels; the host asks for nothing */
+    struct epa_host_ring ring; /* ring of kernels; the ring of the host stays empty */
     char payload[SLOTS][EPA_RING_PAYLOAD];
     bool far[RANKS_MOST];
     uint64_t *signal;
     char *region, *heap, *own;
     struct proxy *proxy;
-    uint64_t hold_acks_ns; /* 0: as short as the random number says */
+    uint64_t hold_acks_ns; /* 0: a short time that depends on the rank */
 };
 
 static struct held_copies *held_of(struct proxy_copies *copies)
@@ -82,7 +82,7 @@ static void run_operation(struct held_copies *h, enum proxy_lane lane, struct op
 {
     uint64_t *word = (uint64_t *)(void *)o->to;
 
-    /* Release: pairs with the acquire of who polls the word. */
+    /* Release: pairs with the acquire load in await_at(). */
     if (o->kind == ADD)
         (void)__atomic_fetch_add(word, o->value, __ATOMIC_RELEASE);
     else if (o->kind == SET)
@@ -139,7 +139,7 @@ static enum epa_status mark(struct proxy_copies *copies, enum proxy_lane lane)
                 (struct operation){.kind = MARK, .value = copies->queued[lane]});
 }
 
-/* One of those that may be next: the first, or any copy that only copies are before. */
+/* Runs one operation that may be next: the first one, or any copy with only copies before it. */
 static void run_some(struct held_copies *h, enum proxy_lane lane)
 {
     uint64_t n = 0, pick;
@@ -154,7 +154,7 @@ static void run_some(struct held_copies *h, enum proxy_lane lane)
         h->first[lane]++;
 }
 
-/* Some of what is held back is done now. */
+/* Completes a random number of held operations. */
 static enum epa_status count_done(struct proxy_copies *copies, enum proxy_lane lane, uint64_t *out)
 {
     struct held_copies *h = held_of(copies);
@@ -175,7 +175,8 @@ static void stop_kernels(struct proxy_copies *copies, enum epa_status status)
     __atomic_store_n(&held_of(copies)->stopped, 1, __ATOMIC_RELEASE);
 }
 
-/* Over a transport that takes no such memory nothing is promised. */
+/* Returns true if the promise needs direct transfers. They need a transport that accepts memory of
+ * others. */
 static bool is_direct(const struct rank *r)
 {
     return r->promise->value >= DIRECT;
@@ -202,7 +203,7 @@ static bool open_gpu(struct gpu *g, struct rank *r)
                                   .copies = &g->copies.base,
                                   .heap_bytes = HEAP,
                                   .signals = SIGNALS,
-                                  /* ranks need not do it alike */
+                                  /* ranks may use different times */
                                   .hold_acks_ns =
                                       g->hold_acks_ns != 0 ? g->hold_acks_ns : r->me % 3 * 100000};
 
@@ -237,13 +238,13 @@ static void close_gpu(struct gpu *g)
     free(g->region);
 }
 
-/* Whoever yields in a loop keeps other tests from running (epa_backoff()). */
+/* Sleeps: a loop of yields would keep other tests from running (see epa_backoff()). */
 static void nap(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-/* As kernels do: waits where the ring is full. */
+/* Queues a descriptor as kernels do: waits while the ring is full. */
 static void ask(struct gpu *g, struct epa_descriptor what)
 {
     while (!epa_ring_write(&g->ring, &what) && proxy_status(g->proxy) == EPA_OK)
@@ -255,7 +256,7 @@ static void ask_signal(struct gpu *g, uint32_t op, uint32_t peer, uint32_t signa
     ask(g, (struct epa_descriptor){.op = op, .peer = peer, .value = value, .signal = signal});
 }
 
-/* With a signal, unless its value is 0. */
+/* Queues a put, with a signal unless `value` is 0. */
 static void ask_put(struct gpu *g, uint32_t peer, uint64_t dst, const void *src, uint64_t bytes,
                     uint32_t signal, uint64_t value)
 {
@@ -270,7 +271,7 @@ static void ask_put(struct gpu *g, uint32_t peer, uint64_t dst, const void *src,
                .signal = signal});
 }
 
-/* Until a word is as large, or the proxy has failed. */
+/* Waits until a word is at least `least` or the proxy has failed. Returns the word. */
 static uint64_t await_at(struct gpu *g, const uint64_t *word, uint64_t least)
 {
     uint64_t begun = epa_now_ns(), value;
@@ -285,8 +286,9 @@ static uint64_t await_at(struct gpu *g, const uint64_t *word, uint64_t least)
     return value;
 }
 
-/* What has been put is there, all of it `byte`. */
-static void has_come(struct gpu *g, const char *here, uint64_t bytes, char byte, uint64_t round)
+/* Checks that the put has arrived: all bytes equal `byte`. */
+static void assert_arrived(struct gpu *g, const char *here, uint64_t bytes, char byte,
+                           uint64_t round)
 {
     uint64_t wrong = 0;
 
@@ -320,8 +322,8 @@ static uint64_t part_of(uint32_t rank, uint32_t writer)
     return ((uint64_t)rank * WRITERS + writer) * PART;
 }
 
-/* To the rank after this one, at the place of this rank and writer; the answer to a round comes by
- * a signal, and says that the next may overwrite it. */
+/* Each writer puts to the next rank, into the part of this rank and writer. The receiver answers
+ * each round by a signal, which permits the next put. */
 static void *write_rounds(void *arg)
 {
     struct writer *w = arg;
@@ -367,8 +369,8 @@ static void let_kernels_put(struct gpu *g)
 
 /* ---- order ---- */
 
-/* Word 0 counts up without an answer, through a ring that is full; then word 1 has the sum, or,
- * where data go straight, the word of each peer the last value. */
+/* Word 0 increases through a full ring without answers. Then word 1 has the sum, or, with direct
+ * transfers, the word of each peer has its last value. */
 static void count_without_answers(struct gpu *g)
 {
     struct rank *r = g->r;
@@ -394,8 +396,9 @@ static void count_without_answers(struct gpu *g)
           (unsigned long long)g->signal[0], (unsigned long long)g->signal[1]);
 }
 
-/* A put, a signal for it after a fence; then a fence, and a put that is polled by itself: when it
- * is seen, so is the signal. Messages between are long, so that copies of both are under way. */
+/* Order under test: a put, a fence and a signal for it, a fence, and a put that the receiver polls.
+ * If the last put is visible, the signal must be visible. Messages are long, so that copies of both
+ * puts are in flight at the same time. */
 static void put_fence_put(struct gpu *g)
 {
     struct rank *r = g->r;
@@ -417,14 +420,16 @@ static void put_fence_put(struct gpu *g)
         ask_put(g, to, part_of(r->me, 0), mark, 8, 0, 0);
         await_at(g, (uint64_t *)(void *)here, round);
         claim(r, __atomic_load_n(&g->signal[2], __ATOMIC_ACQUIRE) >= round,
-              "round %llu: what came after a fence was there first", (unsigned long long)round);
-        has_come(g, here + 8, PART - 8, (char)round, round);
+              "round %llu: the put after the fence arrived before the signal",
+              (unsigned long long)round);
+        assert_arrived(g, here + 8, PART - 8, (char)round, round);
         ask_signal(g, EPA_RING_SET, from, 3, round);
         await_at(g, &g->signal[3], round);
     }
 }
 
-/* Puts whose data are in the ring, many times as many as it has places, to a byte range of each. */
+/* Puts inline data from the ring, many times as many as the ring has slots; each put has its own
+ * destination. */
 static void put_from_places(struct gpu *g)
 {
     struct rank *r = g->r;
@@ -443,7 +448,7 @@ static void put_from_places(struct gpu *g)
     ask_signal(g, EPA_RING_SET, to, 5, 1);
     await_at(g, &g->signal[5], 1);
     for (uint64_t i = 0; i < n; i++)
-        has_come(g, g->heap + part_of(from, 0) + i * bytes, bytes, (char)(i + from), i);
+        assert_arrived(g, g->heap + part_of(from, 0) + i * bytes, bytes, (char)(i + from), i);
 }
 
 /* ---- acknowledgements ---- */
@@ -479,7 +484,7 @@ static enum epa_status open_counted(const struct epa_transport_params *params,
     return status;
 }
 
-/* Ranks signal in turn, so each message can take the acknowledgement of the one before along. */
+/* Ranks signal in turn, so that each message can carry the acknowledgement of the previous one. */
 static void answers_acknowledge(struct rank *r)
 {
     struct subject subject = *r->subject;
@@ -520,7 +525,7 @@ static void fails_with(struct gpu *g, const char *words)
     claim(g->r, err.status != EPA_OK && strstr(err.text, words) != NULL, "'%s' is not in '%s'",
           words, err.text);
     while (__atomic_load_n(&g->copies.stopped, __ATOMIC_ACQUIRE) == 0)
-        nap(); /* kernels are told, too */
+        nap(); /* the failure also stops kernels */
 }
 
 static void ask_for_too_much(struct gpu *g)
@@ -546,7 +551,8 @@ static void copy_in_vain(struct rank *r)
         fails_with(&g, "a copy that fails");
         r->boot->abort(r->boot);
     }
-    await_at(&g, &g.signal[1], 1); /* in vain: the proxy ends with the others' */
+    /* never satisfied: all proxies end */
+    await_at(&g, &g.signal[1], 1);
     claim(r, r->me == 1 || proxy_status(g.proxy) == EPA_ERR_ABORTED, "status %d",
           proxy_status(g.proxy));
     close_gpu(&g);
@@ -569,16 +575,16 @@ static void on_gpu(struct rank *r)
 
 static const struct promise promises[] = {
     {"data are in place before their signal", on_gpu, {2, 3}, .value = PUTS},
-    {"signals of a ring are given in its order", on_gpu, {3}, .value = COUNTS},
-    {"a fence keeps what is after it from overtaking", on_gpu, {2}, .value = FENCES},
-    {"an answer brings the acknowledgement", answers_acknowledge, {2}},
-    {"data in a ring stay until they are put", on_gpu, {2}, .value = PLACES},
+    {"signals of a ring arrive in ring order", on_gpu, {3}, .value = COUNTS},
+    {"operations after a fence do not overtake", on_gpu, {2}, .value = FENCES},
+    {"an answer carries the acknowledgement", answers_acknowledge, {2}},
+    {"inline data stay in the ring until they are put", on_gpu, {2}, .value = PLACES},
     {"direct: data are in place before their signal", on_gpu, {2, 3}, .value = PUTS + DIRECT},
-    {"direct: signals come in a ring's order", on_gpu, {3}, .value = COUNTS + DIRECT},
-    {"direct: a fence keeps what is after it behind", on_gpu, {2}, .value = FENCES + DIRECT},
-    {"direct: data in a ring stay until they are put", on_gpu, {2}, .value = PLACES + DIRECT},
-    {"a failure is told and ends all proxies", on_gpu, {2}, .value = TOO_MUCH, .fails = true},
-    {"a copy that fails is told and ends all proxies", copy_in_vain, {2}, .fails = true},
+    {"direct: signals of a ring arrive in ring order", on_gpu, {3}, .value = COUNTS + DIRECT},
+    {"direct: operations after a fence do not overtake", on_gpu, {2}, .value = FENCES + DIRECT},
+    {"direct: inline data stay in the ring until put", on_gpu, {2}, .value = PLACES + DIRECT},
+    {"a failure is reported and ends all proxies", on_gpu, {2}, .value = TOO_MUCH, .fails = true},
+    {"a failed copy is reported and ends all proxies", copy_in_vain, {2}, .fails = true},
 };
 
 PROMISES_MAIN(1, 4096)

@@ -1,4 +1,4 @@
-/* See ranks.h. */
+/* Implements ranks.h. */
 #include "ranks.h"
 
 #include <dlfcn.h>
@@ -32,7 +32,7 @@ bool claim(struct rank *r, bool holds, const char *fmt, ...)
     if (__atomic_fetch_add(&r->shared->broken, 1, __ATOMIC_RELAXED) == 0) {
         snprintf(r->shared->text, sizeof(r->shared->text), "rank %u of %u: %s", r->me, r->size,
                  text);
-        r->boot->abort(r->boot); /* the others wait for nothing now */
+        r->boot->abort(r->boot); /* ends the waits of the other ranks */
     }
     return false;
 }
@@ -116,8 +116,8 @@ uint64_t rounds(const struct rank *r, uint64_t host)
     return percent < 100 ? 1 + host * percent / 100 : host;
 }
 
-/* Nobody is as many rounds ahead of rank 0 as there can be ranks, so all see the last before they
- * come to it. */
+/* No rank is ahead of rank 0 by RANKS_MOST rounds, so that all ranks read the last round before
+ * they reach it. */
 bool goes_on(struct rank *r, uint64_t round, uint64_t on_host)
 {
     uint64_t last = __atomic_load_n(&r->shared->last, __ATOMIC_RELAXED);
@@ -241,7 +241,7 @@ void refuses_to_open(struct rank *r, struct epa_bootstrap *boot, uint64_t heap_b
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status = open_transport(r, boot, heap_bytes, 1, &t, &err);
 
-    claim(r, status != EPA_OK && t == NULL, "it was not refused");
+    claim(r, status != EPA_OK && t == NULL, "open() succeeded");
     claim(r, err.status == status && strstr(err.text, words) != NULL, "status %d: %s", status,
           err.text);
 }
@@ -267,7 +267,7 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
     if (claim(&r, status == EPA_OK, "open: status %d: %s", status, err.text)) {
         call->ranks->body(&r);
         if (!call->ranks->fails)
-            meet(&r); /* nothing is held back any more */
+            meet(&r); /* completes all operations of all ranks */
         if (__atomic_load_n(&call->shared->broken, __ATOMIC_RELAXED) != 0)
             status = EPA_ERR_MISMATCH;
         r.t->ops->close(r.t);
@@ -314,10 +314,10 @@ const void *load_symbol(const char *path, const char *name)
     return found;
 }
 
-/* The defaults and over them each "name=value", read as from a file; what is wrong is told. */
+/* Parses each "name=value" as from a file, over the defaults. Prints errors and exits. */
 const void *read_config(const struct epa_options *options, int n, const char *const *text)
 {
-    static struct arena *arena; /* stays as long as the program */
+    static struct arena *arena; /* lives as long as the program */
     struct diag *diag;
     char *yaml, *config;
     struct node *map = NULL;
@@ -358,7 +358,7 @@ static enum epa_status try_backend(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-/* In a child: who has touched a GPU cannot fork ranks any more. */
+/* Tries the backend in a child: a process that has used a GPU cannot fork ranks. */
 static void need_backend(struct subject *subject)
 {
     struct epa_launch launch = {.ranks = 1,
@@ -377,7 +377,7 @@ static void need_backend(struct subject *subject)
 
 static void take_backend(struct subject *subject, const char *path)
 {
-    const char *share = "share=true"; /* where there are too few GPUs */
+    const char *share = "share=true"; /* for machines with too few GPUs */
     const struct epa_options *options;
 
     subject->backend = load_symbol(path, EPA_PLUGIN_SYMBOL);
@@ -388,7 +388,7 @@ static void take_backend(struct subject *subject, const char *path)
     need_backend(subject);
 }
 
-/* Not every machine has what a transport is for. */
+/* Exits with 77 if this machine lacks what the transport needs. */
 static void need_transport(const struct subject *subject)
 {
     const struct epa_transport_plugin *plugin = subject->plugin;
@@ -400,7 +400,8 @@ static void need_transport(const struct subject *subject)
     exit(err.status == EPA_ERR_UNSUPPORTED ? 77 : 1);
 }
 
-/* First its bootstrap: what the transport calls it with. */
+/* A bootstrap whose allgather changes the cards of peers. `boot` is the first member, which the
+ * transport gets. */
 struct liar {
     struct epa_bootstrap boot;
     struct rank *rank;
@@ -493,7 +494,7 @@ struct subject ranks_subject(int argc, char **argv)
     return subject;
 }
 
-/* cmocka's *state of a row. */
+/* Row of a table of promises, as *state of cmocka. */
 struct row {
     const struct subject *subject;
     const struct promise *promise;

@@ -1,13 +1,14 @@
-/* The promises of epa2a/transport.h that are about order, and about where bytes land: any size,
- * any alignment, any peer, from wherever they may come. They are asked of the transport given on
- * the command line. A body runs on each rank. Sources lie in the lower half of the heap, for
- * transports that read from nowhere else; what is put lands in the upper half. */
+/* Promises of epa2a/transport.h about order and about the destination of bytes: any size,
+ * alignment, peer and source. They run over the transport given on the command line. A body runs on
+ * each rank. Sources are in the lower half of the heap, for transports that read only from the
+ * heap; puts arrive in the upper half. */
 #include "ranks.h"
 
 enum { HEAP = 16384, HALF = HEAP / 2, SIGNALS = 64, ROUNDS = 1000, LARGE = 9 * (1 << 20) + 3 };
 
-/* Rounds of a ring: the promise's send() puts `bytes` to the next rank and raises signal 0 there.
- * Signal 1 goes back once they are read, so the only order in play is the one under test. */
+/* Runs rounds in a ring: send() of the promise puts `bytes` to the next rank and raises signal 0
+ * there. The receiver raises signal 1 after it has read them, so that only the order under test
+ * matters. */
 static void go_round(struct rank *r)
 {
     for (uint64_t round = 1; goes_on(r, round, r->promise->value); round++) {
@@ -43,13 +44,13 @@ static void set_twice(struct rank *r)
         works(r, r->t->ops->fence(r->t, next_of(r)));
         raise_signal(r, 0, 2 * round, EPA_SIGNAL_SET, next_of(r));
         meet(r);
-        claim(r, r->t->ops->read(r->t, 0) == 2 * round, "a signal went back from %llu",
+        claim(r, r->t->ops->read(r->t, 0) == 2 * round, "a signal decreased from %llu",
               (unsigned long long)(2 * round));
         meet(r);
     }
 }
 
-/* The first half is put, the second comes with the signal. */
+/* Puts the first half; the second half carries the signal. */
 static bool send_fence_put_signal(struct rank *r, size_t bytes, uint64_t round)
 {
     size_t half = bytes / 2;
@@ -60,7 +61,7 @@ static bool send_fence_put_signal(struct rank *r, size_t bytes, uint64_t round)
                       next_of(r));
 }
 
-/* The second put lands on the first. */
+/* The second put overwrites the first. */
 static bool send_twice(struct rank *r, size_t bytes, uint64_t round)
 {
     store_byte(r, HALF / 2, 0x55, bytes);
@@ -86,7 +87,7 @@ static void ring_without_signals(struct rank *r)
     }
 }
 
-/* The source is overwritten as soon as that is allowed. */
+/* Overwrites the source as soon as quiet() permits it. */
 static bool send_and_reuse(struct rank *r, size_t bytes, uint64_t round)
 {
     bool good = put(r, HALF, r->t->heap, bytes, next_of(r)) && works(r, r->t->ops->quiet(r->t));
@@ -95,8 +96,8 @@ static bool send_and_reuse(struct rank *r, size_t bytes, uint64_t round)
     return good && raise_signal(r, 0, round, EPA_SIGNAL_SET, next_of(r));
 }
 
-/* Two ranks signal each other, quiet, and look: at least one must see the other's signal.
- * The pause differs, so that now and then both do it at the very same time. */
+/* Two ranks signal each other, call quiet() and read: at least one must see the signal of the
+ * other. Random pauses make both do it at the same time now and then. */
 static void look_after_quiet(struct rank *r)
 {
     uint64_t round;
@@ -153,7 +154,7 @@ static void set_one_signal(struct rank *r)
             return;
     }
     for (uint32_t i = 0; i < SIGNALS; i++)
-        claim(r, i == 3 || r->t->ops->read(r->t, i) == 0, "signal %u was set, too", i);
+        claim(r, i == 3 || r->t->ops->read(r->t, i) == 0, "signal %u was set as well", i);
 }
 
 static void add_to_all(struct rank *r)
@@ -174,7 +175,7 @@ static void add_to_all(struct rank *r)
           (unsigned long long)r->t->ops->read(r->t, 5), (unsigned long long)want);
 }
 
-/* Additions and sets may well be done by different hands. */
+/* Different engines may execute additions and sets. */
 static void add_then_set(struct rank *r)
 {
     if ((r->t->flags & EPA_TRANSPORT_SIGNAL_ADD) == 0)
@@ -196,8 +197,8 @@ static void add_then_set(struct rank *r)
     }
 }
 
-/* Lets as many pieces go as the transport takes at once; what it did not take (EPA_AGAIN)
- * it must not have begun, so that the sum at the other end is what it took. */
+/* Sends pieces until the transport returns EPA_AGAIN. A rejected call must have no effect: the sum
+ * at the peer equals the accepted calls. */
 static void count_what_is_taken(struct rank *r)
 {
     uint64_t taken = 0;
@@ -218,7 +219,7 @@ static void count_what_is_taken(struct rank *r)
     r->shared->note[r->me][0] = taken;
     meet(r);
     claim(r, r->t->ops->read(r->t, 2) == r->shared->note[previous_of(r)][0],
-          "%llu came of %llu that were taken", (unsigned long long)r->t->ops->read(r->t, 2),
+          "%llu of %llu accepted additions arrived", (unsigned long long)r->t->ops->read(r->t, 2),
           (unsigned long long)r->shared->note[previous_of(r)][0]);
 }
 
@@ -234,10 +235,11 @@ static void send_nothing(struct rank *r)
     put_signal(r, HALF, NULL, 0, 0, 1, EPA_SIGNAL_SET, next_of(r));
     await(r, 0, 1);
     meet(r);
-    claim(r, load_byte(r, HALF) == 11 && load_byte(r, HEAP - 1) == 12, "no bytes wrote something");
+    claim(r, load_byte(r, HALF) == 11 && load_byte(r, HEAP - 1) == 12,
+          "a put of 0 bytes wrote to the heap");
 }
 
-/* Any size, from any offset to any offset, with guards on both sides of what lands. */
+/* Sizes and offsets are arbitrary; guard bytes enclose the destination. */
 static void send_unaligned(struct rank *r)
 {
     for (uint64_t round = 1; goes_on(r, round, ROUNDS / 3); round++) {
@@ -270,7 +272,7 @@ static void send_large(struct rank *r)
     }
 }
 
-/* Each rank writes its number to its own place at each peer, itself included. */
+/* Each rank writes its number to its own byte in the heap of each rank, including itself. */
 static void write_own_place(struct rank *r)
 {
     for (uint64_t round = 1; goes_on(r, round, ROUNDS / 10); round++) {

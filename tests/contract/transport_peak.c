@@ -1,5 +1,5 @@
-/* Link peak over the transport given on the command line: what peak_measure() of the core
- * finds, by the functions of epa2a/transport.h alone. */
+/* Tests of the link peak over the transport given on the command line: peak_measure() of the core
+ * uses only functions of epa2a/transport.h. */
 #include <unistd.h>
 
 #include "ranks.h"
@@ -18,8 +18,8 @@ static enum epa_status measure(struct rank *r, struct peak *out)
     return status;
 }
 
-/* Where a signal is a store one that waited for a core is none, and on a busy machine none may be
- * found. */
+/* With signals as stores, a measurement that included a wait for a core is invalid; on a busy
+ * machine the result may be 0 (no valid measurement). */
 static bool is_latency(const struct rank *r, double ns)
 {
     bool stores = (r->t->flags & EPA_TRANSPORT_LOAD_STORE) != 0 && r->t->view == NULL;
@@ -27,7 +27,7 @@ static bool is_latency(const struct rank *r, double ns)
     return ns > 0 ? !stores || ns < 25e3 : stores && ns == 0;
 }
 
-/* Twice, with fresh signals. What ranks found they compare in shared memory, to the bit. */
+/* Measures twice with fresh signals. Ranks compare their results bit by bit in shared memory. */
 static void measure_twice(struct rank *r)
 {
     for (int i = 0; i < 2; i++) {
@@ -68,7 +68,7 @@ static void measure_alone(struct rank *r)
               peak.bytes_per_ns, peak.latency_ns);
 }
 
-/* Rank 1 gives up instead of taking part. */
+/* Rank 1 aborts instead of taking part. */
 static void measure_with_one_that_has_failed(struct rank *r)
 {
     struct peak peak;
@@ -82,9 +82,10 @@ static void measure_with_one_that_has_failed(struct rank *r)
     claim(r, status == EPA_ERR_ABORTED, "status %d", status);
 }
 
-static _Thread_local const struct epa_transport_ops *true_ops; /* ranks may be threads */
+/* per thread: ranks may be threads */
+static _Thread_local const struct epa_transport_ops *true_ops;
 
-/* As if other programs had the core for most of the time. */
+/* Simulates other programs that use the core most of the time. */
 static enum epa_status wait_for_a_core(struct epa_transport *t, uint32_t signal,
                                        enum epa_compare compare, uint64_t value,
                                        uint64_t timeout_ns)
@@ -99,7 +100,7 @@ static void measure_while_others_have_the_cores(struct rank *r)
     struct peak peak;
 
     if (r->t->view != NULL && r->t->ops->device_peak != NULL)
-        return; /* kernels wait by themselves */
+        return; /* kernels wait without the host */
     true_ops = r->t->ops;
     slow.wait = wait_for_a_core;
     r->t->ops = &slow;
@@ -110,7 +111,7 @@ static void measure_while_others_have_the_cores(struct rank *r)
     r->t->ops = true_ops;
 }
 
-/* A wait in vain, which is over at once if it may not last longer than set-up. */
+/* Never succeeds. Returns EPA_ERR_TIMEOUT only for the time limit of set-up. */
 static enum epa_status wait_in_vain(struct epa_transport *t, uint32_t signal,
                                     enum epa_compare compare, uint64_t value, uint64_t timeout_ns)
 {
@@ -127,7 +128,7 @@ static void measure_in_vain(struct rank *r)
     enum epa_status status;
 
     if (r->t->view != NULL && ops->device_peak != NULL)
-        return; /* kernels wait by themselves, with a limit of their own */
+        return; /* kernels wait with their own limit */
     vain.wait = wait_in_vain;
     r->t->ops = &vain;
     r->boot->set_up_ns = 123456789;

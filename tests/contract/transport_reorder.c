@@ -1,5 +1,5 @@
-/* That reorder reorders: what the contract does not promise must fail over it,
- * now and then, or tests over it show nothing. */
+/* Tests that the transport `reorder` reorders: usage without the promises of the contract must fail
+ * now and then, or tests over it prove nothing. */
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 enum { HEAP = 65536, HALF = HEAP / 2, ROUNDS = 500, BYTES = 512 };
 
-/* Whether all of what rank 0 put stands here. */
+/* Returns true if all bytes of the round have arrived. */
 static bool has_arrived(const struct rank *r, uint64_t round)
 {
     for (size_t i = 0; i < BYTES; i++) {
@@ -18,8 +18,8 @@ static bool has_arrived(const struct rank *r, uint64_t round)
     return true;
 }
 
-/* Rank 0 puts and signals as the promise's send() does; counts the rounds in which the signal came
- * first, or something else was there. */
+/* Rank 0 sends with send() of the promise. Counts the rounds in which the signal arrived before the
+ * data. */
 static void count_wrong(struct rank *r)
 {
     uint64_t wrong = 0;
@@ -72,7 +72,7 @@ static void set_one_signal_twice(struct rank *r)
         stale += r->t->ops->read(r->t, 0) == round - 1 ? 1 : 0;
         meet(r);
     }
-    claim(r, r->me == 0 || stale > 0, "the later of two signals was always the last");
+    claim(r, r->me == 0 || stale > 0, "two signals were never reordered");
 }
 
 static void put_without_end(struct rank *r)
@@ -81,7 +81,7 @@ static void put_without_end(struct rank *r)
 
     while (taken < 1000 && epa_put(r->t, HALF, r->t->heap, 8, 1 - r->me) == EPA_OK)
         taken++;
-    claim(r, taken < 1000, "1000 puts were taken and none refused");
+    claim(r, taken < 1000, "1000 puts were accepted and none rejected");
 }
 
 static void is_refused(struct rank *r, enum epa_status status, const char *text)

@@ -1,5 +1,5 @@
-/* What only the shm transport promises: sealed memory without a name, in place for huge
- * pages, and refusals in words. */
+/* Promises of the shm transport only: sealed memory without a name, alignment for huge pages, and
+ * refusals with reasons. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -15,7 +15,8 @@
 
 enum { HEAP = 3 << 20, HUGE_PAGE = 2 << 20 };
 
-/* Lines of /proc/self/maps that name `what`; `first` gets the one that holds `address`. */
+/* Returns the number of lines of /proc/self/maps with `what`. `offset` gets the offset of `address`
+ * in its mapping. */
 static uint32_t count_maps(const char *what, const void *address, uint64_t *offset)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -46,7 +47,7 @@ static void look_at_memory(struct rank *r)
           "address %p and offset %#llx are not aligned to each other", (void *)r->t->heap,
           (unsigned long long)offset);
     claim(r, (uintptr_t)r->t->heap % HUGE_PAGE == 0, "the heap is not on a 2 MiB boundary");
-    claim(r, count_maps("/dev/shm", NULL, &offset) == 0, "something is in /dev/shm");
+    claim(r, count_maps("/dev/shm", NULL, &offset) == 0, "/dev/shm contains a segment");
     meet(r);
 }
 
@@ -55,7 +56,7 @@ static void look_for_descriptors(struct rank *r)
     const struct dirent *entry;
     DIR *fds;
 
-    meet(r); /* threads share descriptors: all of them have closed theirs */
+    meet(r); /* threads share descriptors: all ranks have closed theirs now */
     fds = opendir("/proc/self/fd");
     if (!claim(r, fds != NULL, "no /proc/self/fd"))
         return;
@@ -72,7 +73,7 @@ static void look_for_descriptors(struct rank *r)
 
 static void open_over_two_nodes(struct rank *r)
 {
-    struct epa_bootstrap boot = *r->boot; /* nothing but its world is used */
+    struct epa_bootstrap boot = *r->boot; /* only `world` of the copy changes */
 
     boot.world.local_size = 1;
     refuses_to_open(r, &boot, 4096, "the 1 ranks of one node, not all 2");
@@ -91,7 +92,7 @@ static void open_without_address_space(struct rank *r)
     refuses_to_open(r, r->boot, (uint64_t)1 << 60, "bytes");
 }
 
-/* Rank 0 leaves at once; with threads its heap is the others' very memory. */
+/* Rank 0 leaves at once. With threads its heap is still the memory of the others. */
 static void write_to_who_has_left(struct rank *r)
 {
     for (int i = 0; i < 300 && r->me != 0; i++) {
@@ -101,7 +102,7 @@ static void write_to_who_has_left(struct rank *r)
     }
 }
 
-/* A peer of the same process that says its memory is where a variable of this rank is. */
+/* Changes the card of a peer in the same process: its address is a variable of this rank. */
 static void point_elsewhere(struct rank *r, void *at)
 {
     struct segment_card *card = at;
@@ -115,14 +116,15 @@ static void open_with_a_wrong_pointer(struct rank *r)
 
     claim(r,
           open_with_lies(r, 4096, sizeof(struct segment_card), point_elsewhere, &err) != EPA_OK ||
-              strcmp(r->subject->launcher->plugin.name, "fork") == 0, /* it is not used there */
-          "an address that is no segment was used");
+              /* the address is not used between processes */
+              strcmp(r->subject->launcher->plugin.name, "fork") == 0,
+          "an address outside the segments was used");
     claim(r, err.status == EPA_OK || strstr(err.text, "memory") != NULL, "%s", err.text);
 }
 
 enum { SHORT_FD = 200 };
 
-/* A peer whose file is sealed as it must be, and shorter than it must be. A child holds it open. */
+/* The file of the peer has the right seals and is too short. A child keeps it open. */
 static void name_a_short_file(struct rank *r, void *at)
 {
     struct segment_card *card = at;
@@ -154,7 +156,7 @@ static void open_with_a_short_file(struct rank *r)
     }
     r->shared->word[r->me] = (uint64_t)fd;
     r->shared->note[r->me][0] = (uint64_t)child;
-    for (char path[64]; child > 0;) { /* until it has it open */
+    for (char path[64]; child > 0;) { /* until the child has it open */
         snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)child, SHORT_FD);
         if (access(path, F_OK) == 0)
             break;

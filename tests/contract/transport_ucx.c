@@ -1,6 +1,6 @@
-/* What the ucx transport promises beyond transport.h: over tcp, where the other rank must be
- * awake for each put, nobody waits for one that is elsewhere; who leaves without a word is
- * told by name; and what is under way is bounded. */
+/* Promises of the ucx transport beyond transport.h. Over tcp the CPU of the peer must run for each
+ * put; a put must not wait for a peer that is outside the transport. A rank that leaves is named,
+ * and the operations in flight are limited. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ static bool over_tcp(void)
     return tls != NULL && strcmp(tls, "tcp,self") == 0;
 }
 
-/* All but rank 0 are in the bootstrap, which knows nothing of transports. */
+/* All ranks but rank 0 wait in the bootstrap, which does not progress transports. */
 static void put_to_who_is_elsewhere(struct rank *r)
 {
     for (uint64_t round = 1; round <= 20; round++) {
@@ -55,7 +55,7 @@ static struct epa_transport *open_another(struct rank *r)
     return out;
 }
 
-/* Rank 1 closes a transport that the others wait in; no launcher knows of it. */
+/* Rank 1 closes the transport while others wait in it; no launcher reports this. */
 static void leave_without_a_word(struct rank *r)
 {
     struct epa_transport *t = open_another(r);
@@ -64,17 +64,19 @@ static void leave_without_a_word(struct rank *r)
 
     if (t == NULL)
         return;
-    if (r->me != 1 && over_tcp()) { /* shared memory does not end with who made it */
+    if (r->me != 1 && over_tcp()) { /* shared memory outlives its creator */
         status = r->me == 0 ? t->ops->wait(t, 2, EPA_GE, 1, DEFAULT_TIMEOUT_NS)
                             : t->ops->barrier(t, DEFAULT_TIMEOUT_NS);
         t->ops->explain(t, &err);
         claim(r, status == EPA_ERR_DIED, "status %d: %s", status, err.text);
-        claim(r, strstr(err.text, "has lost rank 1, over ") != NULL, "it says \"%s\"", err.text);
+        claim(r, strstr(err.text, "has lost rank 1, over ") != NULL, "the message is \"%s\"",
+              err.text);
     }
     t->ops->close(t);
 }
 
-/* Whoever never calls progress() is told to, in the end, unless all goes at once. */
+/* A rank that never calls progress() gets EPA_AGAIN in the end, unless all puts complete at
+ * once. */
 static void put_without_progress(struct rank *r)
 {
     uint64_t taken = 0, again = 0;
@@ -111,17 +113,18 @@ static void describe_links(struct rank *r)
     char text[1024] = "";
 
     r->t->ops->describe(r->t, keep, text);
-    claim(r, strncmp(text, "ucx=1.", 6) == 0, "it says \"%s\"", text);
-    claim(r, !direct || strstr(text, "loads and stores=1 of 1 peers\n") != NULL, "it says \"%s\"",
+    claim(r, strncmp(text, "ucx=1.", 6) == 0, "the message is \"%s\"", text);
+    claim(r, !direct || strstr(text, "loads and stores=1 of 1 peers\n") != NULL,
+          "the message is \"%s\"", text);
+    claim(r, direct || strstr(text, "puts=1 of 1 peers by ") != NULL, "the message is \"%s\"",
           text);
-    claim(r, direct || strstr(text, "puts=1 of 1 peers by ") != NULL, "it says \"%s\"", text);
-    claim(r, !over_tcp() || strstr(text, " by tcp/") != NULL, "it says \"%s\"", text);
+    claim(r, !over_tcp() || strstr(text, " by tcp/") != NULL, "the message is \"%s\"", text);
 }
 
-/* ---- in front of this machine's UCX, which may be 1.13: the fence of 1.16 ----
+/* ---- interposed in front of UCX: the fence of UCX 1.16 ----
  *
- * The plugin calls these, as this program exports them. A fence is a flush that waits for ever,
- * unless FENCE_MODE is weak. */
+ * The machine may have UCX 1.13. The plugin calls these functions, since this program exports them.
+ * The fence is a flush that waits without a limit, unless FENCE_MODE is weak. */
 
 static struct {
     bool on, weak;
@@ -158,7 +161,7 @@ OURS ucs_status_t ucp_worker_fence(ucp_worker_h worker)
     while (UCS_PTR_IS_PTR(request) && status == UCS_OK &&
            ucp_request_check_status(request) == UCS_INPROGRESS) {
         (void)ucp_worker_progress(worker);
-        if (epa_now_ns() - begun > (uint64_t)STOPPED_MS * 20000000) /* for the test to end */
+        if (epa_now_ns() - begun > (uint64_t)STOPPED_MS * 20000000) /* lets the test end */
             status = UCS_ERR_TIMED_OUT;
     }
     if (UCS_PTR_IS_PTR(request))
@@ -173,7 +176,7 @@ static enum epa_status put_and_quiet(struct epa_transport *t)
     return status == EPA_OK ? t->ops->quiet(t) : status;
 }
 
-/* Nothing waits but quiet(). */
+/* Only quiet() may wait. */
 static enum epa_status put_signal_and_quiet(struct rank *r, struct epa_transport *t)
 {
     enum epa_status status = t->ops->put_signal(t, MIB, t->heap, 64, 1, 1, EPA_SIGNAL_SET, 1);
@@ -186,8 +189,8 @@ static enum epa_status put_signal_and_quiet(struct rank *r, struct epa_transport
                                                                                   : status;
 }
 
-/* Over tcp a peer must be awake for what is put to it: one that is stopped is given up after the
- * time limit of the experiment, by name. */
+/* Over tcp a peer must run to receive puts. A put to a stopped peer times out after the limit of
+ * the experiment and names the peer. */
 static void stop_while_others_put(struct rank *r)
 {
     const uint64_t limit_ns = (uint64_t)STOPPED_MS * 1000000;
@@ -210,13 +213,13 @@ static void stop_while_others_put(struct rank *r)
     } else {
         while (__atomic_load_n(&r->shared->word[1], __ATOMIC_ACQUIRE) == 0)
             usleep(1000);
-        usleep(20000); /* until it has stopped: earlier it may still answer */
+        usleep(20000); /* until it has stopped: before, it may still answer */
         begun = epa_now_ns();
         for (int i = 0; i < 1000 && status == EPA_OK; i++)
             status = later.on ? put_signal_and_quiet(r, t) : put_and_quiet(t);
         t->ops->explain(t, &err);
         claim(r, status == EPA_ERR_TIMEOUT, "status %d: %s", status, err.text);
-        claim(r, strstr(err.text, "for rank 1") != NULL, "it says \"%s\"", err.text);
+        claim(r, strstr(err.text, "for rank 1") != NULL, "the message is \"%s\"", err.text);
         claim(r, epa_now_ns() - begun < 10 * limit_ns, "it took %.3f s",
               (double)(epa_now_ns() - begun) * 1e-9);
         kill((pid_t)r->shared->word[1], SIGCONT);
@@ -233,8 +236,8 @@ static void *go_on_soon(void *arg)
     return NULL;
 }
 
-/* Rank 1 leaves because its run was aborted, while rank 0 has not looked at what it sent: UCX would
- * end rank 0 with SIGABRT for what it cannot acknowledge. */
+/* Rank 1 leaves after an abort while rank 0 has not read its data. UCX would end rank 0 with
+ * SIGABRT, since rank 0 cannot acknowledge them. */
 static void leave_while_others_are_behind(struct rank *r)
 {
     static const uint32_t aborted = 1;
@@ -251,11 +254,11 @@ static void leave_while_others_are_behind(struct rank *r)
     if (r->me == 0) {
         __atomic_store_n(pid, (uint64_t)getpid(), __ATOMIC_RELEASE);
         raise(SIGSTOP);
-        usleep(100000); /* its helper takes in what there is */
+        usleep(100000); /* the progress thread of rank 0 reads the pending data */
     } else {
         while (__atomic_load_n(pid, __ATOMIC_ACQUIRE) == 0)
             usleep(1000);
-        usleep(20000); /* until it has stopped: earlier it may still acknowledge */
+        usleep(20000); /* until it has stopped: before, it may still acknowledge */
         for (int i = 0; i < 100; i++)
             if (t->ops->signal(t, 0, 1, EPA_SIGNAL_ADD, 0) == EPA_AGAIN)
                 (void)t->ops->progress(t);
@@ -268,7 +271,7 @@ static void leave_while_others_are_behind(struct rank *r)
     r->boot->aborted = honest;
 }
 
-/* A peer says that its memory is elsewhere than what UCX has mapped of it. */
+/* The peer claims another address than the one that UCX has mapped. */
 static void move_away(struct rank *r, void *at)
 {
     struct card *card = at;
@@ -281,14 +284,14 @@ static void open_with_a_wrong_base(struct rank *r)
     bool direct = (r->t->flags & EPA_TRANSPORT_LOAD_STORE) != 0;
     struct epa_error err = {EPA_OK, ""};
 
-    if (direct) { /* else the address is the peer's to look at */
+    if (direct) { /* otherwise the peer checks the address */
         claim(r, open_with_lies(r, HEAP, sizeof(struct card), move_away, &err) != EPA_OK,
               "an address that is not mapped was used");
         claim(r, strstr(err.text, "is not shared with rank") != NULL, "%s", err.text);
     }
 }
 
-/* ---- in front of the C library: the messages that UCX gives to sockets ---- */
+/* ---- interposed in front of the C library: messages of UCX to sockets ---- */
 
 static struct {
     size_t n, longest;
@@ -324,7 +327,8 @@ OURS ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
     return note_sent(call(fd, message, flags));
 }
 
-/* Counts what this process sends for `puts` of rank 0; false: nothing is put over TCP. */
+/* Counts the messages of this process for `puts` puts of rank 0. Returns false if puts do not use
+ * TCP. */
 static bool count_sent(struct rank *r, uint32_t puts, size_t bytes)
 {
     struct epa_transport *t = over_tcp() ? open_another(r) : NULL;
@@ -347,10 +351,11 @@ static bool count_sent(struct rank *r, uint32_t puts, size_t bytes)
 static void put_in_long_segments(struct rank *r)
 {
     if (count_sent(r, 1, MIB) && r->me == 0)
-        claim(r, sent.longest >= 64 << 10, "a MiB was put in segments of %zu", sent.longest);
+        claim(r, sent.longest >= 64 << 10, "a put of 1 MiB used segments of %zu bytes",
+              sent.longest);
 }
 
-/* And nobody acknowledges them one by one. */
+/* There must not be an acknowledgement per message. */
 static void put_and_signal_in_one(struct rank *r)
 {
     const bool threads = strcmp(r->subject->launcher->plugin.name, "thread") == 0;
@@ -368,13 +373,15 @@ static void put_in_segments_of_the_user(struct rank *r)
     setenv("UCX_TCP_TX_SEG_SIZE", "16k", 1);
     if (count_sent(r, 1, MIB) && r->me == 0)
         claim(r, sent.longest >= 16 << 10 && sent.longest < 32 << 10,
-              "UCX_TCP_TX_SEG_SIZE is 16k, and a MiB was put in segments of %zu", sent.longest);
+              "UCX_TCP_TX_SEG_SIZE is 16k, and a put of 1 MiB used segments of %zu", sent.longest);
     unsetenv("UCX_TCP_TX_SEG_SIZE");
 }
 
-/* ---- in front of this machine's UCX: a message that leads out of the receiver's memory ---- */
+/* ---- interposed in front of UCX: a message with an address outside the memory of the receiver
+ * ---- */
 
-static _Thread_local uint64_t beyond; /* how far; threads are ranks, or their helpers */
+/* offset to add; per thread, since threads are ranks or progress threads */
+static _Thread_local uint64_t beyond;
 
 OURS ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header,
                                       size_t header_bytes, const void *data, size_t bytes,
@@ -384,7 +391,8 @@ OURS ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *head
                              const ucp_request_param_t *);
 
     *(void **)&call = below("ucp_am_send_nbx");
-    if (beyond != 0) /* it may be sent later, so in place; `at` is first */
+    /* changes the header in place, since UCX may send it later; `at` is its first member */
+    if (beyond != 0)
         *(uint64_t *)(uintptr_t)header += beyond;
     return call(ep, id, header, header_bytes, data, bytes, param);
 }
@@ -401,24 +409,24 @@ static void put_beyond_memory(struct rank *r)
             claim(r, epa_put_signal(r->t, 0, r->t->heap, 64, 1, i + 1, 1) == EPA_OK, "put_signal");
             claim(r, r->t->ops->quiet(r->t) == EPA_OK, "quiet");
         } else if (await(r, 1, i + 1)) {
-            claim(r, r->t->ops->read(r->t, 0) == 0, "what leads out of memory was executed");
+            claim(r, r->t->ops->read(r->t, 0) == 0, "a put outside the memory was executed");
         }
     }
 }
 
 static const struct promise promises[] = {
-    {"nobody waits for a rank that is elsewhere", put_to_who_is_elsewhere, {3}},
-    {"who leaves without a word is reported by name", leave_without_a_word, {3}},
-    {"who is stopped is given up in time", stop_while_others_put, {2}},
+    {"puts do not wait for a rank outside the transport", put_to_who_is_elsewhere, {3}},
+    {"a rank that leaves is reported by name", leave_without_a_word, {3}},
+    {"a stopped rank causes a timeout in time", stop_while_others_put, {2}},
     {"a later UCX does not wait in its fence", stop_while_others_put, {2}, .value = A_LATER_UCX},
-    {"who leaves early does not end those that are behind", leave_while_others_are_behind, {2}},
-    {"thousands under way all come", put_without_progress, {2}},
+    {"a rank that leaves early does not end slower ranks", leave_while_others_are_behind, {2}},
+    {"thousands of puts in flight all arrive", put_without_progress, {2}},
     {"an address that is not mapped is refused", open_with_a_wrong_base, {2}},
-    {"it says what carries the data", describe_links, {2}},
+    {"describe() names the links", describe_links, {2}},
     {"a long put takes few messages over TCP", put_in_long_segments, {2}},
     {"a put and its signal are one message over TCP", put_and_signal_in_one, {2}},
-    {"a message that leads out of memory is not executed", put_beyond_memory, {2}},
-    {"the user's segments are kept", put_in_segments_of_the_user, {2}},
+    {"a message to an address out of range has no effect", put_beyond_memory, {2}},
+    {"the user's segment size is kept", put_in_segments_of_the_user, {2}},
 };
 
 PROMISES_MAIN(SIGNALS, HEAP)

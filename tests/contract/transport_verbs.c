@@ -1,10 +1,10 @@
-/* What only the verbs transport promises: who does not answer is named, flow control that
- * takes whatever is put, and what it says of itself. */
+/* Promises of the verbs transport only: an unresponsive peer is named, flow control accepts any
+ * number of puts, and describe() lists the device. */
 #include "ranks.h"
 
 enum { HEAP = 1 << 20, HALF = HEAP / 2, SIGNALS = 8 };
 
-/* Rank 1 leaves without a word. The device of a peer in reach of stores is not needed. */
+/* Rank 1 leaves at once. A peer in reach of stores does not use the device. */
 static void put_to_who_has_left(struct rank *r)
 {
     uint64_t begun = epa_now_ns();
@@ -20,13 +20,13 @@ static void put_to_who_has_left(struct rank *r)
     claim(r, status == EPA_ERR_DIED, "status %d", status);
     explains(r, "to rank 1 failed: transport retry counter exceeded");
     explains(r, "port ");
-    claim(r, r->t->ops->quiet(r->t) == EPA_ERR_DIED, "quiet has another opinion");
-    claim(r, epa_wait(r->t, 1, 1, 1000000000) == EPA_ERR_DIED, "and wait");
-    claim(r, epa_put(r->t, 0, r->t->heap, 8, 1) == EPA_ERR_DIED, "and put");
-    claim(r, r->t->ops->barrier(r->t, 1000000000) == EPA_ERR_DIED, "and the barrier");
+    claim(r, r->t->ops->quiet(r->t) == EPA_ERR_DIED, "quiet() did not fail");
+    claim(r, epa_wait(r->t, 1, 1, 1000000000) == EPA_ERR_DIED, "wait() did not fail");
+    claim(r, epa_put(r->t, 0, r->t->heap, 8, 1) == EPA_ERR_DIED, "put() did not fail");
+    claim(r, r->t->ops->barrier(r->t, 1000000000) == EPA_ERR_DIED, "barrier() did not fail");
 }
 
-/* Far more than any queue holds, before anybody waits. */
+/* Puts far more than a queue holds before any wait. */
 static void put_thousands(struct rank *r)
 {
     enum { PUTS = 5000, BYTES = 64 };
@@ -65,14 +65,14 @@ static void describe(struct rank *r)
 
     r->t->ops->describe(r->t, note_key, keys);
     claim(r, strcmp(keys, "device port link rate gid mtu inline loads and stores ") == 0,
-          "it tells %s", keys);
+          "describe() lists %s", keys);
 }
 
 static const struct promise promises[] = {
-    {"who does not answer is named", put_to_who_has_left, {2}, .fails = true},
-    {"thousands of puts come through one queue", put_thousands, {2}},
-    {"a source that is not registered is refused in words", put_from_elsewhere, {2}},
-    {"it tells what it runs on", describe, {2}},
+    {"an unresponsive rank is named", put_to_who_has_left, {2}, .fails = true},
+    {"thousands of puts fit through one queue", put_thousands, {2}},
+    {"an unregistered source is refused with a reason", put_from_elsewhere, {2}},
+    {"describe() names the device", describe, {2}},
 };
 
 PROMISES_MAIN(SIGNALS, HEAP)

@@ -1,5 +1,5 @@
-/* The promises of epa2a/transport.h that are about waiting: for signals, for all ranks, for
- * ever. Nothing here measures time, but that a wait may not give up too early. */
+/* Promises of epa2a/transport.h about waits: for signals, for all ranks, and without end. No test
+ * measures time, except that a wait may not time out too early. */
 #include <pthread.h>
 
 #include "ranks.h"
@@ -29,7 +29,7 @@ static void wait_in_vain(struct rank *r)
     status = r->t->ops->wait(r->t, 9, EPA_GE, 1234, SHORT_NS);
     waited = epa_now_ns() - begun;
     claim(r, status == EPA_ERR_TIMEOUT, "status %d", status);
-    claim(r, waited >= SHORT_NS, "gave up after %llu ns", (unsigned long long)waited);
+    claim(r, waited >= SHORT_NS, "timed out after %llu ns", (unsigned long long)waited);
     explains(r, "signal 9 is 41, wants 1234");
 }
 
@@ -38,7 +38,7 @@ static void wait_while_one_fails(struct rank *r)
     enum epa_status status = EPA_ERR_ABORTED;
 
     if (r->me == 0) {
-        gather_ranks(r, 0, r->size); /* the others are about to wait */
+        gather_ranks(r, 0, r->size); /* the other ranks are about to wait */
         r->boot->abort(r->boot);
         return;
     }
@@ -51,7 +51,7 @@ static void wait_while_one_fails(struct rank *r)
     explains(r, "another rank");
 }
 
-/* As one does who was told EPA_AGAIN, by peers that take nothing any more. */
+/* Like a caller that got EPA_AGAIN and whose peers accept no more operations. */
 static void try_again_while_one_fails(struct rank *r)
 {
     enum epa_status status = EPA_OK;
@@ -63,7 +63,7 @@ static void try_again_while_one_fails(struct rank *r)
         return;
     }
     gather_ranks(r, 0, 0);
-    begin = epa_now_ns(); /* not a count: rank 0 may wait for a core as long as a peer tries */
+    begin = epa_now_ns(); /* a time, not a count: rank 0 may wait for a core while a peer tries */
     while (status == EPA_OK && epa_now_ns() - begin < DEFAULT_TIMEOUT_NS)
         status = r->t->ops->progress(r->t);
     claim(r, status == EPA_ERR_ABORTED, "status %d", status);
@@ -78,13 +78,13 @@ static void leave_one_out(struct rank *r)
         return;
     }
     gather_ranks(r, 1, 2);
-    status = r->t->ops->barrier(r->t, 50 * SHORT_NS); /* time for ranks 0 and 1 to come */
+    status = r->t->ops->barrier(r->t, 50 * SHORT_NS); /* enough time for ranks 0 and 1 to arrive */
     claim(r, status == EPA_ERR_TIMEOUT, "status %d", status);
     explains(r, "for rank 2");
     gather_ranks(r, 0, r->size);
 }
 
-/* Nobody may be past barrier i while one has not come to it. */
+/* No rank may pass barrier i before all ranks have entered it. */
 static void come_and_look(struct rank *r)
 {
     for (uint64_t i = 1; goes_on(r, i, 1000); i++) {
@@ -96,7 +96,7 @@ static void come_and_look(struct rank *r)
         for (uint32_t peer = 0; peer < r->size; peer++) {
             uint64_t seen = __atomic_load_n(&r->shared->word[peer], __ATOMIC_RELAXED);
 
-            claim(r, seen >= i && seen <= i + 1, "at barrier %llu, rank %u was at %llu",
+            claim(r, seen >= i && seen <= i + 1, "after barrier %llu rank %u is at %llu",
                   (unsigned long long)i, peer, (unsigned long long)seen);
         }
     }
@@ -113,16 +113,15 @@ static void put_and_meet(struct rank *r)
         if (!put(r, 64, r->t->heap, sizeof(i), to) || !meet(r))
             return;
         load(r, 64, &seen, sizeof(seen));
-        claim(r, seen == i, "rank %u put %llu, here is %llu", from, (unsigned long long)i,
+        claim(r, seen == i, "rank %u put %llu, the heap has %llu", from, (unsigned long long)i,
               (unsigned long long)seen);
-        claim(r, r->t->ops->read(r->t, 0) == i, "the signal was not there after the barrier");
+        claim(r, r->t->ops->read(r->t, 0) == i, "the signal is not visible after the barrier");
         if (!meet(r))
             return;
     }
 }
 
-/* The plainest form of what all protocols lean on, often, where a core is free: data, signal,
- * look. */
+/* The plainest pattern of all protocols, many times if a core is free: data, signal, read. */
 static void pass_messages(struct rank *r)
 {
     uint64_t seen;
@@ -131,8 +130,9 @@ static void pass_messages(struct rank *r)
         if (r->me == 1 && !await(r, 0, i))
             return;
         load(r, 2048, &seen, sizeof(seen));
-        if (r->me == 1 && !claim(r, seen == i, "signal %llu came before its data, %llu",
-                                 (unsigned long long)i, (unsigned long long)seen))
+        if (r->me == 1 &&
+            !claim(r, seen == i, "signal %llu arrived before its data, which are %llu",
+                   (unsigned long long)i, (unsigned long long)seen))
             return;
         store(r, 0, &i, sizeof(i));
         put_signal(r, 2048, r->t->heap, sizeof(i), 0, i, EPA_SIGNAL_SET, 1 - r->me);
@@ -194,16 +194,16 @@ static void meet_with_nothing(struct rank *r)
 }
 
 static const struct promise promises[] = {
-    {"wait needs no time for what is there", wait_for_what_is_there, {1}},
-    {"a wait in vain ends and tells signal, wanted and seen", wait_in_vain, {2}},
+    {"wait with a limit of 0 accepts a present value", wait_for_what_is_there, {1}},
+    {"a timeout names the signal, the wanted and the seen value", wait_in_vain, {2}},
     {"every wait ends when a rank has failed", wait_while_one_fails, {5}, .fails = true},
     {"trying again ends when a rank has failed", try_again_while_one_fails, {3}, .fails = true},
-    {"a barrier in vain ends and names who is late", leave_one_out, {3}, .fails = true},
-    {"no rank passes a barrier before the last has come", come_and_look, {1, 2, 3, 8}},
+    {"a barrier that times out names a missing rank", leave_one_out, {3}, .fails = true},
+    {"no rank passes a barrier before all have entered it", come_and_look, {1, 2, 3, 8}},
     {"after a barrier everything is in place", put_and_meet, {2, 6}},
     {"messages pass in order", pass_messages, {2}},
     {"several threads call at once where the flag says so", call_from_threads, {2}},
-    {"no heap and no signals are enough to meet", meet_with_nothing, {3}, .bare = true},
+    {"barriers need no heap and no signals", meet_with_nothing, {3}, .bare = true},
 };
 
 PROMISES_MAIN(SIGNALS, HEAP)

@@ -1,6 +1,6 @@
-/* Calls of allgather that the program does not make: rows that are in place already, outputs that
- * are read until the next call begins, the signal words of chunks. Counts of rows and every byte
- * differ from call to call. */
+/* Sequences of allgather calls that the program does not make: rows already in place, outputs read
+ * until the next call begins, and signals per chunk. Row counts and bytes change from call to
+ * call. */
 #include <unistd.h>
 
 #include "../../../../plugins/algorithm/allgather/allgather.h"
@@ -52,7 +52,8 @@ static bool has_rows_of(struct run *run, uint64_t call)
     return true;
 }
 
-/* Own rows, in place if the call before said where that is, and the draw says so. */
+/* Makes the own rows, in place if the previous call announced the address and the random draw
+ * permits it. */
 static void make_rows(struct run *run, uint64_t call)
 {
     struct epa_allgather *g = &run->problem.u.allgather;
@@ -119,13 +120,13 @@ static void make_calls(struct rank *r)
     if (!meet(r))
         return;
     for (uint64_t call = 1; call <= calls; call++) {
-        make_rows(&run, call); /* while the output before may still be read: */
+        make_rows(&run, call); /* the previous output is still readable here: */
         if (call > 1 && !has_rows_of(&run, call - 1))
             break;
         if (!gather(&run, call) || !has_rows_of(&run, call))
             break;
         if (draw(r, 8) == 0)
-            usleep(200); /* peers go on as far as they may */
+            usleep(200); /* lets peers advance as far as they can */
     }
     meet(r);
     run.a->destroy(run.a);
@@ -136,4 +137,4 @@ static const struct promise promises[] = {
     {"outputs stay until the next call, pulled", make_calls, {RANKS}, .value = AG_PULL},
 };
 
-PROMISES_MAIN(RANKS * CHUNKS, 2 * 4096)
+PROMISES_MAIN(RANKS *CHUNKS, 2 * 4096)
