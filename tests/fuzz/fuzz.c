@@ -1,6 +1,6 @@
 /* All fuzzers in one program:
- *     fuzz list
- *     fuzz TARGET [OPTION OF LIBFUZZER...] [NEW-CORPUS [SEEDS]] */
+ *       fuzz list
+ *       fuzz TARGET [OPTION OF LIBFUZZER...] [NEW-CORPUS [SEEDS]] */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -34,7 +34,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     }
     if (target == NULL)
         exit(strcmp(name, "list") == 0 ? 0 : 2);
-    for (int i = 1; i < *argc; i++) /* with the NULL at the end */
+    for (int i = 1; i < *argc; i++) /* includes the final NULL */
         (*argv)[i] = (*argv)[i + 1];
     --*argc;
     return 0;

@@ -1,4 +1,5 @@
-/* What fuzzers share. A target is a function that takes any bytes; what it demands must hold. */
+/* Shared declarations of the fuzzers. A target is a function of arbitrary bytes; its demand()
+ * conditions must hold for any input. */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -25,8 +26,8 @@ void fuzz_jsonl(const uint8_t *data, size_t bytes);
         } \
     } while (0)
 
-/* A file of these bytes in memory, whose path is by its descriptor, so that no two fuzzers meet on
- * one. The next call of the thread ends it. */
+/* Returns the path of a memory file with these bytes. The path uses its descriptor, so that fuzzers
+ * do not share files. The next call of the thread closes the file. */
 const char *fuzz_file(const void *data, size_t bytes);
 
 #endif

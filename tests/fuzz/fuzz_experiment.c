@@ -1,4 +1,4 @@
-/* Any bytes as YAML, and as a whole experiment. */
+/* Fuzzes YAML and whole experiments with arbitrary bytes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,10 +7,10 @@
 #include "experiment/batch.h"
 #include "fuzz.h"
 
-/* ---- YAML: a tree or errors, and the tree keeps its promises: no key twice, every
- * scalar with a text, places within the text. */
+/* ---- YAML: the parser returns a tree or errors. In a tree no key repeats, every scalar has a
+ * text, and locations lie in the text. ---- */
 
-/* Depth is limited by the parser, which is part of what is tested here. */
+/* The parser limits the depth; this limit is part of the test. */
 static void check(const struct node *node, uint32_t depth)
 {
     demand(depth <= 64 && node->text != NULL);
@@ -24,7 +24,7 @@ static void check(const struct node *node, uint32_t depth)
     }
 }
 
-/* As if it were a file: what is refused is told, and what was escaped comes out as it was. */
+/* Expands the tree like a file. Each refusal is reported, and an escaped text expands to itself. */
 static void expand(struct arena *arena, struct diag *diag, struct node *node)
 {
     struct text escaped = {0};
@@ -65,14 +65,13 @@ void fuzz_yaml(const uint8_t *data, size_t bytes)
     arena_destroy(arena);
 }
 
-/* ---- a whole experiment, with --set: lines before the first "===" line are sets, what is
- * behind it is the file. What is accepted and shown must be accepted again, and show the
- * same. */
+/* ---- a whole experiment with --set: lines before the first "===" line are sets, the file follows.
+ * An accepted experiment must be accepted again after it was shown, with the same text. ---- */
 
 enum { SETS = 16 };
 
 struct input {
-    char *text; /* all of it; sets are cut out of its lines */
+    char *text; /* the whole input; sets are cut out of its lines */
     const char *set[SETS];
     uint32_t n_sets;
     const char *yaml;
@@ -120,7 +119,7 @@ static enum epa_status read_bytes(const char *text, size_t bytes, const char *co
     return status;
 }
 
-/* Runs of the file, if it has any: each has a name of its own kind and is one experiment. */
+/* Reads the runs of the file, if it has any: each name is unique and selects one experiment. */
 static void read_runs(const struct input *in)
 {
     const char *path = fuzz_file(in->yaml, in->yaml_bytes);

@@ -1,4 +1,5 @@
-/* Any bytes as a file that somebody else wrote: routing and hidden states, a trace, results. */
+/* Fuzzes files of other programs with arbitrary bytes: routing and hidden states, traces,
+ * results. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +16,7 @@ static const struct routing_shape fuzz_shapes[] = {
     {.topk = 2, .experts = 8, .layer = 1},
 };
 
-/* Refused with a sentence that begins with the name, or rows that hold. */
+/* The input is refused with a message that begins with the file name, or its rows are valid. */
 static void fuzz_tables(bool npy, const uint8_t *data, size_t bytes)
 {
     for (size_t s = 0; s < sizeof(fuzz_shapes) / sizeof(*fuzz_shapes); s++) {
@@ -71,7 +72,7 @@ void fuzz_npy(const uint8_t *data, size_t bytes)
     hidden(data, bytes, true);
 }
 
-/* ---- a trace: read, checked, summed up, merged with itself and drawn ---- */
+/* ---- a trace is read, checked, summarised, merged with itself and drawn ---- */
 
 static void use_trace(struct trace_file *f)
 {
@@ -99,10 +100,10 @@ void fuzz_trace(const uint8_t *data, size_t bytes)
     trace_free(&f);
 }
 
-/* ---- a file of results, and all that is done with one: the bytes up to a 0 are the
- * first file, the rest is a second one, so that two are compared. What begins with no { is what
- * another program printed, and is imported. What is accepted is drawn, ranked and compared; charts
- * are made in turn, by the number of bytes. */
+/* ---- result files and all their uses: bytes up to a 0 are the first file, the rest is a second
+ * one for comparisons. Input that does not begin with { is output of another program and is
+ * imported. Accepted files are drawn, ranked and compared; the number of bytes selects the chart.
+ * ---- */
 
 static void look_at_results(const struct results *r)
 {

@@ -1,4 +1,4 @@
-/* Any bytes as what other ranks say. */
+/* Fuzzes messages of other ranks with arbitrary bytes. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,20 +10,21 @@
 
 #include "../../plugins/transport/ucx/lanes.h"
 
-/* ---- what else a peer says once it has proved that it knows the token: where a launcher's rank
- * belongs, and the cards of the ucx transport; what the rendezvous hears is below. Bytes of kind,
- * of ranks, and of how much a right message of that kind is cut short; then what is put over it by
- * XOR, and behind it. What is accepted must be safe to use, and what is right be accepted. */
+/* ---- messages of authenticated peers: the welcome of the rendezvous, and the cards of the ucx
+ * transport. The messages to the rendezvous follow below. The input gives the kind, the number of
+ * ranks, and the number of bytes by which a valid message is shortened; further bytes are applied
+ * to the message by XOR and appended. Accepted messages must be safe to use, and valid ones must be
+ * accepted. ---- */
 
-enum kind { WELCOME, CARDS /* of ucx; no message */, KINDS };
-enum { RANKS = 8, HALF = 4 /* of ranks: what right messages are of */ };
+enum kind { WELCOME, CARDS /* cards of ucx; not a message */, KINDS };
+enum { RANKS = 8, HALF = 4 /* number of ranks in valid messages */ };
 
 struct message {
     unsigned char data[4096];
     size_t bytes;
 };
 
-static void add(struct message *m, const void *data, size_t bytes)
+static void append(struct message *m, const void *data, size_t bytes)
 {
     if (bytes > sizeof(m->data) - m->bytes)
         bytes = sizeof(m->data) - m->bytes;
@@ -45,20 +46,20 @@ static void make_right(enum kind kind, struct message *m)
 
     m->bytes = 0;
     if (kind == WELCOME) {
-        add(m, &welcome, sizeof(welcome));
-        add(m, node, sizeof(node));
+        append(m, &welcome, sizeof(welcome));
+        append(m, node, sizeof(node));
         return;
     }
     for (uint32_t r = 0; r < HALF; r++)
-        add(m,
-            &(struct card){.base = 0x7f0000000000 + r * 0x10000,
-                           .heap_bytes = 0x8000,
-                           .region_bytes = 0x9000,
-                           .signals = 5,
-                           .address_bytes = 77 + r,
-                           .key_bytes = 30,
-                           .version = {1, 13}},
-            sizeof(struct card));
+        append(m,
+               &(struct card){.base = 0x7f0000000000 + r * 0x10000,
+                              .heap_bytes = 0x8000,
+                              .region_bytes = 0x9000,
+                              .signals = 5,
+                              .address_bytes = 77 + r,
+                              .key_bytes = 30,
+                              .version = {1, 13}},
+               sizeof(struct card));
 }
 
 static void is_clean(const char *text, size_t room)
@@ -106,7 +107,7 @@ static bool look_at_cards(const struct conn_message *m, uint32_t ranks)
     return true;
 }
 
-static bool hear(enum kind kind, const struct message *message, uint32_t ranks)
+static bool accept_message(enum kind kind, const struct message *message, uint32_t ranks)
 {
     struct conn_message m = {CONN_WELCOME, message->data, message->bytes};
 
@@ -121,7 +122,7 @@ void fuzz_messages(const uint8_t *data, size_t bytes)
 
     for (uint32_t i = 0; !begun && i < KINDS; i++) {
         make_right((enum kind)i, &m);
-        demand(hear((enum kind)i, &m, HALF));
+        demand(accept_message((enum kind)i, &m, HALF));
     }
     begun = true;
     if (bytes < 3)
@@ -132,26 +133,26 @@ void fuzz_messages(const uint8_t *data, size_t bytes)
     for (size_t i = 3; i < bytes && i - 3 < m.bytes; i++)
         m.data[i - 3] ^= data[i];
     if (bytes - 3 > m.bytes)
-        add(&m, data + 3 + m.bytes, bytes - 3 - m.bytes);
-    (void)hear(kind, &m, data[1] % RANKS + 1);
+        append(&m, data + 3 + m.bytes, bytes - 3 - m.bytes);
+    (void)accept_message(kind, &m, data[1] % RANKS + 1);
 }
 
-/* ---- what somebody who has the token may say to a rendezvous of two ranks, over four connections:
- * a byte that says which and how, a type, a length, and these bytes. Connections prove the token
- * before their first message, but for the last. Whatever comes, the rendezvous goes on, no block is
- * written beyond its end, and what it says of others is text. corpus/rendezvous/well has what they
- * say where all is well. */
+/* ---- messages of authenticated peers to a rendezvous of two ranks, over four connections. Input:
+ * a byte for connection and mode, a type, a length, and the bytes. All connections but the last
+ * authenticate before their first message. For any input the rendezvous continues, writes no block
+ * beyond its end, and its messages are printable text. corpus/rendezvous/well contains a valid
+ * dialogue. ---- */
 
 enum { PARTIES = 2, BLOCK_ROOM = 100, CONNECTIONS = 4, POLLS = 128 };
 enum {
-    STRANGER = CONNECTIONS - 1, /* proves nothing by itself */
-    RAW = 4,                    /* bytes as they are */
-    /* A hello of the rank in `type`. Its bytes: how many are its mask of cores, then that and its
-     * fingerprint; none: no mask, and the right one. These change it: */
+    STRANGER = CONNECTIONS - 1, /* does not authenticate */
+    RAW = 4,                    /* sends the bytes unchanged */
+    /* A hello of the rank in `type`. Its bytes: length of the core mask, then mask and fingerprint.
+     * No bytes: no mask and the valid fingerprint. The next flags change the hello: */
     SAYS_HELLO = 8,
     OTHER_ABI = 16,
     OTHER_SIZE = 32,
-    NO_END = 64, /* of names */
+    NO_END = 64, /* names without a final NUL */
 };
 
 static void turn(struct rendezvous *rendezvous, struct conn *client)
@@ -179,7 +180,7 @@ static void prove(struct rendezvous *rendezvous, struct conn *all, struct conn *
     for (uint32_t i = 0; i < 3; i++)
         turn(rendezvous, all);
     if (!conn_take(client, &m) || !conn_get(&m, &challenge, sizeof(challenge), &rest))
-        return; /* it has sent something else before */
+        return; /* the connection has sent another message before */
     conn_seal(client, "token", &mine, &challenge, true);
     conn_say(client, CONN_PROOF);
 }
@@ -204,7 +205,7 @@ static void say_hello(struct conn *client, uint32_t how, uint32_t rank, const ui
              n > 0 ? n - 1 : 5);
 }
 
-/* It is longer than what a byte can count. */
+/* The message is longer than the length byte permits. */
 static void say_word(struct conn *client, const uint8_t *data, size_t n)
 {
     struct conn_word word = {.status = -(int32_t)data[0], .rank = data[1], .signal = data[2]};

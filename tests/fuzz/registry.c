@@ -1,6 +1,5 @@
-/* Plugins that stand in for those of the registry where experiments are fuzzed: with options of
- * every type, some of a machine with GPUs, a transport that cannot be loaded. registry_find() opens
- * no file. */
+/* Replaces the registry for fuzzed experiments: plugins with options of every type, some for
+ * machines with GPUs, and a transport that cannot be loaded. registry_find() opens no file. */
 #include <string.h>
 
 #include <epa2a/algorithm.h>

@@ -1,8 +1,8 @@
-/* A GPU for tests, in memory of the host: what is queued runs when it is waited for and not
- * before, can be recorded as a graph and launched again, and memory that is read while work
- * is queued is an error. What a GPU's driver would wait for without a limit, freeing while
- * work is queued, ends the process. So a core that forgets to wait, or a graph that does
- * not come out as the calls that were recorded, shows without any GPU. */
+/* A GPU for tests in host memory. Queued work runs when a caller waits for it and not before; it
+ * can be recorded as a graph and launched again. Reading memory while work is queued is an error.
+ * Operations for which a driver would wait without a limit (freeing while work is queued) end the
+ * process. This reveals missing waits and graphs that differ from the recorded calls, without a
+ * GPU. */
 #include "fakegpu.h"
 
 #include <stddef.h>
@@ -39,21 +39,21 @@ struct epa_graph {
 };
 
 struct gpu {
-    struct epa_backend base; /* first */
+    struct epa_backend base; /* first member */
     struct fakegpu_stream stream;
     const struct config *config;
     const struct epa_bootstrap *boot;
     struct list queue, recorded;
     bool recording;
-    enum epa_status failed; /* of what ran since the last sync */
+    enum epa_status failed; /* status of the work since the last sync */
     struct epa_fault device_fault;
     uint64_t mark[MARKS];
     uint32_t launches, writes, flushes;
-    struct epa_backend_ops ops; /* less graphs, where the options say so */
-    struct epa_error last;      /* failure, for explain() */
+    struct epa_backend_ops ops; /* without graphs if the option says so */
+    struct epa_error last;      /* last failure, for explain() */
 };
 
-/* Arguments of what the backend itself queues. */
+/* Arguments of work that the backend itself queues. */
 struct own {
     struct gpu *gpu;
     uint32_t mark;
@@ -149,7 +149,7 @@ static enum epa_status gpu_write(struct epa_backend *base, void *to, const void 
     if (gpu->recording)
         return while_recording(gpu, "write");
     if (++gpu->writes == gpu->config->fail_write)
-        return epa_fail(fresh(gpu), EPA_ERR_SYSTEM, "fakegpu: write %u fails, as asked for",
+        return epa_fail(fresh(gpu), EPA_ERR_SYSTEM, "fakegpu: write %u fails as configured",
                         gpu->writes);
     run_all(gpu);
     if (bytes > 0)
@@ -196,7 +196,7 @@ static enum epa_status gpu_sync(struct epa_backend *base)
     if (status == EPA_OK && epa_aborted(gpu->boot))
         status = EPA_ERR_ABORTED;
     if (status != EPA_OK && base->fault.status == EPA_OK)
-        return epa_fail(fresh(gpu), status, "fakegpu: what was queued has failed");
+        return epa_fail(fresh(gpu), status, "fakegpu: queued work has failed");
     return status;
 }
 
@@ -230,8 +230,8 @@ static enum epa_status gpu_elapsed(struct epa_backend *base, uint32_t i, uint32_
     struct gpu *gpu = gpu_of(base);
 
     if (gpu->queue.n != 0)
-        return epa_fail(fresh(gpu), EPA_ERR_SYSTEM,
-                        "fakegpu: a time is asked for while %u calls are queued", gpu->queue.n);
+        return epa_fail(fresh(gpu), EPA_ERR_SYSTEM, "fakegpu: elapsed() while %u calls are queued",
+                        gpu->queue.n);
     *ns = (double)(int64_t)(gpu->mark[j] - gpu->mark[i]);
     return EPA_OK;
 }
@@ -264,7 +264,7 @@ static enum epa_status gpu_graph_launch(struct epa_backend *base, struct epa_gra
     enum epa_status status = EPA_OK;
 
     if (++gpu->launches == gpu->config->fail_launch)
-        return epa_fail(fresh(gpu), EPA_ERR_SYSTEM, "fakegpu: launch %u fails, as asked for",
+        return epa_fail(fresh(gpu), EPA_ERR_SYSTEM, "fakegpu: launch %u fails as configured",
                         gpu->launches);
     for (struct work *w = graph->list.first; w != NULL && status == EPA_OK; w = w->next)
         status = append(&gpu->queue, w->run, w->arg, w->bytes);
@@ -293,7 +293,7 @@ static enum epa_status gpu_flush_cache(struct epa_backend *base)
     return push(&gpu->stream, run_flush, &(struct own){gpu, 0}, sizeof(struct own));
 }
 
-/* ---- experts: bf16, layout expert, as slow as can be ---- */
+/* ---- experts: bf16, layout expert, plain loops ---- */
 
 struct epa_experts {
     struct gpu *gpu;

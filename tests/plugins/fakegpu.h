@@ -1,4 +1,5 @@
-/* How an algorithm queues work on the backend fakegpu: its epa_backend.stream is one. */
+/* Interface for algorithms on the backend fakegpu: its epa_backend.stream is a struct
+ * fakegpu_stream. */
 #ifndef FAKEGPU_H
 #define FAKEGPU_H
 
@@ -7,14 +8,14 @@
 #include <epa2a/backend.h>
 #include "base/dtype.h"
 
-/* `run` is called later, in order, with a copy of `arg`: what a kernel and its parameters
- * are to a GPU. What it returns, if not EPA_OK, ends all that was queued after it. */
+/* `run` is called later, in order, with a copy of `arg`, like a kernel with its parameters. A
+ * result other than EPA_OK cancels the work queued after it. */
 struct fakegpu_stream {
     enum epa_status (*push)(struct fakegpu_stream *, enum epa_status (*run)(void *arg),
                             const void *arg, size_t bytes);
 };
 
-/* What the synthetic experts make of the rows of a dispatch. */
+/* Applies the synthetic experts to the rows of a dispatch. */
 static inline void fakegpu_experts(const struct epa_moe *m, uint32_t experts, const float *factor,
                                    uint16_t *y)
 {
@@ -29,7 +30,7 @@ static inline void fakegpu_experts(const struct epa_moe *m, uint32_t experts, co
         }
 }
 
-/* Zeros, or the end of the test. */
+/* Returns zeroed memory or aborts the test. */
 static inline void *fakegpu_alloc(size_t bytes)
 {
     void *memory = calloc(1, bytes);

@@ -1,5 +1,5 @@
-/* shm, also for the memory of fakegpu, with a link peak that is made up. Like a real
- * measurement that one leaves a mess: in the heap, and in a signal. */
+/* shm that also accepts the memory of fakegpu, with a made-up link peak. Like a real measurement,
+ * device_peak() leaves data in the heap and in a signal. */
 #include <epa2a/transport.h>
 
 #include <stdlib.h>
@@ -7,18 +7,18 @@
 
 extern const struct epa_transport_plugin shm_plugin;
 
-/* The functions of shm with one more; they are called with shm's own struct. */
+/* The functions of shm and one more. They are called with the struct of shm. */
 struct more {
-    struct epa_transport_ops ops; /* first */
+    struct epa_transport_ops ops; /* first member */
     const struct epa_transport_ops *shm;
-    struct epa_device_view view; /* nobody looks into it */
+    struct epa_device_view view; /* never read */
 };
 
 struct config {
     bool peak;
 };
 
-/* The slowest rank has 500 GB/s and 25 ns: no stage of a fake GPU beats that on any machine. */
+/* The slowest rank has 500 GB/s and 25 ns, which no stage on a fake GPU exceeds on any machine. */
 static enum epa_status device_peak(struct epa_transport *t, const struct epa_peak_run *run,
                                    double *ns)
 {
@@ -65,14 +65,14 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
 static const struct config defaults = {.peak = true};
 
 static const struct epa_option options[] = {
-    {.name = "peak", EPA_BOOL(struct config, peak), .help = "whether link peak is known"},
+    {.name = "peak", EPA_BOOL(struct config, peak), .help = "provide a link peak"},
     {0},
 };
 
 EPA_PLUGIN_EXPORT
 const struct epa_transport_plugin epa_plugin = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
-               .name = "fakelink", .summary = "shm with a link peak that is made up",
+               .name = "fakelink", .summary = "shm with a made-up link peak",
                .options = {options, sizeof(struct config), &defaults}},
     .flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE,
     .memory = EPA_MEMORY_HOST | EPA_MEMORY_CUDA,

@@ -1,10 +1,8 @@
-/* plainmoe for fakegpu: what a GPU's algorithm does for graphs, with kernels that are functions of
- * the host. `whole` makes one stage of dispatch and combine, with the experts' work in between,
- * which runs on the host, too.
+/* plainmoe for fakegpu: an algorithm with graphs whose kernels are functions of the host. `whole`
+ * makes dispatch, experts and combine one stage, which also runs on the host.
  *
- * Kernels count their calls in memory of their own, as a launch that is repeated must go on
- * counting; which of the two buffer sets a call uses is fixed when it is queued, and a
- * kernel that finds itself on the wrong one gives up. */
+ * Kernels count their calls in their own memory, since a repeated launch must continue counting.
+ * The buffer set of a call is fixed when it is queued; a kernel that finds the wrong set fails. */
 #include "fakegpu.h"
 #include <epa2a/algorithm.h>
 
@@ -22,21 +20,21 @@ struct config {
 };
 
 struct fakemoe {
-    struct epa_algorithm base; /* first */
+    struct epa_algorithm base; /* first member */
     struct config config;
-    struct plain *plain; /* its epoch: dispatches that kernels began */
+    struct plain *plain; /* its epoch: dispatches that kernels have begun */
     struct epa_backend *backend;
-    uint64_t combines; /* that they ended */
-    /* Of the host: calls that were queued, and dispatches without combine. */
+    uint64_t combines; /* combines that kernels have ended */
+    /* Counters of the host: queued calls, and dispatches without a combine. */
     uint64_t queued_dispatches, queued_combines;
     uint32_t open;
 };
 
-/* A kernel's parameters. */
+/* Parameters of a kernel. */
 struct call {
     struct fakemoe *a;
-    struct epa_moe moe; /* of a combine: its epoch is that of a dispatch into the same set */
-    uint32_t set;       /* of this dispatch, or of the combine's own buffers */
+    struct epa_moe moe; /* in a combine, the epoch identifies the dispatch */
+    uint32_t set;       /* buffer set of the dispatch, or of the combine */
 };
 
 /* ---- kernels ---- */
@@ -59,8 +57,8 @@ static enum epa_status give_up(struct fakemoe *a, enum epa_status status, uint32
     return status;
 }
 
-/* All ranks have come to call `n` of the stage. */
-static enum epa_status hear_all(struct fakemoe *a, uint32_t stage, uint64_t n)
+/* Waits until all ranks have reached call `n` of the stage. */
+static enum epa_status wait_for_ranks(struct fakemoe *a, uint32_t stage, uint64_t n)
 {
     struct plain *p = a->plain;
     enum epa_status status = wait_all(p, stage == DISPATCH ? ROWS : OUTPUTS, n);
@@ -81,7 +79,8 @@ static enum epa_status send_tokens(void *arg)
 
     if (c->set != ++p->epoch % SETS)
         return give_up(c->a, EPA_ERR_CONFIG, DISPATCH, WRONG_SET, p->world.rank, c->set, p->epoch);
-    if (p->epoch == c->a->config.hang && p->world.rank + 1 == p->s.size) /* until others give up */
+    /* until the other ranks time out */
+    if (p->epoch == c->a->config.hang && p->world.rank + 1 == p->s.size)
         return epa_wait(p->t, p->signal, UINT64_MAX, 10 * p->timeout_ns);
     return send_rows(p, &c->moe, c->set);
 }
@@ -89,14 +88,14 @@ static enum epa_status send_tokens(void *arg)
 static enum epa_status receive_tokens(void *arg)
 {
     struct call *c = arg;
-    enum epa_status status = hear_all(c->a, DISPATCH, c->a->plain->epoch);
+    enum epa_status status = wait_for_ranks(c->a, DISPATCH, c->a->plain->epoch);
 
     if (status == EPA_OK)
         take_rows(c->a->plain, &c->moe, c->set);
     return status;
 }
 
-/* What experts make of rows, where no others are to do it. */
+/* Runs the experts if the stage contains them. */
 static void run_experts(struct plain *p, struct epa_moe *m)
 {
     fakegpu_experts(m, p->s.local, m->expert_factor + p->world.rank * p->s.local, m->y_space);
@@ -121,7 +120,7 @@ static enum epa_status receive_outputs(void *arg)
     const struct call *c = arg;
     struct fakemoe *a = c->a;
     const struct epa_moe *m = &c->moe;
-    enum epa_status status = hear_all(a, COMBINE, ++a->combines);
+    enum epa_status status = wait_for_ranks(a, COMBINE, ++a->combines);
 
     if (status != EPA_OK)
         return status;

@@ -1,14 +1,14 @@
-/* Dispatch and combine in as few lines as it takes, on hosts, over any transport: what
- * tests/cli/thorough.py plants faults in, and what the kernels of fakemoe.c do.
+/* Dispatch and combine in few lines, on hosts, over any transport. tests/cli/thorough.py plants
+ * faults in it, and the kernels of fakemoe.c use it.
  *
- * A rank has an inbox for each source, of rows in any order, and the slot of each choice's output.
- * A row is put, or stored, to the inbox; then the signal, after a fence, brings how many there are.
- * The receiver copies rows to its experts, and their outputs go straight to the slots.
+ * A rank has an inbox of rows per source, in any order, and an output slot per choice. A sender
+ * puts or stores rows to the inbox; after a fence, the signal carries the number of rows. The
+ * receiver copies rows to its experts, and their outputs go directly to the slots.
  *
- * Sets are used in turn, two of them, without a barrier. An inbox of call e + 2 is written by a
- * rank that has ended dispatch e + 1, so its owner has begun that and has copied what was in it.
- * Slots of e + 2 are written by a rank that has ended dispatch e + 2, so their owner has begun
- * that, and has ended combine e: two calls are open at most. */
+ * Two sets alternate without a barrier. The inbox of call e + 2 is written by a rank that has ended
+ * dispatch e + 1; its owner has therefore begun dispatch e + 1 and has copied the inbox of call e.
+ * The slots of e + 2 are written by a rank that has ended dispatch e + 2; their owner has therefore
+ * begun it and ended combine e, since at most two calls are open. */
 #include <epa2a/algorithm.h>
 
 #include <math.h>
@@ -25,22 +25,22 @@ struct head {
 };
 
 struct shape {
-    uint32_t size, local, most; /* most: rows of a source at a rank */
+    uint32_t size, local, most; /* most: maximum of rows from a source to a rank */
     uint64_t row, box, boxes, outputs, recv, y, staging, heap;
 };
 
 struct plain {
-    struct epa_algorithm base; /* first */
+    struct epa_algorithm base; /* first member */
     struct epa_transport *t;
     struct epa_world world;
     struct shape s;
     uint64_t heap, timeout_ns, epoch;
     uint32_t signal, count[64], *recv_count;
-    uint32_t awaited; /* the rank that the last wait was for */
-    uint64_t rows[SETS]; /* received */
+    uint32_t awaited;    /* rank of the last wait */
+    uint64_t rows[SETS]; /* number of received rows */
     uint64_t *recv_start;
     struct epa_origin *origin;
-    struct head *from; /* of each received row */
+    struct head *from; /* head of each received row */
 };
 
 static struct shape shape_of(const struct epa_moe *m, uint32_t size)
@@ -70,7 +70,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     struct shape s = shape_of(m, world->size);
 
     if (m->x_dtype == EPA_FP8_E4M3 || world->size > 64)
-        return epa_fail(err, EPA_ERR_CONFIG, "plainmoe moves 16 bits among 64 ranks at most");
+        return epa_fail(err, EPA_ERR_CONFIG, "plainmoe supports 16-bit types and at most 64 ranks");
     *out = (struct epa_footprint){.heap_bytes = s.heap,
                                   .signals = KINDS * s.size,
                                   .stages = stage_names,
@@ -90,13 +90,13 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     return EPA_OK;
 }
 
-/* Own memory at an offset of the algorithm's part. */
+/* Returns the own memory at an offset of the algorithm's part. */
 static char *here(const struct plain *p, uint64_t at)
 {
     return p->t->heap + p->heap + at;
 }
 
-/* `src` is in the own heap; it stays as it is until quiet. */
+/* `src` is in the own heap and must not change until quiet(). */
 static enum epa_status put(struct plain *p, uint64_t at, const void *src, size_t bytes,
                            uint32_t peer)
 {
@@ -114,7 +114,7 @@ static enum epa_status put(struct plain *p, uint64_t at, const void *src, size_t
     return status;
 }
 
-/* After all that was put before: `bytes` at `at`, then the signal. */
+/* Puts `bytes` to `at` after all earlier puts, then raises the signal. */
 static enum epa_status signal_with(struct plain *p, uint32_t kind, uint64_t value, uint64_t at,
                                    const void *src, size_t bytes, uint32_t peer)
 {
@@ -181,7 +181,7 @@ static enum epa_status send_rows(struct plain *p, const struct epa_moe *m, uint3
     return status;
 }
 
-/* Where the experts of a dispatch find what it has received: `rows`, or as many at most. */
+/* Sets the pointers to received rows for the experts. `rows` is their number or an upper bound. */
 static void show_rows(struct plain *p, struct epa_moe *m, uint32_t set, uint64_t rows)
 {
     uint64_t base = (uint64_t)set * p->s.size * p->s.most, out = m->hidden * 2;
@@ -195,7 +195,7 @@ static void show_rows(struct plain *p, struct epa_moe *m, uint32_t set, uint64_t
     m->origin_stride = sizeof(struct epa_origin);
 }
 
-/* Rows of all sources, one expert after the other. */
+/* Copies the rows of all sources, grouped by expert. */
 static void take_rows(struct plain *p, struct epa_moe *m, uint32_t set)
 {
     uint64_t n = 0, base = (uint64_t)set * p->s.size * p->s.most, out = m->hidden * 2;
@@ -260,13 +260,13 @@ static void reduce(const struct epa_moe *m, const char *outputs)
         }
 }
 
-/* Slots of outputs, in the own heap or at a peer. */
+/* Returns the offset of the output slots of a call, the same at each rank. */
 static uint64_t slots_of(const struct plain *p, const struct epa_moe *m, uint64_t call)
 {
     return p->s.outputs + call % SETS * m->max_tokens * m->topk * m->hidden * 2;
 }
 
-/* Of rows of the dispatch `m->epoch`, in the combine that is number `call`. */
+/* Sends the outputs for rows of dispatch `m->epoch` in combine number `call`. */
 static enum epa_status send_outputs(struct plain *p, const struct epa_moe *m, uint64_t call)
 {
     uint32_t set = (uint32_t)(m->epoch % SETS);

@@ -1,11 +1,14 @@
-/* An algorithm that is another one, by its path and with its defaults (but for dispatch_dtype, if
- * fp8_rows, and layout, if by_rank). With a folder it writes what each rank was given and what it
- * made of it to files, for a test that works it out again; with delays it is slow, and with `wrong`
- * it computes nothing: for tests of tune; with `harm` it breaks one thing, for tests of what
- * `verify` says (tests/cli/harms.case). With EPA2A_TEST_PRINT it prints to standard output wherever it
- * runs, as libraries of plugins may. It writes the arrays of memory: FOLDER/RANK.up, .down,
- * .up_scale, .down_scale of an algorithm that computes experts; FOLDER/RANK-CALL.x, .expert,
- * .weight, .out of each call. On hosts and GPUs. */
+/* An algorithm that wraps another one, given by path, with its defaults (except dispatch_dtype with
+ * fp8_rows, and layout with by_rank). Options add side effects for tests:
+ *
+ *   folder: writes the inputs and outputs of each rank to files, for tests that recompute them
+ *   delays: make calls slow; `wrong` computes nothing, for tests of tune
+ *   harm: breaks one detail, for tests of the reports of `verify` (tests/cli/harms.case)
+ *
+ * With EPA2A_TEST_PRINT it prints to standard output wherever it runs, as libraries of plugins may.
+ * The files contain arrays as in memory: FOLDER/RANK.up, .down, .up_scale, .down_scale of an
+ * algorithm with experts; FOLDER/RANK-CALL.x, .expert, .weight, .out of each call. It runs on hosts
+ * and GPUs. */
 #include <epa2a/algorithm.h>
 
 #include <dlfcn.h>
@@ -27,11 +30,11 @@ struct config {
 };
 
 struct tap {
-    struct epa_algorithm base; /* first */
+    struct epa_algorithm base; /* first member */
     struct epa_algorithm *inner;
     struct epa_backend *backend;
     const char *folder, *harm;
-    void *row; /* of the call before, for `harm` */
+    void *row; /* row of the previous call, for `harm` */
     uint32_t rank, calls, delay_us;
     bool wrong;
     struct epa_stage stage[STAGES];
@@ -43,7 +46,7 @@ static void print_if_asked(void)
 
     if (getenv("EPA2A_TEST_PRINT") == NULL)
         return;
-    printf("%s", line); /* stays in the buffer */
+    printf("%s", line); /* stays in the buffer of stdio */
     (void)!write(STDOUT_FILENO, line, sizeof(line) - 1);
 }
 
@@ -81,7 +84,7 @@ static void choose(const struct epa_options *of, void *out, const char *option, 
                 memcpy((char *)out + o->offset, &choice->value, sizeof(int));
 }
 
-/* The defaults of the other algorithm, to be freed. */
+/* Returns a copy of the defaults of the wrapped algorithm. The caller frees it. */
 static void *config_of(const struct epa_algorithm_plugin *inner, const struct config *c)
 {
     const struct epa_options *of = &inner->plugin.options;
@@ -123,9 +126,9 @@ static bool write_file(const struct tap *t, bool of_call, const char *what, cons
     return done;
 }
 
-/* ---- harm: on rank 1, in its second call ---- */
+/* ---- harm: applies to the second call of rank 1 ---- */
 
-/* The row of entry i of local expert e, and its parts. */
+/* Returns the row of entry i of local expert e; functions for its parts follow. */
 static uint64_t row_of(const struct epa_moe *m, uint32_t e, uint32_t i)
 {
     uint64_t entry = m->recv_start[e] + i;

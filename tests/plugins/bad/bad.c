@@ -1,10 +1,10 @@
-/* A transport that cannot be used, and, by what it is built with, not be loaded either: one for
- * each row of bad_plugins in meson.build. */
+/* A transport that cannot be used. Depending on the macros of the build it cannot be loaded,
+ * either: one variant per row of bad_plugins in meson.build. */
 #include "bad.h"
 
 #ifndef BAD_CALL
 #define BAD_CALL() 0
-#else /* a function that is nowhere when the plugin is loaded */
+#else /* a function that is undefined when the plugin is loaded */
 int BAD_CALL(void);
 #endif
 
