@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -38,8 +39,9 @@ def main(meson, build, *names):
         listed = run(epa2a, "list").stdout
         folder = pathlib.Path(json.loads(run(epa2a, "--version", "--json", "-").stdout)["plugin_folder"])
         assert prefix in folder.parents, folder
+        unfolded = re.sub(r"\n +", " ", listed)  # the path has a space, where list may fold it
         for name in names:
-            assert str(folder / name) in listed, (folder / name, listed)
+            assert str(folder / name) in unfolded, (folder / name, listed)
         assert "cannot be loaded" not in listed, listed
         run(epa2a, "verify", config)
         # Configurations have names, wherever the prefix is.

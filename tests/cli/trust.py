@@ -4,6 +4,8 @@
 Needs root, to give files to users, and mount namespaces, to give these users names and groups of their own."""
 import os
 import pathlib
+import re
+import re
 import shutil
 import struct
 import subprocess
@@ -58,7 +60,7 @@ def run(top, user, names, *command, namespace=()):
     ran = os.path.exists(mark)
     if ran:
         os.remove(mark)
-    return done.stdout, ran
+    return re.sub(r"\n +", " ", done.stdout), ran  # list folds long lines
 
 
 def make(top, program_owner, owner, group, mode):
