@@ -85,6 +85,14 @@ char *text_clean(char *text)
     return text;
 }
 
+void text_clean_lines(struct text *text)
+{
+    if (text->bytes == 0)
+        return;
+    text->bytes = terminal_clean(text->data, text->bytes, true);
+    text->data[text->bytes] = '\0';
+}
+
 bool write_whole(int fd, const char *data, size_t bytes)
 {
     while (bytes > 0) {
@@ -622,9 +630,11 @@ static void separate_stdout(void)
 static FILE *guard(FILE *file, int fd)
 {
     static char room[2][LINE_ROOM];
-    FILE *out = isatty(fd) ? fopencookie((void *)(intptr_t)fd, "w",
-                                         (cookie_io_functions_t){.write = write_guarded})
-                           : NULL;
+    /* Standard error may go to a file that a terminal shows later. */
+    FILE *out = isatty(fd) || fd == STDERR_FILENO
+                    ? fopencookie((void *)(intptr_t)fd, "w",
+                                  (cookie_io_functions_t){.write = write_guarded})
+                    : NULL;
 
     /* A line is one write: several processes may share what it goes to, as under mpirun. */
     if (out == NULL && fd != STDERR_FILENO)
@@ -670,7 +680,7 @@ const char *status_name(enum epa_status status)
         [-EPA_ERR_INTERRUPTED] = "interrupted",
         [-EPA_ERR_ABORTED] = "aborted",
     };
-    size_t at = status <= 0 ? (size_t)-status : SIZE_MAX;
+    size_t at = 0u - (unsigned)status; /* of a peer: any value, also INT32_MIN */
 
     return at < sizeof(name) / sizeof(name[0]) && name[at] != NULL ? name[at] : "internal";
 }

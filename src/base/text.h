@@ -31,6 +31,8 @@ size_t text_mark_bytes(const char *text, size_t bytes);
 
 /* Without what moves the cursor, as text from files may have it: shown as ?. Returns text. */
 char *text_clean(char *text);
+/* The same for a document of several lines. */
+void text_clean_lines(struct text *);
 
 /* The nearest name by edits and swaps (Damerau-Levenshtein), of which there may be max(1, min(2,
  * strlen(want) / 3)), of those that are given one after the other, or in tables of structs that

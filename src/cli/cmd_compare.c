@@ -420,7 +420,11 @@ int compare_results(const struct cli *cli, const struct results *a, const struct
     bool slower = false;
 
     warn_of_alone(&pairs);
-    fprintf(notes, "# epa2a compare: A %s, B %s\n", a->path, b->path);
+    fputs("# epa2a compare: A ", notes);
+    text_print_clean(notes, a->path);
+    fputs(", B ", notes);
+    text_print_clean(notes, b->path);
+    fputc('\n', notes);
     status = compare_pairs(cli, notes, &pairs, compared, &err);
     if (status == EPA_OK) {
         slower = compared_is_slower(compared);

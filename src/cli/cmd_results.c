@@ -494,7 +494,9 @@ static void print_differences(const struct results *then, const struct results *
                                        "world.started_by"};
     const char *started = json_text_at(then->run[0].json, "started");
 
-    printf("# rerun of %s, from %s\n", then->path, *started == '\0' ? "an unknown time" : started);
+    fputs("# rerun of ", stdout);
+    text_print_clean(stdout, then->path);
+    printf(", from %s\n", *started == '\0' ? "an unknown time" : started);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         const json_t *old = json_at(then->run[0].json, keys[i]);
         const json_t *new = json_at(now->run[0].json, keys[i]);

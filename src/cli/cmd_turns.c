@@ -519,7 +519,11 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
     code = run_pair(s, 0, s->first);
     if (code != EXIT_OK)
         return code;
-    fprintf(notes, "# epa2a compare: A %s, B %s, in turns\n", s->cli->arg[0], s->cli->arg[1]);
+    fputs("# epa2a compare: A ", notes);
+    text_print_clean(notes, s->cli->arg[0]);
+    fputs(", B ", notes);
+    text_print_clean(notes, s->cli->arg[1]);
+    fputs(", in turns\n", notes);
     if (compare_check(s->cli, notes, &s->first[0], &s->first[1], err) != EPA_OK ||
         choose_stages(s, arena, err) != EPA_OK)
         return exit_code(err->status, 0);

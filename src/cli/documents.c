@@ -257,6 +257,7 @@ static enum epa_status write_one(struct documents *d, enum document_kind kind,
         export_openmetrics(&text, d->results);
     else
         report_batch_csv(&text, batch);
+    text_clean_lines(&text);
     /* A document that could not get its name stays in one file, which has all results so far. */
     if (d->kept[kind] != NULL) {
         status = file_write(kinds[kind].option, d->kept[kind], true, &text, err);

@@ -36,9 +36,8 @@ static void pass_on(struct relay *relay, char *data, size_t bytes)
 {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
 
-    if (isatty(
-            STDERR_FILENO)) /* what libraries of a rank print is no more to be trusted than files */
-        bytes = terminal_clean(data, bytes, true);
+    /* A terminal may show this text, or later a file with it. */
+    bytes = terminal_clean(data, bytes, true);
     if (relay->asked != NULL && relay->asked->poll_launch != NULL)
         (void)relay->asked->poll_launch(relay->asked->poll_arg, EPA_POLL_PRINTING);
     while (bytes > 0) {
@@ -142,7 +141,7 @@ extern void __lsan_do_leak_check(void) __attribute__((weak));
 
 int process_code(enum epa_status status)
 {
-    return -(int)status & 0xff;
+    return (int)((0u - (unsigned)status) & 0xffu);
 }
 
 /* Output goes to the parent, there is no input, and signals of the terminal, which

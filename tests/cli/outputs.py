@@ -279,6 +279,21 @@ def a_signal_ends_writes_that_have_no_reader():
             os.close(writing)
 
 
+def control_characters_reach_no_file():
+    """A terminal may show a document or a log later: names in them have no escape sequences."""
+    name = "a\033[31mb"
+    pathlib.Path(f"{name}.yaml").write_text(f"include: {CONFIG}\n", "utf-8")
+    files = [word for option in DOCUMENTS for word in (option, f"out{option}")]
+    logs = [run("bench", f"{name}.yaml", *FEW[1:], "--out-dir", "d", "--json", f"{name}.json", *files[2:])]
+    logs += [subprocess.run([EPA2A, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, check=False) for words in (
+        ["rerun", f"{name}.json"], ["compare", f"{name}.json", f"{name}.json", "--force"], [name], ["help", name], ["list", name],
+        ["bench", f"--{name}"], ["import", f"{name}.yaml"], ["best", name])]
+    texts = {" ".join(log.args[1:3]): log.stdout + log.stderr for log in logs}
+    texts.update({str(path): path.read_text("utf-8") for path in pathlib.Path(".").rglob("*") if path.is_file() and path.suffix != ".yaml"})
+    raw = [where for where, text in texts.items() if "\033" in text]
+    assert not raw, f"escape sequences are in {raw}"
+
+
 def descriptors_of_the_shell_are_written():
     def shell(command, code=0):
         done = subprocess.run(["sh", "-c", command, EPA2A, *FEW], stderr=subprocess.PIPE, text=True, timeout=120, check=False)
@@ -312,8 +327,8 @@ tried = 0
 for promise in [names_of_255_bytes_are_written, mount_points_are_written_in_place, every_output_of_every_command_is_refused_first,
                 documents_of_a_folder_are_refused_first, files_in_a_folder_that_takes_none_are_written_in_place,
                 refused_system_calls_are_no_reason, file_systems_without_locks_are_used, a_lost_race_leaves_one_file,
-                signals_leave_no_temporary_file, a_signal_ends_writes_that_have_no_reader, descriptors_of_the_shell_are_written,
-                a_folder_deeper_than_path_max_is_written]:
+                signals_leave_no_temporary_file, a_signal_ends_writes_that_have_no_reader, control_characters_reach_no_file,
+                descriptors_of_the_shell_are_written, a_folder_deeper_than_path_max_is_written]:
     with tempfile.TemporaryDirectory(prefix="epa2a-outputs-") as top_folder:
         os.mkdir(f"{top_folder}/cwd")
         os.chdir(f"{top_folder}/cwd")
