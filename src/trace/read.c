@@ -1,8 +1,8 @@
-/* Chrome traces, read by jansson into an array in order of time, and what must hold of them,
- * whoever wrote them: slices of a lane nest, both ends of a flow exist, are within slices, and
- * the later is not before the earlier by more than clocks may be off. Of traces that epa2a wrote
- * also: every lane has a name, nothing was lost. A flow to a rank that is not in the file has one
- * end. Both forms are read: an object with traceEvents, and the bare array. */
+/* Reads Chrome traces with jansson into an array in order of time, and validates them. For traces
+ * of any program: slices of a lane nest; both ends of a flow exist and are within slices; the end
+ * is not before the begin by more than the clock error. For traces of epa2a also: each lane has a
+ * name, and no event was dropped. A flow to a rank outside the file has one end only. Two forms are
+ * accepted: an object with traceEvents, and the bare array. */
 #include "trace/trace.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ enum { FLAWS_TOLD = 100 };
  * microseconds, as PyTorch writes it, is less than half of that. */
 static const double most_us = 4e15;
 
-/* A line about what is wrong; only the first hundred are kept, all are counted. */
+/* Adds a line about a flaw. Keeps the first hundred lines only, but counts all flaws. */
 EPA_PRINTF(2, 3)
 static void add_flaw(struct trace_file *f, const char *fmt, ...)
 {
@@ -33,7 +33,7 @@ static void add_flaw(struct trace_file *f, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(line, sizeof(line), fmt, args);
     va_end(args);
-    for (char *c = line; *c != '\0'; c++) /* names are of the file's */
+    for (char *c = line; *c != '\0'; c++) /* names come from the file */
         *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
     if (f->n_flaws++ < FLAWS_TOLD)
         text_add(&f->flaws, "%s: %s\n", f->path, line);
@@ -46,7 +46,7 @@ static int64_t number_of(const json_t *object, const char *key, int64_t missing)
     return json_is_integer(value) ? (int64_t)json_integer_value(value) : missing;
 }
 
-/* How far the clock of a rank may be off, by the file; 0 where it does not say. */
+/* Returns the clock error of a rank according to the file; 0 if the file has none. */
 static double clock_error_ns(const struct trace_file *f, uint32_t rank)
 {
     for (struct json_walk clock = {json_object_get(f->other, "clocks")}; json_next(&clock);)
@@ -62,8 +62,8 @@ static bool is_flow(const struct trace_item *i)
     return i->ph == 's' || i->ph == 'f';
 }
 
-/* Exact for whole microseconds, and for fractions as far as a double has them: the epoch in
- * nanoseconds is more than a double holds. */
+/* Converts microseconds to nanoseconds. Exact for whole microseconds, and for fractions within the
+ * precision of a double: the epoch in nanoseconds exceeds this precision. */
 static int64_t ns_of_us(const json_t *value)
 {
     double us = json_number_value(value), whole = floor(us);
@@ -80,13 +80,13 @@ static bool read_time(struct trace_file *f, const json_t *event, size_t index, c
     double us = json_number_value(value);
 
     if (value == NULL)
-        add_flaw(f, "event %zu: it has no %s", index, key);
+        add_flaw(f, "event %zu: %s is missing", index, key);
     else if (!json_is_number(value))
         add_flaw(f, "event %zu: %s is not a number of microseconds", index, key);
     else if (us < 0)
-        add_flaw(f, "event %zu: %s is %.17g, and should not be negative", index, key, us);
+        add_flaw(f, "event %zu: %s is %.17g, but must not be negative", index, key, us);
     else if (us > most_us)
-        add_flaw(f, "event %zu: %s is %.17g us; up to %.0e are read", index, key, us, most_us);
+        add_flaw(f, "event %zu: %s is %.17g us, above the limit of %.0e", index, key, us, most_us);
     else
         *out = ns_of_us(value);
     return json_is_number(value) && us >= 0 && us <= most_us;
@@ -103,7 +103,7 @@ static bool read_id(struct trace_file *f, const json_t *event, size_t index, con
         return true;
     }
     if (value == NULL)
-        add_flaw(f, "event %zu: it has no %s", index, key);
+        add_flaw(f, "event %zu: %s is missing", index, key);
     else
         add_flaw(f, "event %zu: %s is not a whole number from 0 to %u", index, key, UINT32_MAX);
     return false;
@@ -140,13 +140,13 @@ static bool read_item(struct trace_file *f, const json_t *event, size_t index,
     if (ph[0] == 'X')
         ok = read_time(f, event, index, "dur", &out->dur_ns) && ok;
     if (out->name[0] == '\0' && ph[0] != 'E') { /* an E ends the last B of its lane */
-        add_flaw(f, "event %zu: it has no name", index);
+        add_flaw(f, "event %zu: name is missing", index);
         ok = false;
     }
     return ok;
 }
 
-/* Of those that begin together the longest first. */
+/* Of events with the same begin, the longest precedes. */
 static int compare_times(const struct trace_item *a, const struct trace_item *b)
 {
     int order = compare_whole(a->ts_ns, b->ts_ns);
@@ -162,7 +162,7 @@ static int by_time(const void *left, const void *right)
     return order != 0 ? order : a->index < b->index ? -1 : 1;
 }
 
-/* ---- what must hold ---- */
+/* ---- validation ---- */
 
 static void check_shape(struct trace_file *f, const struct trace_item *i)
 {
@@ -170,21 +170,21 @@ static void check_shape(struct trace_file *f, const struct trace_item *i)
     const char *bp = json_string_value(json_object_get(i->json, "bp"));
 
     if (strchr("MXCsf", i->ph) == NULL)
-        add_flaw(f, "event %zu: ph '%c' is none that epa2a knows", i->index, i->ph);
+        add_flaw(f, "event %zu: ph '%c' is unknown", i->index, i->ph);
     if (i->ph == 'C' && json_object_size(args) == 0)
-        add_flaw(f, "event %zu: a counter without a value", i->index);
+        add_flaw(f, "event %zu: the counter has no value", i->index);
     for (struct json_walk it = {i->ph == 'C' ? args : NULL}; json_next(&it);)
         if (!json_is_number(it.value))
-            add_flaw(f, "event %zu: counter %s is no number", i->index, i->name);
+            add_flaw(f, "event %zu: counter %s is not a number", i->index, i->name);
     if (is_flow(i) && i->id[0] == '\0')
-        add_flaw(f, "event %zu: a flow without id", i->index);
+        add_flaw(f, "event %zu: the flow has no id", i->index);
     if (i->ph == 'f' && (bp == NULL || strcmp(bp, "e") != 0))
-        add_flaw(f, "event %zu: a flow's end that does not say bp: e", i->index);
+        add_flaw(f, "event %zu: the end of the flow lacks bp: e", i->index);
     if (f->ours && is_flow(i) && (i->ph == 's' ? i->from : i->to) != (int64_t)i->pid)
-        add_flaw(f, "event %zu: a flow of another rank than its slice", i->index);
+        add_flaw(f, "event %zu: the flow and its slice belong to different ranks", i->index);
 }
 
-/* By rank and lane, then by time, in which the items are. */
+/* Orders by rank and lane, then by time, the order of the items. */
 static int by_lane(const void *left, const void *right)
 {
     const struct trace_item *a = *(struct trace_item *const *)left;
@@ -194,8 +194,9 @@ static int by_lane(const void *left, const void *right)
     return order != 0 ? order : a < b ? -1 : 1;
 }
 
-/* `open` is the innermost slice of the lane so far. Another may begin where one ends, to which a
- * flow there belongs. Returns what is open behind the item. */
+/* Adds an item to its lane. `open` is the innermost slice of the lane so far. Where one slice ends
+ * another may begin, and a flow there belongs to the second. Returns the innermost open slice after
+ * the item. */
 static const struct trace_item *nest(struct trace_file *f, const struct trace_item *open,
                                      struct trace_item *i)
 {
@@ -238,7 +239,7 @@ static void nest_lanes(struct trace_file *f, struct trace_item **item)
     }
 }
 
-/* Ends of one flow are neighbours, its s before its f. */
+/* Makes the ends of one flow neighbours, its s before its f. */
 static int by_flow(const struct trace_item *a, const struct trace_item *b)
 {
     int order = strcmp(a->id, b->id);
@@ -269,7 +270,8 @@ static void join(struct trace_file *f, struct trace_item *from, struct trace_ite
             to->index, to->id, (long long)(from->ts_ns - to->ts_ns), off);
 }
 
-/* Where a file is of one rank, other ends are in those of others. */
+/* Joins the ends of flows. If a file is of one rank, the files of other ranks contain the other
+ * ends. */
 static void join_flows(struct trace_file *f, struct trace_item **flow)
 {
     size_t n = 0;
@@ -286,7 +288,7 @@ static void join_flows(struct trace_file *f, struct trace_item **flow)
         if (same == 2 && flow[k]->ph == 's' && flow[k + 1]->ph == 'f')
             join(f, flow[k], flow[k + 1]);
         else if (same > 1)
-            add_flaw(f, "event %zu: flow %s is there %zu times", flow[k]->index, flow[k]->id, same);
+            add_flaw(f, "event %zu: flow %s occurs %zu times", flow[k]->index, flow[k]->id, same);
         else if (!f->ours || rank < 0 || (rank < TRACE_RANKS && f->has[rank]))
             add_flaw(f, "event %zu: flow %s %s", flow[k]->index, flow[k]->id,
                      flow[k]->ph == 's' ? "has no end" : "has no beginning");
@@ -300,11 +302,11 @@ static void check_other(struct trace_file *f)
     if (!f->ours)
         return;
     if (json_number_at(f->other, "trace") != 1)
-        add_flaw(f, "otherData.trace is not 1, the only kind there is");
+        add_flaw(f, "otherData.trace must be 1");
     if (!(dropped >= 0))
-        add_flaw(f, "otherData does not say what was dropped");
+        add_flaw(f, "otherData.dropped is missing");
     else if (dropped > 0)
-        add_flaw(f, "%.0f events were dropped: lower what is noted, or the load", dropped);
+        add_flaw(f, "%.0f events were dropped: record fewer events, or lower the load", dropped);
 }
 
 static enum epa_status read_events(struct trace_file *f, struct epa_error *err)
@@ -314,7 +316,7 @@ static enum epa_status read_events(struct trace_file *f, struct epa_error *err)
     struct trace_item **item;
 
     if (!json_is_array(events))
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: no Chrome trace: there is no traceEvents",
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: not a Chrome trace: traceEvents is missing",
                         f->path);
     f->item = memory_alloc(json_array_size(events), sizeof(*f->item));
     for (struct json_walk event = {events}; json_next(&event);) {
@@ -370,10 +372,9 @@ void trace_free(struct trace_file *f)
 
 /* ---- traces as other files ---- */
 
-/* Traces of the ranks of one run as one: all were put on the clock of rank
- * 0, and count from one moment, when they were written: files of different runs, or of programs
- * that say nothing of their clock, are refused rather than laid side by side. And a page that
- * draws one trace: view.html with the trace in it. */
+/* Merges the traces of the ranks of one run: their times are on the clock of rank 0, relative to
+ * the moment of writing. Files of different runs, or of programs without a known clock, are
+ * rejected. Also writes a page that draws one trace: view.html with the trace in it. */
 
 static enum epa_status check_fingerprint(const struct trace_file *f, uint32_t n,
                                          struct epa_error *err)
@@ -383,8 +384,8 @@ static enum epa_status check_fingerprint(const struct trace_file *f, uint32_t n,
     for (uint32_t i = 0; i < n; i++) {
         if (!f[i].ours)
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: not by epa2a: what its clock is is not known, and beside "
-                            "others it would be a guess",
+                            "%s: not written by epa2a: its clock is unknown, so the trace "
+                            "cannot be merged with others",
                             f[i].path);
         for (size_t k = 0; k < sizeof(key) / sizeof(key[0]); k++) {
             if (strcmp(json_text_at(f[i].other, key[k]), json_text_at(f[0].other, key[k])) != 0)
@@ -408,13 +409,14 @@ static enum epa_status check_apart(const struct trace_file *f, uint32_t n, struc
     return EPA_OK;
 }
 
-/* Lists of all files in that of the first, the dropped added up. */
+/* Appends the lists of all files to the lists of the first, and adds the dropped events. */
 static void join_other(json_t *to, const struct trace_file *f, uint32_t n)
 {
     double dropped = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        dropped += fmax(0, json_number_at(f[i].other, "dropped")); /* NaN: it does not say */
+        /* NaN: the file has no number. */
+        dropped += fmax(0, json_number_at(f[i].other, "dropped"));
         if (i == 0)
             continue;
         (void)json_array_extend(json_object_get(to, "clocks"),
@@ -425,7 +427,7 @@ static void join_other(json_t *to, const struct trace_file *f, uint32_t n)
     (void)json_object_set_new(to, "dropped", json_integer((json_int_t)dropped));
 }
 
-/* Metadata first, then all by time. */
+/* Orders metadata first, then by time. */
 static int metadata_first(const void *left, const void *right)
 {
     const struct trace_item *a = *(const struct trace_item *const *)left;
@@ -453,8 +455,9 @@ static const struct trace_item **join_events(const struct trace_file *f, uint32_
     return all;
 }
 
-/* Whether an event is of the stage, whose slice its rank was last in: it begins before that ends,
- * or its name says so ("dispatch, wait" of a kernel, which hosts only start). */
+/* Returns true if an event belongs to the stage of its rank's last slice: it begins before that
+ * slice ends, or its name contains the stage ("dispatch, wait" of a kernel that the host only
+ * starts). */
 static bool is_in_stage(const struct trace_item *i, const struct trace_item *last,
                         const char *stage)
 {
@@ -473,8 +476,8 @@ static int by_address(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* Leaves what is of the stage, both ends of each flow that begins or ends there, and the slices
- * that these are in. */
+/* Keeps the events of the stage, both ends of each flow that begins or ends there, and the slices
+ * around these ends. */
 static enum epa_status keep_stage(const struct trace_item **item, size_t *n, const char *stage,
                                   struct epa_error *err)
 {
@@ -487,7 +490,7 @@ static enum epa_status keep_stage(const struct trace_item **item, size_t *n, con
     for (size_t k = 0; k < *n; k++) {
         const struct trace_item *i = item[k];
 
-        if (i->pid >= TRACE_RANKS) /* of more nothing is kept */
+        if (i->pid >= TRACE_RANKS) /* events of higher ranks are dropped */
             continue;
         if (trace_is_stage(i) && strcmp(i->name, stage) != 0)
             json_object_set_new(others, i->name, json_true());
@@ -555,11 +558,11 @@ enum epa_status trace_merge(const struct trace_file *f, uint32_t n, const char *
 
 /* ---- a page ---- */
 
-/* Where the trace goes; it is there once. */
+/* Placeholder of the trace; occurs once in the page. */
 static const char mark[] = "\"@TRACE@\"";
 
-/* In a page `</script` would end the script, and U+2028 a line: `<` and `/` that follow each
- * other are parted by an escape that JSON has for it, which is in strings alone. */
+/* Adds JSON text to a page. `</script` would end the script, and U+2028 a line: an escape of JSON
+ * separates `<` from a following `/`. The sequence occurs in strings only. */
 static void add_safely(struct text *out, const char *text, size_t bytes)
 {
     size_t from = 0;

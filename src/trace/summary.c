@@ -1,6 +1,6 @@
-/* Where time went, in tables: phases of each stage by rank, who waited for whom, and what was on
- * the critical path of the iterations. Only ranks' own lanes count. Of kernels: when their lanes
- * were in each phase. */
+/* Tables of the time of a run: phases of each stage by rank, waits of ranks for each other, and the
+ * critical path of the iterations. Only the ranks' main lanes count. For kernels: begin and end of
+ * each phase over their lanes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,25 +17,25 @@ struct round {
     size_t n;
 };
 
-/* The critical path of an iteration: the chain of work and signals that leads to the last end of
- * a stage. */
+/* The critical path of an iteration: the chain of work and signals that leads to the last end of a
+ * stage. */
 struct path {
-    const struct trace_item *stage; /* of the rank that ended it last */
+    const struct trace_item *stage; /* slice of the last rank to end the stage */
     struct path_step {
         uint32_t rank, from; /* from: of a signal, its sender; else `rank` */
         const char *name;
         int64_t ns;
-    } step[PATH_STEPS]; /* the last comes first */
+    } step[PATH_STEPS]; /* last step first */
     uint32_t n;
 };
 
 /* Time under one name, by rank. */
 struct row {
-    const char *stage, *name; /* stage "": between them */
+    const char *stage, *name; /* stage "": between stages */
     double *ns;               /* [ranks] */
 };
 
-/* Time that a rank waited for another, or that one name of a rank takes on critical paths. */
+/* Time that a rank waited for another, or time of one name of a rank on critical paths. */
 struct pair {
     uint32_t a, b;
     const char *name;
@@ -44,12 +44,12 @@ struct pair {
 
 struct pairs {
     struct pair *pair;
-    uint32_t n, room; /* those that do not fit are left out */
+    uint32_t n, room; /* further pairs are left out */
 };
 
 struct summing {
     const struct trace_file *f;
-    uint32_t ranks;                 /* 1 + the highest */
+    uint32_t ranks;                 /* highest rank + 1 */
     const struct trace_item **item; /* by iteration, then time */
     size_t n;
     struct round *round;
@@ -72,7 +72,7 @@ static int by_iteration(const void *left, const void *right)
     const struct trace_item *b = *(const struct trace_item *const *)right;
     int order = compare_whole(a->iteration, b->iteration);
 
-    return order != 0 ? order : a < b ? -1 : 1; /* which are by time */
+    return order != 0 ? order : a < b ? -1 : 1; /* positions are by time */
 }
 
 static void find_rounds(struct summing *s)
@@ -129,7 +129,7 @@ static void sum_phases(struct summing *s)
     }
 }
 
-/* The first rank with the most of ns[ranks]; *sum is of all. */
+/* Returns the first rank with the maximum of ns[ranks]; *sum is the sum over all ranks. */
 static uint32_t find_most(const struct summing *s, const double *ns, double *sum)
 {
     uint32_t most = 0;
@@ -192,7 +192,8 @@ static void add_pair(struct pairs *to, uint32_t a, uint32_t b, const char *name,
     to->pair[i].ns += ns;
 }
 
-/* A barrier is left when the last has arrived: all waited for that one. False: there were fewer. */
+/* Adds the waits at a barrier. Ranks leave a barrier when the last rank has arrived: all others
+ * waited for this rank. Returns false if the iteration has fewer barriers. */
 static bool sum_barrier(struct summing *s, const struct round *r, uint32_t which)
 {
     const struct trace_item **at = arena_alloc(s->arena, s->ranks * sizeof(struct trace_item *));
@@ -241,7 +242,8 @@ static int by_ns(const void *left, const void *right)
     return a->ns > b->ns ? -1 : a->ns < b->ns;
 }
 
-/* Names the rank that the others waited for most: the slow source, if there is one. */
+/* Prints the waits, and the rank that caused most of the waits: the slow source, if there is
+ * one. */
 static void print_waits(struct summing *s)
 {
     double *ns = arena_alloc(s->arena, s->ranks * sizeof(*ns)), all;
@@ -251,9 +253,10 @@ static void print_waits(struct summing *s)
     for (uint32_t i = 0; i < s->waits.n; i++)
         ns[s->waits.pair[i].b] += s->waits.pair[i].ns;
     slow = find_most(s, ns, &all);
-    text_add(s->out, "#\n# who waited for whom, in us an iteration, barriers included\n");
+    text_add(s->out,
+             "#\n# waits of ranks for each other, in us per iteration, barriers included\n");
     if (all > 0)
-        text_add(s->out, "  slowest source: rank %u, for whom %.1f %% of all waits were\n", slow,
+        text_add(s->out, "  slowest source: rank %u, the cause of %.1f %% of all waits\n", slow,
                  100 * ns[slow] / all);
     qsort(s->waits.pair, s->waits.n, sizeof(struct pair), by_ns);
     for (uint32_t k = 0; k < s->waits.n && k < TOP && s->waits.pair[k].ns > 0; k++)
@@ -263,7 +266,7 @@ static void print_waits(struct summing *s)
 
 /* ---- critical paths ---- */
 
-/* The stage on that rank, or of all ranks (rank -1) the one that ended last. */
+/* Returns the stage on that rank, or, for rank -1, the stage that ended last on any rank. */
 static const struct trace_item *stage_of(const struct round *r, const char *name, int64_t rank)
 {
     const struct trace_item *last = NULL;
@@ -278,8 +281,8 @@ static const struct trace_item *stage_of(const struct round *r, const char *name
     return last;
 }
 
-/* What the rank did just before `ns`: the innermost slice; and when that began: after what is
- * within it and over. NULL: nothing. */
+/* Returns the innermost slice of the rank just before `ns`, and the time at which it began after
+ * its own inner slices. NULL: none. */
 static const struct trace_item *phase(const struct round *r, uint32_t rank, int64_t ns,
                                       int64_t *since)
 {
@@ -300,7 +303,7 @@ static const struct trace_item *phase(const struct round *r, uint32_t rank, int6
     return in;
 }
 
-/* The signal that ended wait `i`, if it was sent while that waited. */
+/* Returns the signal that ended wait `i`, if it was sent during the wait. */
 static const struct trace_item *signal_that_ended(const struct round *r, const struct trace_item *i)
 {
     const struct trace_item *taken = NULL, *sent;
@@ -312,7 +315,7 @@ static const struct trace_item *signal_that_ended(const struct round *r, const s
     return sent != NULL && sent->ts_ns > i->ts_ns && sent->ts_ns < trace_end_ns(i) ? sent : NULL;
 }
 
-/* Work of a rank between two signals, summed by name: there may be a slice for each token. */
+/* Adds work of a rank between two signals, summed by name: there may be a slice for each token. */
 static void add_own_step(struct path *p, uint32_t rank, const char *name, int64_t ns)
 {
     for (uint32_t i = p->n; i > 0 && p->step[i - 1].from == p->step[i - 1].rank; i--)
@@ -323,9 +326,10 @@ static void add_own_step(struct path *p, uint32_t rank, const char *name, int64_
     p->step[p->n++] = (struct path_step){rank, rank, name, ns};
 }
 
-/* Of a stage, backwards from its last end: what the rank did just then; where that was a wait for a
- * signal that was sent after the wait began, what the sender did before. Only a rank's own lane is
- * looked at, in which its workers' time is the phase's. False: it is not in this iteration. */
+/* Follows a stage backwards from its last end: from the slice of the rank at this time, and, if
+ * this slice waited for a signal that was sent after the wait began, to the slice of the sender.
+ * Uses the main lane of each rank only, in which a phase includes the time of all workers. Returns
+ * false if the stage is not in this iteration. */
 static bool find_path(const struct round *r, const char *name, struct path *out)
 {
     const struct trace_item *at = stage_of(r, name, -1), *in, *signal;
@@ -424,7 +428,7 @@ static void sum_paths(struct summing *s)
         for (uint32_t i = 0; i < s->stages; i++) {
             if (!find_path(&s->round[k], s->stage[i], &p))
                 continue;
-            timed[k].ns += (double)p.stage->dur_ns; /* as long as its slowest rank */
+            timed[k].ns += (double)p.stage->dur_ns; /* the duration of the slowest rank */
             for (uint32_t j = 0; j < p.n; j++) {
                 const struct path_step *step = &p.step[j];
 
@@ -460,7 +464,7 @@ static void print_phase(struct text *out, const struct trace_item **slice, size_
              (double)(trace_end_ns(slice[n - 1]) - zero) * 1e-3, sum / (double)n * 1e-3);
 }
 
-/* Of tokens that kernels noted: whose they waited for longest. */
+/* Prints the source rank of the longest waits for tokens that kernels recorded. */
 static void print_slow_peer(struct summing *s, const struct trace_item **slice, size_t n)
 {
     double *ns = arena_alloc(s->arena, s->ranks * sizeof(*ns)), all;
@@ -478,7 +482,8 @@ static void print_slow_peer(struct summing *s, const struct trace_item **slice, 
                  slow, 100 * ns[slow] / all);
 }
 
-/* A phase is a name; its slices are those of all lanes of one rank. */
+/* Prints phases of kernels. A phase is a name; its slices are the slices of all lanes of one rank
+ * with this name. */
 static void print_kernels(struct summing *s)
 {
     const struct trace_item **slice = s->item;
@@ -517,7 +522,8 @@ static void print_kernels(struct summing *s)
 
 /* ---- proxies ---- */
 
-/* Slices of proxies (nvlink's proxy_trace.c): they do not overlap, and cover all of their time. */
+/* Slices of proxies (nvlink's proxy_trace.c): they do not overlap, and together cover the whole
+ * time. */
 static const char *const proxy_state[] = {"busy", "waits for copies", "waits for slots",
                                           "waits for network", "idle"};
 enum { PROXY_STATES = sizeof(proxy_state) / sizeof(proxy_state[0]) };
@@ -551,7 +557,7 @@ static void print_proxies(struct summing *s)
     }
     if (!any)
         return;
-    text_add(s->out, "#\n# proxies, %% of the time, and what they sent\n# rank");
+    text_add(s->out, "#\n# proxies, %% of the time, and their traffic\n# rank");
     for (uint32_t k = 0; k < PROXY_STATES; k++)
         text_add(s->out, " %18s", proxy_state[k]);
     text_add(s->out, " %9s %12s\n", "messages", "KiB");
@@ -563,7 +569,7 @@ static void print_proxies(struct summing *s)
     }
 }
 
-/* ---- all of it ---- */
+/* ---- summary ---- */
 
 static void print_head(struct summing *s)
 {

@@ -43,7 +43,7 @@ static bool is_flow(const struct epa_trace_event *e)
     return e->kind == EPA_TRACE_FLOW_BEGIN || e->kind == EPA_TRACE_FLOW_END;
 }
 
-/* Lanes of workers come first, then those of the proxy, then those of kernels. */
+/* Lanes of workers precede the lanes of the proxy, which precede the lanes of kernels. */
 static uint32_t lane_beside(const struct session *s, int which, uint32_t lane)
 {
     uint32_t first = s->trace.lanes;
@@ -58,7 +58,8 @@ static uint32_t lanes_beside(int which)
     return which == EPA_TRACE_PROXY ? EPA_TRACE_PROXY_LANES : KERNEL_LANES;
 }
 
-/* Adds an event of a rank, which begins or, as the end of a flow, is `at` by the rank's clock. */
+/* Adds an event of a rank. `at`: time of its begin, or of the end of a flow, on the rank's
+ * clock. */
 static void add_event(struct gathered *g, const struct epa_trace_event *e, uint64_t at,
                       struct gathered_event event)
 {
@@ -74,7 +75,7 @@ static void add_event(struct gathered *g, const struct epa_trace_event *e, uint6
     g->event[g->n++] = event;
 }
 
-/* A wait holds the end of its flow within it, not where the next slice begins. */
+/* The end of a flow lies within its wait, not at the begin of the next slice. */
 static uint64_t time_of(const struct epa_trace_event *e)
 {
     return e->kind == EPA_TRACE_FLOW_END ? e->end_ns - 1 : e->begin_ns;
@@ -108,7 +109,8 @@ static void gather_part(const struct session *s, struct gathered *g, uint32_t ra
     }
 }
 
-/* Of all ranks; `add` false: finds the last iteration, true: adds those that are kept. */
+/* Walks the iterations of all ranks. `add` false: finds the last iteration; true: adds the kept
+ * iterations. */
 static void gather_parts(const struct session *s, struct gathered *g, bool add)
 {
     struct record_part part;
@@ -119,13 +121,13 @@ static void gather_parts(const struct session *s, struct gathered *g, bool add)
                 if (!record_part(g->rank[r].record, &s->trace, turn, lane, &part))
                     continue;
                 if (!add && part.n > 0 && part.iteration + 1 > g->last)
-                    g->last = part.iteration + 1; /* one more than it, until all are seen */
+                    g->last = part.iteration + 1; /* one more, until all parts are read */
                 if (add && part.iteration >= g->first && part.iteration <= g->last)
                     gather_part(s, g, r, lane, &part);
             }
 }
 
-/* Of one rank, which it has beside its iterations. */
+/* State while gathering the side lanes of one rank. */
 struct gathering {
     const struct session *s;
     struct gathered *g;
@@ -133,8 +135,8 @@ struct gathering {
     int which;
 };
 
-/* Leaves out events outside of the kept iterations; a slice that began before them is cut.
- * Kernels' events are those of the last call, whichever iteration that was. */
+/* Adds events of side lanes. Leaves out events outside the kept iterations, and cuts a slice that
+ * began before them. Events of kernels belong to the last call, in any iteration. */
 static void gather_beside(void *arg, const struct epa_trace_event *e)
 {
     const struct gathering *from = arg;
@@ -158,7 +160,7 @@ static void gather_beside(void *arg, const struct epa_trace_event *e)
                                       .beside = (int8_t)from->which});
 }
 
-/* After what was noted in iterations. */
+/* Adds the side lanes after the events of iterations. */
 static void gather_besides(const struct session *s, struct gathered *g)
 {
     for (uint32_t r = 0; r < s->experiment->ranks && g->first <= g->last; r++)
@@ -173,7 +175,7 @@ static int by_time(const void *left, const void *right)
 
     if (a->begin_ns != b->begin_ns)
         return a->begin_ns < b->begin_ns ? -1 : 1;
-    if (a->end_ns != b->end_ns) /* the longest is around the others */
+    if (a->end_ns != b->end_ns) /* the longest encloses the others */
         return a->end_ns > b->end_ns ? -1 : 1;
     if (a->rank != b->rank)
         return a->rank < b->rank ? -1 : 1;
@@ -191,7 +193,7 @@ static uint32_t flow_to(const struct gathered_event *e)
     return e->event->kind == EPA_TRACE_FLOW_BEGIN ? e->event->peer : e->rank;
 }
 
-/* Both ends of a flow have one. Returns out. */
+/* Returns `out` with the id of a flow, which is the same for both ends. */
 static char *flow_id(const struct gathered_event *e, char out[64])
 {
     snprintf(out, 64, "%u-%u-%u-%llu", flow_from(e), flow_to(e), e->event->signal,
@@ -199,11 +201,11 @@ static char *flow_id(const struct gathered_event *e, char out[64])
     return out;
 }
 
-/* Ends without the other, or with several, are cut. */
+/* Cuts ends without the other end, and ids with several begins or ends. */
 static void cut_flows(struct gathered *g)
 {
     enum { BEGIN = 1, END = 1 << 16 };
-    json_t *ends = json_object(); /* by id: how many begins and ends */
+    json_t *ends = json_object(); /* by id: number of begins and ends */
     char id[64];
 
     for (uint64_t i = 0; i < g->n; i++) {
@@ -281,7 +283,7 @@ static json_t *clock_json(uint32_t r, const struct gathered_rank *rank)
                      real_or_null(rank->clock.drift));
 }
 
-/* Of a rank, or ALL. */
+/* Returns otherData of a rank, or of ALL ranks. */
 static json_t *other_json(const struct session *s, const struct gathered *g, enum epa_status ended,
                           int only)
 {
@@ -308,7 +310,7 @@ static json_t *other_json(const struct session *s, const struct gathered *g, enu
                      "dropped", (json_int_t)(only == ALL ? g->dropped : g->rank[only].dropped));
 }
 
-/* Names may come from other hosts: what is not ASCII is shown as ?. */
+/* Returns a name as JSON. Names may come from other hosts: characters outside ASCII become ?. */
 static json_t *name_json(const char *name)
 {
     char clean[EPA_TRACE_NAME_BYTES + 1];
@@ -341,7 +343,7 @@ static void add_names(json_t *events, const struct session *s, uint32_t rank)
                      "thread_sort_index", lane);
 }
 
-/* A lane of a kernel's warp is there where something is in it. */
+/* Adds lane names. A lane of a kernel's warp exists only if it contains events. */
 static void add_names_beside(json_t *events, const struct session *s, const struct gathered *g)
 {
     static const char *const proxy[] = {[EPA_TRACE_LANE_PROXY] = "proxy",
@@ -455,7 +457,7 @@ static json_t *events_json(const struct session *s, const struct gathered *g)
     return events;
 }
 
-/* Nanoseconds since 1970 at ts 0, by the clock of the host that writes this. */
+/* Returns the nanoseconds since 1970 at ts 0, by the clock of the writing host. */
 static json_int_t base_real_ns(const struct gathered *g)
 {
     struct timespec now = {0};
@@ -482,8 +484,8 @@ void trace_begin(struct text *out, json_int_t base_ns, json_t *other)
 
 /* ---- files ---- */
 
-/* Runs of one file have names of their own: the id, and of repetitions the number, which
- * their labels end in. */
+/* Builds the path of a file. Runs of one file have distinct names: the id, and, for repetitions,
+ * the number at the end of their labels. */
 static void path_of(const struct session *s, int rank, char *out, size_t room)
 {
     const struct experiment *x = s->experiment;
@@ -553,7 +555,7 @@ static void sum_up(const struct session *s, const struct gathered *g, struct tra
         if (rank->record == NULL)
             continue;
         out->event_ns = fmax(out->event_ns, rank->record->event_ns);
-        if (!(rank->clock.error_ns <= out->error_ns)) /* not a number wins, and stays */
+        if (!(rank->clock.error_ns <= out->error_ns)) /* NaN takes precedence and stays */
             out->error_ns = isnan(out->error_ns) ? NAN : rank->clock.error_ns;
     }
 }

@@ -256,7 +256,7 @@ def tools():
     assert '--force' in run('trace', 'merge', *files('p'), '--out', 'merged.json', want=2).stderr
 
     text = run('trace', 'summary', 'p.json').stdout
-    for word in (*PHASES, 'barrier', 'who waited for whom', 'what bounded the run',
+    for word in (*PHASES, 'barrier', 'waits of ranks for each other', 'what bounded the run',
                  'critical path of the slowest iterations'):
         assert word in text, word
     share = [float(line.split('%')[0]) for line in text.splitlines() if ' %  ' in line]
