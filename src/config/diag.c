@@ -1,7 +1,7 @@
-/* Collects errors. Each is formatted when it is reported, with its source line, because the
- * source may be gone when it is printed. Source lines are cleaned for the terminal: control
- * characters and invalid UTF-8 become '?'. Where an error belongs: which values of an experiment a
- * sentence is about, and where they were written. */
+/* Collects errors. Each error is formatted when it is reported, with its source line, because the
+ * source may no longer exist when it is printed. Source lines are cleaned for the terminal: control
+ * characters and invalid UTF-8 become '?'. This file also finds the values of an experiment that a
+ * message is about, and their source locations. */
 #include "config/tree.h"
 
 #include <stdarg.h>
@@ -24,18 +24,19 @@ struct remark {
 struct failure {
     struct remark error, note[NOTES_SHOWN];
     uint32_t n_notes;
-    struct remark run;   /* which run it was reported for; file NULL: of no run */
-    uint32_t other_runs; /* that it was reported for too */
+    struct remark run;   /* run of the error; file NULL: no run */
+    uint32_t other_runs; /* number of other runs with the same error */
     bool skipped;        /* the run is skipped for it */
 };
 
 struct diag {
     struct arena *arena;
-    struct failure failure[2 * ERRORS_SHOWN]; /* those of a run, behind what was reported before */
-    uint32_t n;                               /* failures kept; errors may be more */
+    /* Errors of the current run follow the earlier errors. */
+    struct failure failure[2 * ERRORS_SHOWN];
+    uint32_t n; /* failures kept; errors may be more */
     uint32_t errors;
-    bool kept;                        /* the last error was */
-    uint32_t run_from, errors_before; /* of the run that was begun */
+    bool kept;                        /* the last error was kept */
+    uint32_t run_from, errors_before; /* values at the begin of the current run */
 };
 
 struct diag *diag_create(void)
@@ -58,7 +59,7 @@ uint32_t diag_errors(const struct diag *diag)
     return diag->errors;
 }
 
-/* On one line, as a terminal may see it. */
+/* Returns text on one line, safe for a terminal. */
 static char *cleaned(struct arena *arena, const char *s, size_t bytes)
 {
     char *out = arena_strndup(arena, s, bytes);
@@ -68,7 +69,7 @@ static char *cleaned(struct arena *arena, const char *s, size_t bytes)
     return text_clean(out);
 }
 
-/* Moves over `n` characters, or to the end of the line. */
+/* Advances by `n` characters, or to the end of the line. */
 static const char *advance(const char *s, const char *end, uint32_t n)
 {
     for (; n > 0 && s < end; n--) {
@@ -99,7 +100,7 @@ const char *diag_line(const char *s, uint32_t line)
     return line > 1 ? NULL : s;
 }
 
-/* The line with its caret; of a long line the part around the caret. */
+/* Formats the line with its caret; of a long line the part around the caret. */
 static void show_line(struct arena *arena, const struct source_location *location,
                       struct remark *out)
 {
@@ -188,7 +189,8 @@ void diag_run_begin(struct diag *diag)
     diag->errors_before = diag->errors;
 }
 
-/* Whether another run has reported the same error; if so, it is only counted. */
+/* Returns true if another run has reported the same error. The error is then counted, but not
+ * reported again. */
 static bool is_known(struct diag *diag, const struct failure *failure)
 {
     for (struct failure *f = diag->failure; f < diag->failure + diag->n; f++) {
@@ -263,7 +265,8 @@ const char *diag_first_text(const struct diag *diag)
     return diag->n > 0 ? diag->failure[0].error.text : NULL;
 }
 
-/* In the order of the text where both are of one file, else in the order reported. */
+/* Orders errors by their place in the text if both are in the same file, otherwise by time of
+ * report. */
 static bool goes_before(const struct failure *a, const struct failure *b)
 {
     const struct remark *l = &a->error, *r = &b->error;
@@ -299,20 +302,20 @@ void diag_print(const struct diag *diag, FILE *file)
         fprintf(file, "and %u more errors\n", diag->errors - ERRORS_SHOWN);
 }
 
-/* ---- where values came from ---- */
+/* ---- origins of values ---- */
 
 const struct node *origin_find(const struct experiment *x, const char *key)
 {
     const char *dot = strchr(key, '.');
     char section[64];
 
-    if (x->origin == NULL || dot == NULL) /* made by hand, not read */
+    if (x->origin == NULL || dot == NULL) /* built in code, not read from a file */
         return node_find(x->origin, key);
     snprintf(section, sizeof(section), "%.*s", (int)(dot - key), key);
     return node_find(node_find(x->origin, section), dot + 1);
 }
 
-/* Ways in which a sentence may name a key, most reliable first. */
+/* Ways in which a message may name a key, most reliable first. */
 enum spelling {
     WITH_SECTION,    /* moe.hidden */
     OF_ALGORITHM,    /* "mode: shared", "tail_workers (2)": of the algorithm's section */
@@ -323,7 +326,7 @@ enum spelling {
     SPELLINGS,
 };
 
-/* The key that these letters are, with what follows them, if they are one. */
+/* Returns the key that `word` names, with the text that follows it, if it names one. */
 static const struct node *find_spelt(const struct experiment *x, const char *word, size_t n,
                                      enum spelling how)
 {
@@ -366,7 +369,7 @@ const struct node *origin_of(const struct experiment *x, const char *sentence)
     return find_in(x, sentence, WITH_SECTION, true);
 }
 
-/* A sentence about what is in a file that is read begins with its path. */
+/* A message about the contents of a file begins with its path. */
 static const struct node *find_file(const struct experiment *x, const char *sentence)
 {
     const struct routing_options *r = &x->routing;
@@ -404,7 +407,7 @@ const char *check_value(const struct config_check *c, const char *key, uint64_t 
                         !tried && origin_find(c->x, key) == NULL ? ", the default" : "");
 }
 
-/* The option of a key, and where its value is in `x`; NULL: there is no such number. */
+/* Returns the option of a key, and its value in `x`; NULL: there is no such number. */
 static const struct epa_option *find_number(const char *key, const struct experiment *x,
                                             const void **at)
 {

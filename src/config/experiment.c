@@ -1,7 +1,7 @@
 /* The option tables of an experiment: keys, types, bounds, defaults and help, declared once. The
- * YAML reader, `config show`, help, man pages, schema and completion all use them. Defaults are
- * one literal of struct experiment. After the tables: rules for options that have an effect only
- * with certain values of others. */
+ * YAML reader, `config show`, help, man pages, schema and completion all use them. Defaults are one
+ * literal of struct experiment. Rules follow the tables, for options that have an effect only with
+ * certain values of others. */
 #include "config/experiment.h"
 
 #include <stdio.h>
@@ -67,7 +67,7 @@ static const struct experiment defaults = {
     { \
         .name = key, EPA_##type(struct of, field), .min = lo, .max = hi, .help = what \
     }
-/* A NUMBER that is no setting (epa2a/plugin.h, `measures`). */
+/* A NUMBER that does not change the measured work (epa2a/plugin.h, `measures`). */
 #define LENGTH(type, key, of, field, lo, hi, what) \
     { \
         .name = key, EPA_##type(struct of, field), .min = lo, .max = hi, .help = what, \
@@ -156,7 +156,7 @@ static const struct epa_choice routings[] = {
     {0},
 };
 static const struct epa_choice routing_skips[] = {
-    {"auto", -1, "windows of 64 tokens, most of which are one, as routing stats finds them"},
+    {"auto", -1, "windows of 64 tokens with mostly equal tokens, found by routing stats"},
     {0},
 };
 static const struct epa_choice routing_weights[] = {
@@ -212,15 +212,15 @@ static const struct epa_choice gemm_values[] = {
 };
 static const struct epa_option gemm[] = {
     NUMBER(U32, "m", gemm_options, m, 1, 1048576,
-           "number of rows of A on all ranks; divided among them, unless `tokens` says how many "
-           "each has"),
+           "number of rows of A on all ranks; divided among them, unless `tokens` sets the "
+           "number of each rank"),
     NUMBER(U32, "n", gemm_options, n, 1, 1048576,
            "number of columns of C on all ranks; a multiple of ranks"),
     NUMBER(U32, "k", gemm_options, k, 8, 1048576, "length of the products; a multiple of 8"),
     CHOICE("dtype", gemm_options, dtype, gemm_dtypes,
            "data type of A and B; C is bf16, or f16 where they are"),
     OTHER(BOOL, "bias", gemm_options, bias, "add a number to each column"),
-    CHOICE("values", gemm_options, values, gemm_values, "what A and B hold, and how C is checked"),
+    CHOICE("values", gemm_options, values, gemm_values, "contents of A and B, and the check of C"),
     {0},
 };
 
@@ -252,7 +252,7 @@ static const struct epa_choice outputs[] = {
 static const struct epa_choice activations[] = {
     {"swiglu", EPA_ACTIVATION_SWIGLU,
      "gate / (1 + exp(-gate)) * up: two rows of weights a channel"},
-    {"none", EPA_ACTIVATION_NONE, "the up projection as it is"},
+    {"none", EPA_ACTIVATION_NONE, "the up projection without activation"},
     {0},
 };
 static const struct epa_choice expert_weights[] = {
@@ -277,7 +277,7 @@ static const struct epa_choice expert_libraries[] = {
 };
 static const struct epa_option expert[] = {
     CHOICE("kind", expert_options, kind, expert_kinds,
-           "what an expert computes: synthetic, or a real MLP"),
+           "computation of an expert: synthetic, or a real MLP"),
     CHOICE("output", expert_options, output, outputs, "location of expert outputs"),
     NUMBER(U32, "ffn", expert_options, ffn, 32, 131072,
            "mlp: channels of the intermediate; a multiple of 32"),
@@ -344,7 +344,7 @@ static const struct epa_choice clocks[] = {
     {"auto", CLOCK_AUTO, "graph on GPUs, else host"},
     {"host", CLOCK_HOST, "the host's clock, read before and after each stage"},
     {"events", CLOCK_EVENTS, "on GPUs: events before and after each stage"},
-    {"graph", CLOCK_GRAPH, "on GPUs: `calls` dispatches and combines in one launch"},
+    {"graph", CLOCK_GRAPH, "on GPUs: calls_per_graph dispatches and combines in one launch"},
     {"end_to_end", CLOCK_END_TO_END, "rank 0's clock from barrier to barrier, experts included"},
     {0},
 };
@@ -445,7 +445,7 @@ const struct epa_options experiment_options = {top, sizeof(struct experiment), &
         .name = #section, .main = key, .ops = of, .offset = offsetof(struct experiment, section), \
         .options = {table, sizeof(defaults.section), &defaults.section}, .help = what \
     }
-/* A section of values that are no settings. */
+/* A section whose values do not change the measured work. */
 #define MEASURES(section, key, of, table, what) \
     { \
         .name = #section, .main = key, .ops = of, .offset = offsetof(struct experiment, section), \
@@ -549,13 +549,13 @@ const struct option_rule option_rules[] = {
     {"verify", "rtol", "tolerance", 1u << TOLERANCE_ALLCLOSE, "tolerance: allclose"},
     {"verify", "atol", "tolerance", 1u << TOLERANCE_ALLCLOSE, "tolerance: allclose"},
     {"bench", "barrier", "clock", ALL_BUT(CLOCK_END_TO_END),
-     "a clock other than end_to_end, which has barriers of its own"},
+     "a clock other than end_to_end, which contains barriers"},
     {"bench", "barrier", "arrivals", 1u << ARRIVALS_CLOSED,
      "arrivals: closed; an open loop has no barriers"},
     {"bench", "load", "arrivals", OPEN, "arrivals: constant or poisson"},
     {"bench", "rate", "arrivals", OPEN, "arrivals: constant or poisson"},
-    {"bench", "min_iterations", "ci95", 0, "ci95, such as 1%, which may stop before"},
-    {"bench", "min_time", "ci95", 0, "ci95, such as 1%, which may stop before"},
+    {"bench", "min_iterations", "ci95", 0, "ci95, such as 1%, which may stop earlier"},
+    {"bench", "min_time", "ci95", 0, "ci95, such as 1%, which may stop earlier"},
     {"profile", "iterations", "file", 0, "profile.file, such as trace"},
     {0},
 };
@@ -571,7 +571,7 @@ bool option_rule_holds(const struct option_rule *rule, const struct experiment *
     return (rule->values >> *(const int *)(const void *)(at + other->offset) & 1u) != 0;
 }
 
-/* A graph may hold several calls, but of cold ones only one; hosts have none. */
+/* A graph may hold several warm calls, but one cold call only; hosts have no graphs. */
 static bool calls_apply(const struct experiment *x)
 {
     const struct bench_options *b = &x->bench;

@@ -1,5 +1,5 @@
-/* An experiment: all keys of a YAML file and --set as typed values, with plugins resolved, and
- * the option tables. Built once by batch_read(), then const; ranks inherit it. */
+/* An experiment: all keys of a YAML file and --set as typed values, with plugins resolved, and the
+ * option tables. batch_read() builds it once; then it is const, and ranks inherit it. */
 #ifndef EXPERIMENT_H
 #define EXPERIMENT_H
 
@@ -10,11 +10,11 @@
 
 /* ---- expectations (experiment_show.c) ---- */
 
-/* Of the figures of a row; a bound that is not set is out of those of its option. */
+/* Bounds of the figures of a row. An unset bound lies outside the range of its option. */
 struct expect_bounds {
-    uint64_t min, median, p95, p99, p999, max, mean; /* ns, at most */
-    double goodput, wire, bottleneck;                /* GB/s, at least */
-    double of_peak;                                  /* of 1, at least */
+    uint64_t min, median, p95, p99, p999, max, mean; /* ns, maximum */
+    double goodput, wire, bottleneck;                /* GB/s, minimum */
+    double of_peak;                                  /* fraction of the peak, minimum */
 };
 #define EXPECT_ANY \
     { \
@@ -25,7 +25,7 @@ struct expect_bounds {
 /* `expect:` */
 struct expect_options {
     struct expect_bounds last; /* of the last row, total or wall */
-    uint32_t wrong;            /* elements, at most, of some that were compared */
+    uint32_t wrong;            /* maximum number of wrong elements, if elements were compared */
     uint32_t n_rows;
     const struct expect_row {
         const char *name;
@@ -34,24 +34,25 @@ struct expect_options {
 };
 
 extern const struct epa_option expect_table[];        /* of struct expect_options */
-extern const struct epa_option *const expect_figures; /* those of struct expect_bounds */
+extern const struct epa_option *const expect_figures; /* options of struct expect_bounds */
 
-/* In its unit; NaN: anything. */
+/* Returns a bound in its unit; NaN: not set. */
 double expect_bound(const struct epa_option *figure, const struct expect_bounds *);
 
-/* Bounds by row, the last row first, which is called ""; NULL: there are no more. */
+/* Returns the bounds of the i-th row; the last row of a result comes first, with the name ""; NULL:
+ * no further rows. */
 const struct expect_bounds *expect_row_at(const struct expect_options *, uint32_t i,
                                           const char **name);
 
-/* "dispatch: {p99: 80us}" as "dispatch.p99: 80us", which is a bound of the row dispatch; then all
- * of such a map to `out`. */
+/* Writes "dispatch: {p99: 80us}" as "dispatch.p99: 80us", a bound of the row dispatch; the second
+ * function writes all bounds of such a map to `out`. */
 struct arena;
 struct diag;
 struct node;
 struct node *expect_flatten(struct arena *, const struct node *map);
 void expect_read(const struct node *map, struct arena *, struct diag *, struct expect_options *out);
 
-/* Whether anything is expected; of verify only `wrong` counts. */
+/* Returns true if the experiment sets an expectation; for verify only `wrong` counts. */
 bool expect_is_set(const struct expect_options *);
 bool expect_wrong_is_set(const struct expect_options *);
 
@@ -59,7 +60,7 @@ bool expect_wrong_is_set(const struct expect_options *);
 
 struct text;
 
-/* A plugin by name with the options that the file gave it. */
+/* A plugin by name with its options from the file. */
 struct chosen {
     const struct epa_plugin *plugin; /* cast by kind */
     const void *config;              /* plugin->options.size bytes, filled */
@@ -69,18 +70,18 @@ enum { EXPERIMENT_EXPERTS_MAX = 4096, EXPERIMENT_RANKS_MAX = 64 };
 
 enum moe_input { MOE_INPUT_NATIVE, MOE_INPUT_FP8 };
 
-/* `moe:`; goes into struct epa_moe as it is. */
+/* `moe:`; copied into struct epa_moe unchanged. */
 struct moe_options {
     uint32_t max_tokens, hidden, experts, topk, fp8_group_size;
     int dtype;       /* enum epa_dtype */
-    int input_dtype; /* enum moe_input: fp8 hands the algorithm rows that are quantised already */
+    int input_dtype; /* enum moe_input: fp8 passes quantised rows to the algorithm */
 };
 
 enum routing_kind {
     ROUTING_UNIFORM,   /* topk distinct experts, all equally likely */
     ROUTING_ZIPF,      /* expert of popularity rank i drawn by (i + 1)^-exponent */
     ROUTING_LOGNORMAL, /* expert popularity exp(sigma * normal) */
-    ROUTING_HOT,       /* `share` of the tokens want expert 0 first; the rest is uniform */
+    ROUTING_HOT,       /* `share` of the tokens choose expert 0 first; the rest is uniform */
     ROUTING_MASKED,    /* uniform, each choice dropped (-1) with probability `share` */
     ROUTING_MAXVIO,    /* the most loaded expert has (1 + violation) times the mean */
     ROUTING_FILE,      /* from `path` */
@@ -96,22 +97,23 @@ struct routing_options {
     double share;     /* hot, masked */
     double violation; /* maxvio */
     const char *path; /* file: .npy or .jsonl; absolute */
-    uint32_t layer;   /* file: of several layers, which; UINT32_MAX: the only one */
-    uint32_t skip;    /* file: tokens at its start, and of hidden_states', left out; UINT32_MAX:
-                       * those that are one token repeated */
-    int weights;      /* enum routing_weights; file: they are as they are there */
+    uint32_t layer; /* file: index of the layer in a file of several; UINT32_MAX: the only layer */
+    /* file: number of tokens to skip at its start, also in hidden_states; UINT32_MAX: skip the
+     * repeated tokens. */
+    uint32_t skip;
+    int weights; /* enum routing_weights; file: the weights of the file */
     /* .npy float16/float32 [tokens][hidden] for x, absolute; NULL: generated */
     const char *hidden_states;
 };
 
-/* `allgather:`; goes into struct epa_allgather as it is. */
+/* `allgather:`; copied into struct epa_allgather unchanged. */
 struct allgather_options {
     uint32_t max_rows, row_bytes;
 };
 
 enum gemm_values_kind { GEMM_INTEGERS, GEMM_RANDOM };
 
-/* `gemm:`; m and n are of all ranks together */
+/* `gemm:`; m and n are totals over all ranks. */
 struct gemm_options {
     uint32_t m, n, k;
     int dtype; /* enum epa_dtype: BF16, F16 or FP8 */
@@ -121,16 +123,17 @@ struct gemm_options {
 
 enum tokens_kind { TOKENS_FULL, TOKENS_RANDOM, TOKENS_LIST };
 
-/* `tokens:` how many of moe.max_tokens, allgather.max_rows or gemm.m each rank has */
+/* `tokens:` number of tokens or rows of each rank, of moe.max_tokens, allgather.max_rows or
+ * gemm.m. */
 struct tokens_options {
-    int kind;     /* full; random: min..max, another number each iteration; list: per_rank */
+    int kind;     /* full; random: min..max, a new number in each iteration; list: per_rank */
     uint32_t min; /* random */
     struct epa_u32_list per_rank;
 };
 
 enum expert_kind {
-    EXPERT_SCALE, /* by a factor of the expert's own */
-    EXPERT_RANK,  /* by 1 + the rank that holds it */
+    EXPERT_SCALE, /* by a factor for each expert */
+    EXPERT_RANK,  /* by 1 + the rank of the expert */
     EXPERT_MLP,   /* real: up, activation, down */
 };
 enum expert_output { OUTPUT_IN_PLACE, OUTPUT_SEPARATE };
@@ -142,27 +145,27 @@ enum expert_weights {
     EXPERT_WEIGHTS_FP8
 };
 enum expert_library { EXPERT_LIBRARY_AUTO, EXPERT_LIBRARY_OWN, EXPERT_LIBRARY_ONEDNN };
-/* AUTO: verify takes integers where inputs are generated; a session has one of the others. */
+/* AUTO: verify uses integers if inputs are generated; a session has one of the other values. */
 enum expert_values { EXPERT_VALUES_RANDOM, EXPERT_VALUES_INTEGERS, EXPERT_VALUES_AUTO };
 
-/* `expert:` synthetic, or real */
+/* `expert:` synthetic, or real. */
 struct expert_options {
     int kind;
-    int output; /* in_place: into y_space (zero copy); separate: a buffer of its own */
+    int output; /* in_place: into y_space (zero copy); separate: a separate buffer */
     /* mlp */
     uint32_t ffn;
     int activation;          /* enum epa_activation */
     int weights;             /* enum expert_weights */
-    uint32_t fp8_group_size; /* weights fp8: of the intermediate */
+    uint32_t fp8_group_size; /* weights fp8: channels of the intermediate that share a scale */
     int values;              /* enum expert_values: of weights and inputs */
-    int library;             /* enum expert_library: of experts that a host computes */
+    int library;             /* enum expert_library: for experts that a host computes */
 };
 
-/* `model:` what the shape is of */
+/* `model:` name and size of the model that the shape comes from. */
 struct model_options {
     const char *name; /* NULL: no model */
     const char *source, *checkpoint;
-    uint32_t layers, moe_layers, shared_experts, shared_ffn; /* shared_ffn 0: not known */
+    uint32_t layers, moe_layers, shared_experts, shared_ffn; /* shared_ffn 0: unknown */
 };
 
 /* `run:` */
@@ -178,12 +181,12 @@ enum verify_tolerance { TOLERANCE_EXACT, TOLERANCE_ALLCLOSE };
 struct verify_options {
     uint32_t iterations;
     int order; /* pipelined: dispatch i + 1 runs before combine i, as in_flight 2 allows */
-    uint32_t check_every; /* iterations; 1: all are checked */
+    uint32_t check_every; /* in iterations; 1: check each iteration */
     uint64_t straggle_ns; /* a rank sleeps up to this long before some stages; 0: never */
-    int tolerance;        /* enum verify_tolerance: what the output of combine is held to */
+    int tolerance;        /* enum verify_tolerance: the comparison of combine's output */
     double rtol, atol;    /* allclose: |out - ref| <= atol + rtol * |ref| */
-    bool guard;           /* whether memory around the heap and buffers is looked at */
-    uint64_t epoch;       /* as in epa_algorithm_params */
+    bool guard;           /* check memory around the heap and buffers */
+    uint64_t epoch;       /* see epa_algorithm_params */
     bool nonfinite;       /* some tokens have a NaN and an infinite channel */
     int stop;             /* enum verify_stop: the last rank does not begin that stage */
 };
@@ -194,17 +197,18 @@ enum bench_cache { CACHE_WARM, CACHE_COLD };
 
 /* `bench:` */
 struct bench_options {
-    uint32_t warmup, iterations; /* iterations: with a stop rule, at most */
-    uint32_t input_sets;         /* sets made beforehand and used in turn */
-    bool barrier;                /* before each stage, or launch of a graph */
+    uint32_t warmup, iterations; /* iterations: maximum, if a stop rule is set */
+    uint32_t input_sets;         /* sets generated in advance and used in turn */
+    bool barrier;                /* before each stage, or each launch of a graph */
     int clock;                   /* enum bench_clock */
-    int arrivals; /* enum bench_arrivals; closed: the next begins when the last is over */
-    double load;  /* of what a closed loop does; 0: not set */
-    double rate;  /* iterations a second; 0: not set */
-    uint32_t calls_per_graph; /* graph: of each stage in one launch; even; with cold it is 1 */
+    /* Enum bench_arrivals; closed: an iteration begins when the previous one has ended. */
+    int arrivals;
+    double load;              /* fraction of the closed loop's rate; 0: not set */
+    double rate;              /* iterations per second; 0: not set */
+    uint32_t calls_per_graph; /* graph: calls of each stage in one launch; even; 1 with cold */
     int cache;                /* enum bench_cache */
     bool check;               /* compare every element of one iteration after the last sample */
-    /* Stop rules; see session/rank_bench.c. 0: not set, but of min_iterations. */
+    /* Stop rules; see session/rank_bench.c. 0: not set, except for min_iterations. */
     double ci95;
     uint32_t min_iterations;
     uint64_t min_time_ns, max_time_ns;
@@ -212,32 +216,33 @@ struct bench_options {
 
 enum fault_kind { FAULT_NONE, FAULT_KILL, FAULT_STOP, FAULT_STRAGGLE };
 
-/* `fault:` what is done to a rank on purpose */
+/* `fault:` fault injection into a rank. */
 struct fault_options {
     int kind; /* enum fault_kind */
     uint32_t rank, iteration;
-    const char *stage; /* of the algorithm; NULL: the first */
+    const char *stage; /* stage of the algorithm; NULL: the first */
     uint64_t for_ns;   /* stop, straggle */
-    uint32_t every;    /* iterations; 0: once */
+    uint32_t every;    /* in iterations; 0: once */
 };
 
 /* `profile:` */
 struct profile_options {
     const char *file;    /* traces are FILE.json and FILE.RANK.json; NULL: none */
-    uint32_t iterations; /* the last so many are in them */
+    uint32_t iterations; /* number of last iterations in the traces */
 };
 
 struct experiment {
-    const char *file; /* as named by the user; messages begin with it */
+    const char *file; /* name given by the user; messages begin with it */
     uint32_t version;
-    const char *name;               /* never NULL: the file's, where none is given */
-    const char *run_name;           /* in runs:; NULL: it has none */
-    const char *label;              /* tells it from other runs of its file; NULL: there are none */
+    const char *name;     /* never NULL; default: the name of the file */
+    const char *run_name; /* name in runs:; NULL: none */
+    /* Distinguishes this run from others of its file; NULL: the file has one run. */
+    const char *label;
     const char *id;                 /* see batch.h; NULL: the base of runs */
-    uint32_t ranks, ranks_per_node; /* ranks_per_node 0: all on one */
+    uint32_t ranks, ranks_per_node; /* ranks_per_node 0: all ranks on one node */
     uint64_t seed, timeout_ns;
     struct chosen launcher, backend, transport, algorithm;
-    struct chosen between; /* that the transport takes to other nodes; plugin NULL: none */
+    struct chosen between; /* the transport that carries data to other nodes; plugin NULL: none */
     struct model_options model;
     struct moe_options moe;
     struct routing_options routing;
@@ -251,13 +256,14 @@ struct experiment {
     struct expect_options expect;
     struct fault_options fault;
     struct profile_options profile;
-    struct epa_footprint footprint; /* as the algorithm planned it; of a checked one */
-    struct arena *arena;            /* owns every string, list and config above */
-    /* The tree of the file with all --set in it, bare values made maps. NULL: not read. */
+    /* Result of the algorithm's plan(); set in checked experiments. */
+    struct epa_footprint footprint;
+    struct arena *arena; /* owns all strings, lists and configs above */
+    /* The tree of the file with all --set in it, bare values converted to maps. NULL: not read. */
     const struct node *origin;
 };
 
-/* ---- option tables of everything but plugins ---- */
+/* ---- option tables of all sections except plugins ---- */
 
 enum { EXPERIMENT_VERSION = 1 };
 
@@ -265,14 +271,14 @@ enum { EXPERIMENT_VERSION = 1 };
 struct section {
     const char *name; /* NULL ends the list */
     const char *help;
-    const char *main; /* the key that a bare value stands for: `transport: shm`; or NULL */
+    const char *main; /* the key of a bare value: `transport: shm`; or NULL */
     size_t offset;    /* in struct experiment, of its options or its struct chosen */
-    /* Plugins: the options are those of the plugin named. */
+    /* A plugin: the options are the options of the named plugin. */
     bool plugin;
     enum epa_plugin_kind kind;
-    const char *chosen; /* the default; of launchers also "auto", which is no plugin */
-    uint32_t ops;       /* operations it is for, bits 1 << enum epa_op; 0: all */
-    bool measures;      /* all of its options do (epa2a/plugin.h) */
+    const char *chosen; /* default plugin; for launchers also "auto", which is not a plugin */
+    uint32_t ops;       /* operations that use the section, bits 1 << enum epa_op; 0: all */
+    bool measures;      /* true for all of its options (epa2a/plugin.h) */
     struct epa_options options;
 };
 
@@ -281,19 +287,20 @@ extern const struct section experiment_sections[];
 
 const struct section *section_find(const char *name);
 
-/* The role of a key such as "moe.hidden", by the tables. An unknown key belongs to the task. */
+/* The role of a key such as "moe.hidden", from the tables. An unknown key belongs to the task. */
 enum key_role {
-    KEY_TASK,     /* the problem, the ranks, and the way in which an iteration is timed */
+    KEY_TASK,     /* the problem, the ranks, and the clock of an iteration */
     KEY_MEANS,    /* algorithm, transport, backend, launcher and their options */
-    KEY_MEASURES, /* no setting: names, seeds, lengths of runs, checks, expectations, traces */
+    KEY_MEASURES, /* names, seeds, lengths of runs, checks, expectations, traces */
 };
 enum key_role key_role_of(const char *path);
 
-/* Whether it is for the operation of this algorithm; of one that is not known (NULL) it may be. */
+/* Returns true if the operation of this algorithm uses the section, or if the algorithm is unknown
+ * (NULL). */
 bool section_is_for(const struct section *, const struct epa_algorithm_plugin *);
 
-/* The option has an effect only if `other` of its section has one of `values` (bits of a choice;
- * 0: if it is set at all). `needs` is the message. An option may have several rules. */
+/* The option has an effect only if `other` of its section has one of `values` (bits of a choice; 0:
+ * any value). `needs` is the message. An option may have several rules. */
 struct option_rule {
     const char *section, *option, *other; /* NULL ends the list */
     uint32_t values;
@@ -302,19 +309,19 @@ struct option_rule {
 extern const struct option_rule option_rules[];
 bool option_rule_holds(const struct option_rule *, const struct experiment *);
 
-/* False: the option has no effect in that experiment and is not shown. */
+/* Returns false if the option has no effect in that experiment; it is not shown then. */
 bool option_applies(const struct experiment *, const struct section *, const char *option);
 
-/* The node that set `key` ("ranks", "moe.hidden"); NULL: nothing did, it is the default. */
+/* Returns the node that set `key` ("ranks", "moe.hidden"); NULL: the default applies. */
 const struct node *origin_find(const struct experiment *, const char *key);
 
-/* Of the keys in a sentence about a run, as "moe.hidden", the first that a file has set; NULL:
- * none. */
+/* Returns the first key in a message, such as "moe.hidden", that a file has set; NULL: none. */
 const struct node *origin_of(const struct experiment *, const char *sentence);
 
-/* The place that is wrong where a sentence refuses the experiment: of the first key in it that
- * anything has set, which may be an option of the algorithm without its section ("capacity"), or
- * "ranks" and its like; else of the algorithm's name, else the file. */
+/* Returns the location of the error for a message that rejects the experiment: the first key in the
+ * message that the user has set. The key may be an option of the algorithm without its section
+ * ("capacity"), or a top-level key such as "ranks". Otherwise the algorithm's name, otherwise the
+ * file. */
 struct source_location origin_of_refusal(const struct experiment *, const char *sentence);
 
 /* ---- checks between values, of the core and of operations ---- */
@@ -326,23 +333,24 @@ struct config_check {
     struct diag *diag;
     /* The check of the operation, which check_takes() runs on other values; NULL: none. */
     void (*check)(const struct config_check *);
-    struct config_trial *trial; /* of check_takes(): notes conflicts, and none is reported */
+    struct config_trial *trial; /* of check_takes(): records conflicts without a report */
 };
 
-/* Whether the experiment could have this whole number at `key`: it is in the option's range, and
- * `check` finds no conflict of that key. On false *why, unless `why` is NULL, has the reason. */
+/* Returns true if the experiment could have this whole number at `key`: it is in the option's
+ * range, and `check` finds no conflict of that key. On false sets *why, unless `why` is NULL, to
+ * the reason. */
 bool check_takes(const struct config_check *, const char *key, uint64_t value, const char **why);
 
-/* "ranks (2, the default)" */
+/* Returns "ranks (2, the default)". */
 const char *check_value(const struct config_check *, const char *key, uint64_t value);
 
-/* "write 112 or 128": the nearest multiples below and above the value at `key` that check_takes()
- * accepts. NULL: there are none. */
+/* Returns "write 112 or 128": the nearest multiples below and above the value at `key` that
+ * check_takes() accepts. NULL: no multiple is accepted. */
 const char *check_multiples(const struct config_check *, const char *key, uint32_t of);
 
-/* An error at `wrong`, with a note at `other` (NULL: there is none), both keys. Defaults have no
- * place, so the error goes to where the other value was set; a value that was refused already is
- * not complained about again. */
+/* Reports an error at `wrong`, with a note at `other` (NULL: no note), both keys. Defaults have no
+ * source location, so the error then points to the other value. A value that already has an error
+ * receives no second one. */
 EPA_PRINTF(5, 6)
 void check_conflict(const struct config_check *, const char *wrong, const char *other,
                     const char *hint, const char *fmt, ...);
@@ -354,12 +362,12 @@ void check_rules(const struct config_check *, const struct section *);
 /* ---- faults ---- */
 
 bool fault_is_planted(const struct experiment *);
-/* "rank 1 is killed before combine of iteration 10". */
+/* Writes "rank 1 is killed before combine of iteration 10". */
 void fault_describe(const struct fault_options *, struct text *out);
-/* "kill", "stop", "straggle" or "none". */
+/* Returns "kill", "stop", "straggle" or "none". */
 const char *fault_name(const struct fault_options *);
 
-/* ---- its plugins, as what they are ---- */
+/* ---- plugins of an experiment by kind ---- */
 
 static inline const struct epa_launcher_plugin *launcher_of(const struct experiment *x)
 {
@@ -386,14 +394,14 @@ static inline bool is_on_hosts(const struct experiment *x)
     return backend_of(x)->memory == EPA_MEMORY_HOST;
 }
 
-/* Of a rank: its workers. */
+/* Returns the number of workers of a rank. */
 static inline uint32_t threads_of(const struct experiment *x)
 {
     return backend_of(x)->threads(x->backend.config);
 }
 
-/* Of the transport as it is set up: with another one to other nodes, not all peers are in reach of
- * loads and stores. */
+/* Returns the flags of the transport in this set-up: with a second transport to other nodes, loads
+ * and stores do not reach all peers. */
 static inline uint32_t experiment_transport_flags(const struct experiment *x)
 {
     uint32_t flags = transport_of(x)->flags;
@@ -405,14 +413,14 @@ static inline uint32_t experiment_transport_flags(const struct experiment *x)
 
 /* ---- experiment_show.c ---- */
 
-/* The resolved experiment as YAML that reads back as the same; with origins, each value has a
- * comment that says where it came from: default, file:line:column, or --set. */
+/* Writes the resolved experiment as YAML that reads back as the same experiment; with origins, each
+ * value has a comment with its origin: default, file:line:column, or --set. */
 void experiment_show(const struct experiment *, bool with_origin, struct text *out);
 
-/* Visits every scalar of the resolved experiment in that order. */
+/* Visits all scalars of the resolved experiment in that order. */
 struct experiment_value {
-    const char *section, *key; /* section NULL: at the top */
-    const char *path, *value;  /* "moe.hidden"; as in YAML */
+    const char *section, *key; /* section NULL: top-level key */
+    const char *path, *value;  /* "moe.hidden"; value in YAML notation */
     bool string;               /* free text: in quotes in YAML */
     bool quoted;               /* in quotes in JSON */
     const struct node *origin; /* NULL: default */
@@ -420,7 +428,7 @@ struct experiment_value {
 void experiment_visit(const struct experiment *,
                       void (*fn)(void *arg, const struct experiment_value *), void *arg);
 
-/* 48 bits over all values of a run except names, traces, expectations and the launcher. */
+/* Returns 48 bits over all values of a run except names, traces, expectations and the launcher. */
 uint64_t experiment_hash(const struct experiment *);
 /* The same over the values that a file or --set gives to the launcher. */
 uint64_t experiment_launcher_hash(const struct experiment *);

@@ -1,6 +1,6 @@
-/* The resolved experiment, value by value: as YAML that reads back as the same experiment, as
- * JSON for reports, and as a hash. Options that are not set or have no effect are left out. Behind
- * it the bounds of `expect`, and options as text. */
+/* The resolved experiment, value by value: as YAML that reads back as the same experiment, as JSON
+ * for reports, and as a hash. Options that are not set or have no effect are left out. The bounds
+ * of `expect` and the text form of options follow. */
 #include "config/experiment.h"
 
 #include <inttypes.h>
@@ -21,7 +21,7 @@ struct visitor {
     void *arg;
 };
 
-/* `option` NULL: the name of a plugin. */
+/* Visits one value. `option` NULL: the name of a plugin. */
 static void visit_value(const struct visitor *v, const char *section, const char *key,
                         const struct epa_option *option, const void *values)
 {
@@ -40,7 +40,7 @@ static void visit_value(const struct visitor *v, const char *section, const char
                                              origin_find(v->x, path.data)});
 }
 
-/* Of expect: "dispatch.median". */
+/* Visits the rows of expect: "dispatch.median". */
 static void visit_rows(const struct visitor *v)
 {
     const struct expect_bounds *bounds;
@@ -56,7 +56,8 @@ static void visit_rows(const struct visitor *v)
         }
 }
 
-/* Results and ids are as they were before there was such an option. */
+/* Returns true for a default of a newer option that is left out, so that results and ids stay the
+ * same as before the option existed. */
 static bool is_silent(const struct experiment *x, const struct epa_option *option)
 {
     return (strcmp(option->name, "arrivals") == 0 && x->bench.arrivals == ARRIVALS_CLOSED) ||
@@ -100,7 +101,7 @@ void experiment_visit(const struct experiment *x,
         visit_section(&v, section);
 }
 
-/* In double quotes; all that YAML might take for something else is escaped. */
+/* Adds text in double quotes; escapes all characters that YAML might interpret. */
 static void add_quoted(struct text *out, const char *text)
 {
     text_auto escaped = {0};
@@ -128,7 +129,7 @@ static void add_quoted(struct text *out, const char *text)
     text_add(out, "\"");
 }
 
-/* Variables of a list stand in its items. */
+/* The items of a list contain its variables. */
 static void add_variables(struct text *out, const struct node *origin)
 {
     if (origin->variables != NULL)
@@ -157,7 +158,7 @@ static void add_origin(struct text *out, const struct node *origin)
 
 struct showing {
     struct text *out;
-    const char *section; /* of the value before */
+    const char *section; /* section of the previous value */
     bool with_origin;
 };
 
@@ -188,9 +189,9 @@ void experiment_show(const struct experiment *x, bool with_origin, struct text *
     experiment_visit(x, show_value, &(struct showing){.out = out, .with_origin = with_origin});
 }
 
-/* Left out of the hash: names, model, profile, expectations, and the launcher, so that a batch goes
- * on under another launcher. A path is hashed as written, because it resolves differently on each
- * machine. */
+/* The hash leaves out names, model, profile, expectations, and the launcher, so that a batch
+ * continues under another launcher. A path is hashed in its written form, because it resolves
+ * differently on each machine. */
 static void hash_value(void *arg, const struct experiment_value *v)
 {
     bool path =
@@ -213,7 +214,7 @@ uint64_t experiment_hash(const struct experiment *x)
     return (hash ^ hash >> 48) & UINT64_C(0xffffffffffff);
 }
 
-/* Values of the launcher that are not defaults. */
+/* Hashes the values of the launcher that are not defaults. */
 static void hash_launcher(void *arg, const struct experiment_value *v)
 {
     if (strncmp(v->path, "launcher.", 9) != 0 || v->origin == NULL)
@@ -230,10 +231,11 @@ uint64_t experiment_launcher_hash(const struct experiment *x)
     return (hash ^ hash >> 48) & UINT64_C(0xffffffffffff);
 }
 
-/* The table of `expect`: bounds of figures by name, of a result's last row or of the row that a key
- * or a map is called by. */
+/* The table of `expect`: bounds of figures by name, for the last row of a result or for the row
+ * that a key or a map names. */
 
-enum { DAY_S = 86400, MOST_BOUNDS = 1000 }; /* nobody has more; looking for keys takes its square */
+/* Limit of bounds; the search for keys takes quadratic time. */
+enum { DAY_S = 86400, MOST_BOUNDS = 1000 };
 
 #define MOST(figure, what) \
     { \
@@ -368,7 +370,7 @@ static char *value_real_text(char *buf, size_t room, double value)
     return buf;
 }
 
-/* A whole number, alone or in a list, a size or a duration. */
+/* Returns true for a whole number, alone or in a list, a size or a duration. */
 static bool is_number(const struct epa_option *option)
 {
     return option->type == EPA_OPTION_U32 || option->type == EPA_OPTION_U64 ||

@@ -5,16 +5,17 @@
 #include "base/text.h"
 #include "config/tree.h"
 
-/* `include: model/NAME` names a model, whatever files are there. */
+/* `include: model/NAME` names a model, even if a file of that name exists. */
 #define MODEL_PREFIX "model/"
 
-/* Names of all models, sorted, in the arena. */
+/* Returns the names of all models, sorted, in the arena. */
 uint32_t model_names(struct arena *, const char ***names);
 
-/* Writes the path of a model's file. False: no model has that name; `hint` suggests one. */
+/* Writes the path of a model's file. Returns false if no model has that name; `hint` suggests
+ * one. */
 bool model_find(const char *name, char *path, size_t room, char hint[2 * NEAREST_ROOM]);
 
-/* Reads the model that a scalar names. Its nodes are marked `from_model`. NULL: the reason is
+/* Reads the model that a scalar names. Its nodes are marked `from_model`. NULL: an error was
  * reported at `name`. */
 struct node *model_read(struct arena *, const struct node *name, struct diag *);
 

@@ -1,5 +1,5 @@
-/* One reader for each type of option. A value that is refused leaves the default in place,
- * so that reading goes on and finds the next error. */
+/* One reader for each type of option. A rejected value leaves the default in place, so that reading
+ * continues and finds further errors. */
 #include "config/options.h"
 
 #include <ctype.h>
@@ -15,11 +15,11 @@
 
 /* ---- texts to values ---- */
 
-/* Parses numbers strictly: digits and, if the type has one, a unit. A refusal names the notation
- * that was found and, if possible, the value that was meant. */
+/* Parses numbers strictly: digits and, if the type has one, a unit. An error names the notation
+ * found and, if possible, the intended value. */
 
 struct unit {
-    const char *name; /* NULL ends the list; the first that divides is used for output */
+    const char *name; /* NULL ends the list; output uses the first factor that divides */
     uint64_t factor;
     bool shown;
 };
@@ -53,7 +53,7 @@ reject_text(struct value_error *error, const char *hint, const char *fmt, ...)
     return false;
 }
 
-/* Reads digits; false where they do not fit. */
+/* Reads digits; returns false if they do not fit. */
 static bool digits(const char **text, uint64_t *out)
 {
     bool fits = true;
@@ -77,10 +77,10 @@ static bool refuse_zero(const char *text, struct value_error *error)
 
     text += strspn(text, "0");
     snprintf(hint, sizeof(hint), "write %.40s", isdigit((unsigned char)*text) ? text : text - 1);
-    return reject_text(error, hint, "begins with 0, which some read as octal");
+    return reject_text(error, hint, "begins with 0, which some programs read as octal");
 }
 
-/* The number that was meant by a notation that is not taken: 1e3, 0x10, 7_168. */
+/* Suggests the number intended by an unsupported notation: 1e3, 0x10, 7_168. */
 static void meant(const char *text, struct value_error *error)
 {
     char plain[32], *end;
@@ -118,7 +118,7 @@ bool value_u64(const char *text, uint64_t *out, struct value_error *error)
     return false;
 }
 
-/* 50% is 0.5. */
+/* Parses a real number; 50% is 0.5. */
 static bool value_real(const char *text, double *out, struct value_error *error)
 {
     const char *s = text + (*text == '-' || *text == '+');
@@ -167,7 +167,7 @@ static bool value_bool(const char *text, bool *out, struct value_error *error)
     return reject_text(error, "", "is not true or false");
 }
 
-/* value = digits[.digits] * factor, if that is whole. */
+/* Computes value = digits[.digits] * factor; returns false if the result is not whole. */
 static bool scale(uint64_t whole, const char *fraction, size_t n_fraction, uint64_t factor,
                   bool bytes, struct value_error *error, uint64_t *out)
 {
@@ -214,7 +214,7 @@ static bool scaled(const char *text, const struct unit *units, const char *is_no
     }
     for (; *s == ' '; s++)
         ;
-    if (whole == 0 && n_fraction == 0 && *s == 0) { /* nothing needs no unit */
+    if (whole == 0 && n_fraction == 0 && *s == 0) { /* zero needs no unit */
         *out = 0;
         return true;
     }
@@ -225,7 +225,7 @@ static bool scaled(const char *text, const struct unit *units, const char *is_no
     if (*s == 0)
         return reject_text(error, "add a unit: ns, us, ms or s", "has no unit");
     return reject_text(error, units == time_units ? "units: ns, us, ms, s" : "units: KiB, MiB, GiB",
-                       "has the unit '%.16s', which is not known", s);
+                       "has the unit '%.16s', which is unknown", s);
 }
 
 bool value_duration(const char *text, uint64_t *out, struct value_error *error)
@@ -324,7 +324,7 @@ bool option_is_bounded(const struct epa_option *real)
 
 /* ---- reading ---- */
 
-/* Says what is wrong, and as a hint what the type and the range are. */
+/* Reports the error, with the type and the range as a hint. */
 static bool refuse_text(const struct epa_option *option, struct value_error *error,
                         const char *what)
 {
@@ -339,7 +339,7 @@ static bool refuse_text(const struct epa_option *option, struct value_error *err
     return false;
 }
 
-/* Removes a hint that this option would refuse, so that its type and range are the hint. */
+/* Removes a hint that this option would reject; its type and range are then the hint. */
 static void drop_bad_hint(const struct epa_option *option, struct value_error *error)
 {
     struct value_error ignored = {"", ""};
@@ -470,7 +470,7 @@ struct reading {
     struct diag *diag;
 };
 
-/* `better` says what to write; where it is "", the type and range do. */
+/* Reports an error. `better` is the suggestion; if it is "", the type and range are. */
 __attribute__((format(printf, 4, 5))) static bool
 reject_node(const struct reading *r, struct node *value, const char *better, const char *fmt, ...)
 {
@@ -490,7 +490,8 @@ reject_node(const struct reading *r, struct node *value, const char *better, con
     return false;
 }
 
-/* Whether results have the number as text, since JSON's integers here end at 2^63: a seed. */
+/* Returns true if results contain the number as text, since integers of JSON end at 2^63 here: a
+ * seed. */
 static bool is_text_in_json(const struct epa_option *option, const char *text)
 {
     struct value_error ignored;
@@ -500,11 +501,11 @@ static bool is_text_in_json(const struct epa_option *option, const char *text)
            number > INT64_MAX;
 }
 
-/* A scalar with something in it; numbers and booleans without quotes. */
+/* Returns true for a scalar with contents; numbers and booleans must not be quoted. */
 static bool is_scalar(const struct reading *r, struct node *value)
 {
-    /* Accepts numbers in quotes, as JSON has sizes and durations, so that JSON is a valid
-     * experiment. */
+    /* Accepts numbers in quotes, since JSON writes sizes and durations as strings: so JSON is a
+     * valid experiment. */
     bool quotes = r->option->type == EPA_OPTION_STRING || r->option->type == EPA_OPTION_CHOICE ||
                   r->option->type == EPA_OPTION_DURATION || r->option->type == EPA_OPTION_BYTES ||
                   (value->kind == NODE_SCALAR && is_text_in_json(r->option, value->text));

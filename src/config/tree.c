@@ -1,6 +1,5 @@
-/* Changes trees from the root down: follows a path, creates missing maps, and expands short
- * forms on the way. A key takes the source location of its last setting, so that errors point
- * there. */
+/* Changes trees from the root down: follows a path, creates missing maps, and expands short forms
+ * on the way. A key takes the source location of its last setting, so that errors point there. */
 #include "config/tree.h"
 
 #include <errno.h>
@@ -70,7 +69,8 @@ struct node *tree_whole(struct arena *arena, const struct section *section, stru
     return map;
 }
 
-/* The map under `key`, made where there is none; NULL: there is something else, reported. */
+/* Returns the map under `key`, and creates it if it is missing; NULL: the value is not a map, which
+ * is reported. */
 static struct node *descend(struct tree *tree, struct node *map, struct node *key)
 {
     struct node *child = node_find(map, key->text);
@@ -91,8 +91,8 @@ static struct node *descend(struct tree *tree, struct node *map, struct node *ke
     return child;
 }
 
-/* Walks to the map that the last part of `path` is a key of, which becomes *last. NULL: the
- * reason was reported. `place` is that of the path. */
+/* Walks to the map that contains the last part of `path`, which becomes *last. NULL: an error was
+ * reported. `place` is the source location of the path. */
 static struct node *walk(struct tree *tree, const char *path, const struct source_location *start,
                          struct node **last)
 {
@@ -120,14 +120,15 @@ static struct node *walk(struct tree *tree, const char *path, const struct sourc
 
 static void merge(struct tree *tree, struct node *map, const struct node *over);
 
-/* Whether `expert: mlp` or `expert: {kind: mlp}` leaves keys of a model in the section `have`. */
+/* Returns true if `expert: mlp` or `expert: {kind: mlp}` keeps keys of a model in the section
+ * `have`. */
 static bool keeps_model(const struct section *section, const struct node *have)
 {
     return section != NULL && section->main != NULL && have != NULL && have->kind == NODE_MAP &&
            strcmp(section->name, "model") != 0;
 }
 
-/* `value`, which replaces the section `have`, over the keys of a model in it. */
+/* Returns `value`, which replaces the section `have`, merged over the keys of a model in it. */
 static struct node *replace_section(struct tree *tree, const struct section *section,
                                     const struct node *have, const struct node *value)
 {
@@ -146,7 +147,7 @@ static struct node *replace_section(struct tree *tree, const struct section *sec
     return map;
 }
 
-/* Puts a copy of `value` under `key`, or merges it with the map that is there. */
+/* Stores a copy of `value` under `key`, or merges it with the existing map. */
 static void put(struct tree *tree, struct node *map, struct node *key, const struct node *value)
 {
     const struct section *section = map == tree->root ? section_find(key->text) : NULL;
@@ -169,7 +170,8 @@ static void merge(struct tree *tree, struct node *map, const struct node *over)
         put(tree, map, over->key[i], over->item[i]);
 }
 
-/* `model: NAME` and "model.name" name a model; a map under `model` describes one. */
+/* Returns true if `model: NAME` or "model.name" names a model; a map under `model` describes
+ * one. */
 static bool names_model(const struct node *key, const struct node *value, bool dotted)
 {
     return (strcmp(key->text, "model") == 0 && value->kind != NODE_MAP) ||
@@ -223,8 +225,8 @@ void tree_expand_model(struct tree *tree)
     tree_lay(tree, own, false);
 }
 
-/* Whether `value`, bare, leaves nothing of an option that it could have kept: another plugin has
- * options of its own, another kind some of them. */
+/* Returns true if a bare `value` should not drop this option of `have`, since it could keep the
+ * option: another plugin has other options, another kind has some of them. */
 static bool should_keep(const struct section *section, const struct node *have, const char *option,
                         const struct node *value)
 {
@@ -246,8 +248,8 @@ static bool should_keep(const struct section *section, const struct node *have, 
     return true;
 }
 
-/* Replaces `have` by the `value` of --set. Refuses to drop values of an earlier --set, or values
- * of the file that this one does not mention. */
+/* Replaces `have` by the `value` of --set. Rejects a value that would drop values of an earlier
+ * --set, or values of the file that it does not mention. */
 static void check_replaced(struct tree *tree, const struct source_location *location, bool at_root,
                            const struct node *key, const struct node *have,
                            const struct node *value)
@@ -259,7 +261,7 @@ static void check_replaced(struct tree *tree, const struct source_location *loca
         const struct node *lost = have->key[i];
         bool set = strcmp(lost->location.file, "--set") == 0;
         bool kept = keeps_model(section, have) && have->item[i]->from_model;
-        char hint[128] = "give it first, and what changes a part of it after it";
+        char hint[128] = "set the whole first, then its parts";
 
         if (kept || (bare && strcmp(lost->text, section->main) == 0) ||
             (value->kind == NODE_MAP && node_find(value, lost->text) != NULL) ||
@@ -269,7 +271,7 @@ static void check_replaced(struct tree *tree, const struct source_location *loca
             snprintf(hint, sizeof(hint), "--set %s.%s=%.64s keeps it", key->text, section->main,
                      value->text);
         else if (bare)
-            snprintf(hint, sizeof(hint), "--set %s='{%s: %.32s, %.32s: ...}' gives both", key->text,
+            snprintf(hint, sizeof(hint), "--set %s='{%s: %.32s, %.32s: ...}' sets both", key->text,
                      section->main, value->text, lost->text);
         if (set)
             diag_error(tree->diag, location, hint, "--set %.80s would drop --set %.80s",
@@ -329,13 +331,13 @@ void tree_set(struct tree *tree, const char *argument)
     node_set(tree->arena, map, key, value);
 }
 
-/* ---- include: each file is laid over the one that it includes, the last one first. A file that is
- * being read already must not be included again; files are known by device and inode, so that no
- * link hides that. ---- */
+/* ---- include: each file overrides the file that it includes; the innermost file is applied first.
+ * A file must not include itself, directly or indirectly; device and inode identify files, so that
+ * links cannot hide a cycle. ---- */
 
 enum { DEPTH = 16 };
 
-/* A file that is being read, and who includes it. */
+/* An open file, and the file that includes it. */
 struct file {
     const struct file *by;
     const char *file;
@@ -394,7 +396,7 @@ static bool may_include(struct file *next, const struct node *value, struct diag
     return false;
 }
 
-/* `include: model/NAME` is `model: NAME`, which the file may repeat. */
+/* Treats `include: model/NAME` as `model: NAME`, which the file may repeat. */
 static enum epa_status include_model(struct tree *tree, struct node *value)
 {
     struct source_location location = value->location;
@@ -465,10 +467,10 @@ enum epa_status tree_read_file(struct arena *arena, const char *file, struct dia
     return read_below(arena, &reading, diag, out);
 }
 
-/* Variables of the environment in the values of a file: ${NAME} and ${NAME:-default}. */
+/* Environment variables in the values of a file: ${NAME} and ${NAME:-default}. */
 
-/* Where byte `at` of a scalar's value is, if all before it is there as it is; else the
- * scalar's place. */
+/* Returns the location of byte `at` of a scalar's value, if the source contains the preceding bytes
+ * literally; otherwise the location of the scalar. */
 static struct source_location location_in_value(const struct source_location *scalar,
                                                 const char *value, size_t at)
 {
@@ -495,9 +497,9 @@ struct expansion {
     struct arena *arena;
     struct diag *diag;
     struct node *node;
-    const char *at; /* the "${" in its text, of so many bytes up to its brace */
+    const char *at; /* the "${" in its text, and the number of bytes up to its brace */
     size_t bytes;
-    const char *name; /* of the variable */
+    const char *name; /* name of the variable */
     struct text text, variables;
 };
 
@@ -525,7 +527,7 @@ static bool refuse_unset(struct expansion *e)
     char hint[2 * NEAREST_ROOM], near[NEAREST_ROOM];
 
     for (char **at = environ; at != NULL && *at != NULL; at++)
-        if (strcspn(*at, "=") > 2) /* not such as _, for anything short */
+        if (strcspn(*at, "=") > 2) /* names such as _ would match any short name */
             nearest_try(&nearest, arena_strndup(e->arena, *at, strcspn(*at, "=")));
     snprintf(hint, sizeof(hint), "%s%s %.64s, or write ${%.64s:-default}",
              nearest_hint(&nearest, near, ""), nearest.name != NULL ? " Else set" : "set", e->name,
@@ -533,7 +535,7 @@ static bool refuse_unset(struct expansion *e)
     return refuse(e, hint, "the environment has no variable '%.64s'", e->name);
 }
 
-/* Adds what a file could hold, too. */
+/* Adds the value of a variable. Rejects values that a file could not contain. */
 static bool add_value(struct expansion *e, const char *value)
 {
     uint32_t point = 0;
@@ -553,7 +555,7 @@ static bool add_value(struct expansion *e, const char *value)
            refuse(e, NULL, "with '%.64s' this value is longer than 64 KiB", e->name);
 }
 
-/* e->at is at one. */
+/* Expands the variable at e->at. */
 static bool expand_one(struct expansion *e)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";

@@ -1,7 +1,7 @@
-/* Builds a tree from libyaml's events with a stack of open maps and lists, at most MAX_DEPTH
- * deep. The document API of libyaml is not used: it has no limits and takes quadratic time on a
- * million brackets. Errors that leave the structure clear (a duplicate key, a tag) are reported
- * and reading goes on; others end it. */
+/* Builds a tree from libyaml's events with a stack of open maps and lists, at most MAX_DEPTH deep.
+ * The document API of libyaml is not used: it has no limits and takes quadratic time on a million
+ * brackets. After an error that leaves the structure clear (a duplicate key, a tag) reading
+ * continues; other errors end it. */
 #include "config/tree.h"
 
 #include <stdlib.h>
@@ -11,10 +11,10 @@
 #include "base/file.h"
 #include "base/text.h"
 
-/* ---- source locations and complaints ---- */
+/* ---- source locations and errors ---- */
 
-/* The text that is parsed: `source` from byte `shift` on. libyaml's marks do not count these
- * bytes, which are columns of the first line. */
+/* The parsed text: `source` from byte `shift` on. libyaml's marks do not count the skipped bytes,
+ * which are columns of the first line. */
 struct yaml_text {
     const char *file, *source;
     uint32_t shift;
@@ -36,7 +36,7 @@ static struct source_location yaml_location(const struct yaml_text *text, const 
     return location;
 }
 
-/* `at` counts from the start of source. */
+/* Returns the location of byte `at` of the source. */
 static struct source_location location_at_byte(const struct yaml_text *text, size_t at)
 {
     struct source_location location = {text->file, text->source, 1, 1, 1};
@@ -52,7 +52,7 @@ static struct source_location location_at_byte(const struct yaml_text *text, siz
     return location;
 }
 
-/* A clearer wording for an error of libyaml; NULL: none. */
+/* Returns a clearer message for an error of libyaml; NULL: none. */
 static const char *better_words(const char *problem, const struct source_location *location,
                                 const char **hint)
 {
@@ -74,8 +74,8 @@ static const char *better_words(const char *problem, const struct source_locatio
     return line[at] == '@' || line[at] == '`' ? "no value begins with this character" : NULL;
 }
 
-/* The first byte from offset `from` on that begins no UTF-8 character; `otherwise` if the text ends
- * in a zero byte before. */
+/* Returns the first byte from offset `from` on that does not begin a UTF-8 character; `otherwise`
+ * if the text ends in a zero byte before. */
 static size_t find_bad_byte(const struct yaml_text *text, size_t from, size_t otherwise)
 {
     uint32_t point = 0;
@@ -89,9 +89,9 @@ static size_t find_bad_byte(const struct yaml_text *text, size_t from, size_t ot
     return otherwise;
 }
 
-/* libyaml's reader fails before the scanner reaches the place, so only problem_offset is valid, not
- * the mark. In a broken sequence of UTF-8 problem_offset is the first byte that does not continue
- * it, and the byte to name is the one that begins the sequence. */
+/* Reports an invalid byte. libyaml's reader fails before the scanner reaches the byte, so only
+ * problem_offset is valid, not the mark. In an invalid UTF-8 sequence problem_offset is the first
+ * byte that does not continue the sequence, and the message names the byte that begins it. */
 static void tell_byte(const struct yaml_text *text, const yaml_parser_t *parser, struct diag *diag)
 {
     size_t at = text->shift + parser->problem_offset;
@@ -159,7 +159,7 @@ struct node *node_make(struct arena *arena, enum node_kind kind,
     return node;
 }
 
-/* Room is doubled whenever n is a power of two. */
+/* Doubles the capacity whenever n is a power of two. */
 void node_append(struct arena *arena, struct node *node, struct node *key, struct node *item)
 {
     if ((node->n & (node->n - 1)) == 0) {
@@ -205,7 +205,7 @@ void node_set(struct arena *arena, struct node *map, struct node *key, struct no
     map->item[i] = value;
 }
 
-/* The pairs behind it move up, as node_append() counts on n for the room that there is. */
+/* Moves the following pairs up, since node_append() derives the capacity from n. */
 void node_drop(struct node *map, const char *key)
 {
     int32_t i = find_key(map, key);
@@ -232,13 +232,13 @@ enum {
 struct anchor {
     struct anchor *before;
     const char *name;
-    const struct node *node; /* NULL while it is being read */
+    const struct node *node; /* NULL until the node is complete */
 };
 
-/* A map or list that is being read. */
+/* An open map or list. */
 struct frame {
     struct node *node;
-    struct node *key; /* read, its value not yet */
+    struct node *key; /* a key without its value yet */
     struct anchor *anchor;
 };
 
@@ -252,7 +252,7 @@ struct reader {
     struct anchor *anchors;
     struct node *root;
     bool expands; /* ${NAME} in values */
-    bool failed;  /* something was refused, though there may be a tree */
+    bool failed;  /* an error was reported, although there may be a tree */
 };
 
 static bool count_node(struct reader *reader, const struct source_location *location)
@@ -263,7 +263,7 @@ static bool count_node(struct reader *reader, const struct source_location *loca
     return false;
 }
 
-/* Whether there may be a copy at this depth. */
+/* Returns true if a copy is allowed at this depth. */
 static bool may_expand(struct reader *reader, const struct node *from, uint32_t depth,
                        const struct source_location *location)
 {
@@ -291,11 +291,11 @@ static struct node *read_alias(struct reader *reader, const yaml_event_t *event,
     for (const struct anchor *a = reader->anchors; a != NULL; a = a->before) {
         if (strcmp(a->name, name) != 0)
             continue;
-        if (a->node != NULL) /* copied, so that --set can change one use and not the others */
+        if (a->node != NULL) /* a copy, so that --set can change one use without the others */
             return may_expand(reader, a->node, reader->depth + 1, location)
                        ? tree_copy(reader->arena, a->node)
                        : NULL;
-        diag_error(reader->diag, location, NULL, "alias '*%s' is inside of what it repeats", name);
+        diag_error(reader->diag, location, NULL, "alias '*%s' is inside its own anchor", name);
         return NULL;
     }
     reader->failed = true;
@@ -362,7 +362,7 @@ static struct node *read_scalar(struct reader *reader, const yaml_event_t *event
     return node;
 }
 
-/* By text, then as they stand in it. */
+/* Orders by text, then by position in the text. */
 static int compare_keys(const void *a, const void *b)
 {
     const struct node *l = *(struct node *const *)a, *r = *(struct node *const *)b;
@@ -373,7 +373,7 @@ static int compare_keys(const void *a, const void *b)
     return order != 0 ? order : l->location.column > r->location.column ? 1 : -1;
 }
 
-/* Takes all but the first of each key out; sorted, as a file may have a hundred thousand. */
+/* Removes all but the first of equal keys; sorts, since a file may have a hundred thousand keys. */
 static void refuse_duplicates(struct reader *reader, struct node *map)
 {
     struct node **sorted = arena_alloc(reader->arena, (map->n + 1) * sizeof(*sorted));
@@ -416,7 +416,7 @@ static void check_key(struct reader *reader, struct node *key)
     key->text = "";
 }
 
-/* Puts a finished node where it belongs: key or value of the innermost open node. */
+/* Attaches a finished node: as key or value of the innermost open node. */
 static void attach(struct reader *reader, struct node *node)
 {
     struct frame *top = reader->depth == 0 ? NULL : &reader->frame[reader->depth - 1];
@@ -465,7 +465,7 @@ static void end(struct reader *reader)
     attach(reader, frame->node);
 }
 
-/* False: the reason was reported, and there is no going on. */
+/* Handles an event. Returns false after an error that ends the reading. */
 static bool take(struct reader *reader, const yaml_event_t *event)
 {
     struct source_location location =
@@ -501,7 +501,7 @@ static bool take(struct reader *reader, const yaml_event_t *event)
     }
 }
 
-/* One document, and not an empty one. */
+/* Reads one document, which must not be empty. */
 static struct node *read_document(struct reader *reader)
 {
     struct source_location start = {.file = reader->text.file};
@@ -532,7 +532,7 @@ static struct node *read_document(struct reader *reader)
     if (going && (root == NULL || (root->kind == NODE_SCALAR && !root->quoted && !*root->text))) {
         reader->failed = true;
         diag_error(reader->diag, &start, "an experiment begins with version: 1",
-                   "there is nothing in it");
+                   "the file is empty");
         return NULL;
     }
     return going ? root : NULL;
@@ -573,7 +573,7 @@ enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *di
     *out = NULL;
     if (file_read(path, MAX_BYTES, &text, &err) == EPA_OK)
         return yaml_parse(arena, path, text.data, text.bytes, 0, true, diag, out);
-    diag_error(diag, &(struct source_location){.file = path}, NULL, "cannot read it: %s",
+    diag_error(diag, &(struct source_location){.file = path}, NULL, "cannot read the file: %s",
                err.text + strlen(path) + strlen(": "));
     return EPA_ERR_CONFIG;
 }

@@ -21,7 +21,7 @@ except ImportError as missing:
 # reader of YAML hands on is the same), about numbers with a unit, or about other values.
 CANNOT_KNOW = [
     r"in quotes is a string",
-    r"begins with 0, which some read as octal",
+    r"begins with 0, which some programs read as octal",
     r"is set twice",
     r"no value$",
     r"'\d+e\d+' is not a whole number",  # 1000 all the same
