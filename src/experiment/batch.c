@@ -1,5 +1,5 @@
 /* Makes one tree for each run: a copy of the base with the overrides of the run merged in. Keys
- * keep their source location, so that an error points to the line that the user wrote. */
+ * keep their source location, so that an error points to the line of the user. */
 #include "experiment/batch.h"
 
 #include <fnmatch.h>
@@ -15,7 +15,7 @@
 enum { REPEAT_MOST = 100000, LABEL_MOST = 200, LABELS_MOST = 256 };
 
 const struct batch_key batch_keys[] = {
-    {"include", "another file, or model/NAME, whose keys are the base of this one's"},
+    {"include", "another file, or model/NAME, whose keys are the base of this file"},
     {"runs", "named runs: {plain: {}, wide: {from: plain, moe.hidden: 8192}}"},
     {"matrix", "a run for each combination: {moe.topk: [4, 8], transport: [shm, ucx]}"},
     {"zip", "lists of one length, taken together: {ranks: [2, 4], moe.experts: [8, 16]}"},
@@ -26,12 +26,12 @@ const struct batch_key batch_keys[] = {
 
 /* The runs of a file: each named run with each point of matrix and zip, `repeat` times. */
 struct plan {
-    struct node *runs;         /* a map of names (the only run has none) to roots */
+    struct node *runs;         /* a map of names (none for a single run) to roots */
     struct node *matrix, *zip; /* lists of points; an empty point without the key */
     uint32_t repeat;
 };
 
-/* All of it while a file is read. */
+/* State while a file is read. */
 struct reading {
     struct tree tree;
     const char *file;
@@ -41,8 +41,8 @@ struct reading {
     struct batch *batch;
     const struct batch_pick *pick;
     bool several;         /* runs have labels */
-    bool skips;           /* a run whose plugin is not here is no error */
-    const char *baseline; /* NULL: the file has none */
+    bool skips;           /* a run with a missing plugin is not an error */
+    const char *baseline; /* NULL: the file has no baseline */
 };
 
 static bool is_batch_key(const char *key, size_t bytes)
@@ -69,7 +69,7 @@ bool batch_picks(const struct batch_pick *pick, const char *label, const char *i
 
 /* ---- --set ---- */
 
-/* The first part of the key is one: "matrix" of matrix.algorithm=[a, b]. */
+/* Returns true if the first part of the key is a batch key: "matrix" of matrix.algorithm=[a, b]. */
 static bool is_batch_set(const char *set)
 {
     return is_batch_key(set, strcspn(set, ".="));
@@ -83,7 +83,8 @@ static bool is_model_set(const char *set)
            (n == 10 && strncmp(set, "model.name", n) == 0);
 }
 
-/* The matrix or zip of the file has a list of models: --set model=NAME takes its place. */
+/* Returns the key of a list of models in the matrix or zip of the file; --set model=NAME replaces
+ * this list. */
 static const char *model_list(const struct tree *tree, const char *set)
 {
     static const char *const of[] = {"matrix", "zip"};
@@ -94,7 +95,7 @@ static const char *model_list(const struct tree *tree, const char *set)
     return NULL;
 }
 
-/* The file must be a map; --set of matrix, zip and repeat are applied to it. */
+/* Checks that the file is a map, and applies --set of matrix, zip and repeat to it. */
 static void take_tree(struct tree *tree, const char *const *sets, uint32_t n_sets)
 {
     if (tree->root != NULL && tree->root->kind != NODE_MAP) {
@@ -123,8 +124,8 @@ void batch_read_tree(struct tree *tree, const char *file, const char *const *set
     take_tree(tree, sets, n_sets);
 }
 
-/* Whether `set` overrules `key` of a matrix: `set` is that key, a section of it, or the key that a
- * bare value of the section sets. */
+/* Returns true if `set` overrules `key` of a matrix: `set` is that key, a section of it, or the key
+ * that a bare value of the section sets. */
 static bool overrules(const char *set, const char *key)
 {
     const struct section *section = section_find(key);
@@ -136,7 +137,7 @@ static bool overrules(const char *set, const char *key)
             set[bytes] == '.' && strncmp(set + bytes + 1, main, strlen(main)) == 0);
 }
 
-/* A label that says one value while another was used would be a lie. */
+/* Rejects --set of a key of the points, since labels would show another value than the run uses. */
 static void check_sets(const struct reading *r, const struct node *points, const char *of)
 {
     const struct node *point = points == NULL || points->n == 0 ? NULL : points->item[0];
@@ -158,7 +159,7 @@ static void check_sets(const struct reading *r, const struct node *points, const
 
 /* ---- runs ---- */
 
-/* A copy without the keys that make runs of it. */
+/* Returns a copy without the keys that define several runs. */
 static struct node *bare(struct tree *tree, const struct node *from)
 {
     struct node *root = tree_copy(tree->arena, from);
@@ -168,7 +169,8 @@ static struct node *bare(struct tree *tree, const struct node *from)
     return root;
 }
 
-/* The root of the run that `from` names, of those before, or of the base where that is reported. */
+/* Returns the root of the run that `from` names, among the earlier runs; after an error, which is
+ * reported, the root of the base. */
 static const struct node *find_from(struct reading *r, const struct node *before,
                                     const struct node *runs, const struct node *from)
 {
@@ -258,7 +260,7 @@ static void read_plan(struct reading *r, struct plan *plan)
         option_read(&base, base.name, baseline, r->tree.arena, r->tree.diag, &r->baseline);
     if (value != NULL)
         option_read(&repeat, repeat.name, value, r->tree.arena, r->tree.diag, &plan->repeat);
-    /* A key of both would be set twice, and the label tell both. */
+    /* A key in both would be set twice, and the label would show both values. */
     zip = plan->zip->n > 0 && plan->matrix->n > 0 ? plan->zip->item[0] : NULL;
     for (uint32_t i = 0; zip != NULL && i < zip->n; i++)
         if (node_find(plan->matrix->item[0], zip->key[i]->text) != NULL)
@@ -268,20 +270,20 @@ static void read_plan(struct reading *r, struct plan *plan)
     check_sets(r, plan->zip, "zip");
 }
 
-/* How many runs that are; more than `most` are one more. */
+/* Returns the number of runs; any number above `most` counts as `most` + 1. */
 static uint64_t count_runs(const struct plan *plan, uint32_t most)
 {
-    uint64_t n = (uint64_t)plan->runs->n * plan->matrix->n; /* each is below 2^20 */
+    uint64_t n = (uint64_t)plan->runs->n * plan->matrix->n; /* each factor is below 2^20 */
 
     n = n > most ? n : n * plan->zip->n;
     return n > most ? n : n * plan->repeat;
 }
 
-/* One of them, in the order of the file. */
+/* One run, in the order of the file. */
 struct run_of {
-    const char *name; /* NULL: it has none */
+    const char *name; /* NULL: no name */
     const struct node *root, *matrix, *zip;
-    uint32_t repetition;           /* from 1; 0: there is one */
+    uint32_t repetition;           /* from 1; 0: no repetitions */
     const struct variant *variant; /* NULL: the run without a variant */
 };
 
@@ -327,8 +329,8 @@ static void add_point(struct text *out, const struct node *points, const struct 
     }
 }
 
-/* One line that a terminal shows and does not obey; NULL: it would be empty, as for the only run
- * of a file. */
+/* Returns the label as one line without control characters; NULL: it would be empty, as for the
+ * only run of a file. */
 static const char *label_of(struct arena *arena, const struct plan *plan, const struct run_of *of)
 {
     text_auto text = {0};
@@ -438,7 +440,7 @@ static enum epa_status build_run(struct reading *r, const struct plan *plan,
         run->x = x;
         x->run_name = of->name != NULL ? arena_printf(x->arena, "%s", of->name) : NULL;
         x->label = label;
-        if (r->several && x->profile.file != NULL) /* each run has traces of its own */
+        if (r->several && x->profile.file != NULL) /* separate trace files for each run */
             x->profile.file = arena_printf(x->arena, "%s-%u", x->profile.file, batch->n);
     } else {
         arena_destroy(tree.arena);
@@ -459,8 +461,8 @@ static enum epa_status build_run(struct reading *r, const struct plan *plan,
     return unwanted || (r->skips && run->absent.status != EPA_OK) ? EPA_OK : status;
 }
 
-/* Adds the variants of verify --thorough for the operation of the last built run. A variant that
- * is refused, for example for its transport, is skipped with that reason. */
+/* Adds the variants of verify --thorough for the operation of the last built run. A rejected
+ * variant, for example because of its transport, is skipped with the reason. */
 static void build_variants(struct reading *r, const struct plan *plan, const struct run_of *of)
 {
     const struct experiment *x = r->batch->run[r->batch->n - 1].x;
@@ -506,7 +508,7 @@ static int by_hash(const void *a, const void *b)
     return (x->hash > y->hash) - (x->hash < y->hash);
 }
 
-/* An id does not depend on the launcher, unless runs of the batch differ in it alone. */
+/* An id does not depend on the launcher, unless runs of the batch differ only in the launcher. */
 static void make_ids(struct batch *batch)
 {
     struct id_of_run *run = memory_alloc(batch->n, sizeof(*run));
@@ -529,8 +531,8 @@ static void make_ids(struct batch *batch)
     free(run);
 }
 
-/* The baseline may be an id. A glob that no run has would leave ratios over others than the user
- * thinks. */
+/* The baseline may be an id. A glob without a matching run is an error: ratios would otherwise have
+ * an unexpected denominator. */
 static enum epa_status check_baseline(struct reading *r)
 {
     const struct node *node = node_find(r->tree.root, "baseline");
@@ -601,7 +603,7 @@ enum epa_status batch_read(const char *file, const char *text, const char *const
                         .pick = pick};
     uint32_t before = diag_errors(diag);
     enum epa_status status = EPA_ERR_CONFIG;
-    FILE *own = stdout_lend(); /* plugins plan and look for a launcher */
+    FILE *own = stdout_lend(); /* plugins print while they plan and search for a launcher */
 
     batch->arena = arena;
     batch->file = r.file;

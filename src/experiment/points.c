@@ -1,5 +1,5 @@
-/* Points of a matrix or a zip. A section there is only another way to write its keys, `moe: {topk:
- * [1, 2]}` is `moe.topk: [1, 2]`; the last list changes fastest. */
+/* Points of a matrix or a zip. A section is another notation for its keys: `moe: {topk: [1, 2]}`
+ * equals `moe.topk: [1, 2]`. The last list changes fastest. */
 #include "experiment/batch.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ static struct node *make_here(struct tree *tree, enum node_kind kind)
     return node_make(tree->arena, kind, &tree->root->location);
 }
 
-/* The maps of a list, which `of` in a matrix has to be; what is none is left out, and reported. */
+/* Returns the maps of the list `of` in a matrix; reports and leaves out other items. */
 static const struct node *maps_of(struct tree *tree, const struct node *list, const char *of)
 {
     struct node *maps = make_here(tree, NODE_LIST);
@@ -72,7 +72,7 @@ static void add_list(struct tree *tree, const char *of, struct node *key, struct
         node_append(tree->arena, out, key, list);
 }
 
-/* Runs of one model are neighbours, and other keys of a point override its model. */
+/* Makes runs of one model neighbours, and lets other keys of a point override its model. */
 static void move_model_first(struct node *lists)
 {
     for (uint32_t i = 1; i < lists->n; i++) {
@@ -87,8 +87,8 @@ static void move_model_first(struct node *lists)
     }
 }
 
-/* The pairs of a map, sections written out: the lists of matrix or zip or, where `lists` are there
- * already, values of them. */
+/* Returns the pairs of a map with expanded sections: the lists of matrix or zip or, if `lists`
+ * exist already, values of them. */
 static void flatten(struct tree *tree, const char *of, const struct node *map,
                     const struct node *before, const struct node *lists, struct node *out)
 {
@@ -119,7 +119,7 @@ static void flatten(struct tree *tree, const char *of, const struct node *map,
     }
 }
 
-/* Values to leave out, as lists of flat maps. */
+/* Reads the values to leave out, as lists of flat maps. */
 static struct node *read_rules(struct tree *tree, const struct node *lists,
                                const struct node *exclude)
 {
@@ -146,7 +146,7 @@ static bool matches(const struct node *rule, const struct node *point)
     return true;
 }
 
-/* Every combination that no rule leaves out; used[i]: rule i left out one. */
+/* Builds all combinations that no rule excludes; used[i]: rule i excluded one. */
 static void cross(struct tree *tree, const struct node *lists, const struct node *rules, bool *used,
                   uint32_t most, struct node *out)
 {
@@ -269,15 +269,16 @@ enum epa_status experiment_plan(struct experiment *x, uint32_t flags, struct epa
     enum epa_status status =
         algorithm_of(x)->plan(&problem, &world, flags, x->algorithm.config, &x->footprint, err);
 
-    if (status != EPA_OK) /* in case it did not say why */
+    if (status != EPA_OK) /* if plan() gave no reason */
         epa_fail(err, status, "algorithm '%s' refuses this shape", algorithm_of(x)->plugin.name);
     return status;
 }
 
-/* An experiment in another world than its own, by arithmetic alone. */
+/* Plans for an experiment with another number of ranks, by arithmetic only. */
 
-/* Plans for fewer ranks, half as many each time, until the algorithm takes them, and for half of
- * those; what a rank needs grows on from there in a line. False: it takes none. */
+/* Plans for fewer ranks, half as many each time, until the algorithm accepts the number, and for
+ * half of this number. Extrapolates the resources of a rank linearly. Returns false if the
+ * algorithm accepts no number. */
 static bool plan_beyond(struct experiment *x, uint32_t flags, uint32_t *planned)
 {
     struct experiment most = *x, half;

@@ -1,5 +1,5 @@
-/* A tree becomes the struct, section by section in the file's order; then come the checks
- * between values. Errors do not stop it before all were seen, a syntax error aside. */
+/* Converts a tree to the struct, section by section in the file's order, then runs the checks
+ * between values. All errors are collected; only a syntax error ends the reading. */
 #include "experiment/batch.h"
 
 #include <stdlib.h>
@@ -18,12 +18,12 @@ struct building {
     struct arena *arena;
     struct diag *diag;
     struct node *root;
-    uint32_t unloadable;     /* errors that are not the file's */
-    uint32_t absent;         /* those, and of plugins that are not here at all */
+    uint32_t unloadable;     /* errors outside the file */
+    uint32_t absent;         /* those errors, and missing plugins */
     struct epa_error reason; /* of `absent` */
 };
 
-/* The launcher that `launcher: auto` selects here; NULL: undecided, and reported. */
+/* Returns the launcher that `launcher: auto` selects here; NULL: ambiguous, which is reported. */
 static const char *find_launcher(struct building *b, const struct source_location *location)
 {
     struct epa_error err = {EPA_OK, ""}, ignored = {EPA_OK, ""};
@@ -42,7 +42,7 @@ static const char *find_launcher(struct building *b, const struct source_locatio
     return "env";
 }
 
-/* NULL: the plugin is missing, and that was reported. */
+/* Returns a plugin; NULL: the plugin is missing, which is reported. */
 static const struct epa_plugin *find_plugin(struct building *b, enum epa_plugin_kind kind,
                                             const char *name,
                                             const struct source_location *location)
@@ -53,14 +53,14 @@ static const struct epa_plugin *find_plugin(struct building *b, enum epa_plugin_
     if (registry_find(b->registry, kind, name, &plugin, &err) == EPA_OK)
         return plugin;
     b->unloadable += err.status == EPA_ERR_UNSUPPORTED;
-    /* An unknown name is a worse error than a plugin that cannot be loaded here. */
+    /* An unknown name precedes a plugin that cannot be loaded here. */
     if (b->absent++ == 0 || b->reason.status == EPA_ERR_UNSUPPORTED)
         b->reason = err;
     diag_error(b->diag, location, NULL, "%s", err.text);
     return NULL;
 }
 
-/* The transport that one takes to other nodes, whose key is between_nodes. */
+/* Reads the transport to other nodes that between_nodes names. */
 static void read_between(struct building *b, const struct node *map)
 {
     const struct source_location nowhere = {.file = b->x->file}, *location = &nowhere;
@@ -138,7 +138,7 @@ static void read_section(struct building *b, const struct section *section, stru
                      (char *)b->x + section->offset);
 }
 
-/* A key of a section that is at the top is reported where it belongs. */
+/* Rejects a key at the top that belongs to a section, and names the section. */
 static void refuse_key(struct building *b, const struct node *key)
 {
     struct nearest nearest = {.want = key->text};
@@ -201,8 +201,8 @@ static void read_root(struct building *b)
     read_version(b);
 }
 
-/* If mpirun, srun or torchrun started the processes, `ranks` must be their number. If this
- * process is not one of them, the launcher reports that at launch: the file may still be valid. */
+/* If mpirun, srun or torchrun started the processes, `ranks` must be their number. If this process
+ * is not one of them, the launcher reports this at launch: the file may still be valid. */
 static void count_ranks(struct building *b)
 {
     const struct epa_launcher_plugin *launcher = launcher_of(b->x);
@@ -229,8 +229,8 @@ static void count_ranks(struct building *b)
              tree_word(b->arena, arena_strndup(b->arena, size, strlen(size)), &found));
 }
 
-/* Relative to the folder of the file that names it; on --set to the current one. Absolute
- * from here on, so that what `config show` prints means the same anywhere. */
+/* Returns an absolute path, relative to the folder of the file that names it, or for --set to the
+ * current folder. So the output of `config show` is valid in any folder. */
 static const char *absolute(struct building *b, const char *key, const char *path)
 {
     const struct node *node = origin_find(b->x, key);
@@ -257,10 +257,10 @@ static const char *name_of_file(struct arena *arena, const char *file)
                          dot == NULL || dot == base ? strlen(base) : (size_t)(dot - base));
 }
 
-/* ---- checks between values: each error is at the value that is wrong, with a note where the
- * other was set ---- */
+/* ---- checks between values: each error points to the wrong value, with a note at the other value
+ * ---- */
 
-/* "such as tokens: [8, 0]", a list that is accepted here. */
+/* Suggests "such as tokens: [8, 0]", a list that is valid here. */
 static const char *suggest_tokens(const struct config_check *c, uint64_t most)
 {
     enum { RANKS_SHOWN = 8 };
@@ -303,10 +303,10 @@ static void check_tokens(const struct config_check *c, const struct operation *o
     }
 }
 
-/* A check of two values that exclude each other: the condition, their keys, and the message. */
+/* A check of two mutually exclusive values: the condition, their keys, and the message. */
 struct conflict {
     bool wrong;
-    const char *key, *other; /* other NULL: of itself */
+    const char *key, *other; /* other NULL: no other key */
     const char *hint, *what;
 };
 
@@ -336,7 +336,8 @@ static void check_shape(const struct config_check *c, const struct operation *op
          "a rank that sleeps is waited for", "verify.straggle is not shorter than timeout"},
         {fault_is_planted(x) && f->rank >= x->ranks, "fault.rank", "ranks", "ranks count from 0",
          arena_printf(x->arena, "there is no rank %u: fault.rank is not below %s", f->rank, ranks)},
-        /* Ranks that are threads share what would be killed or stopped with the launcher. */
+        /* Ranks that are threads share the process, which a fault would kill or stop with the
+         * launcher. */
         {fault_is_planted(x) && f->kind != FAULT_STRAGGLE && strcmp(launcher, "thread") == 0,
          "fault.kind", "launcher.name", "straggle, or launcher: fork",
          arena_printf(
@@ -349,7 +350,7 @@ static void check_shape(const struct config_check *c, const struct operation *op
                       check_value(c, size, op != NULL ? op->size(x) : 0))},
         {file != NULL && (*file == 0 || file[strlen(file) - 1] == '/'), "profile.file", NULL,
          "such as profile: trace",
-         "profile.file is what files begin with that end in .json, and this is a folder"},
+         "profile.file is the prefix of the trace files, and this is a folder"},
     };
 
     CHECK(c, all);
@@ -378,8 +379,8 @@ static void check_bench(const struct config_check *c)
          "bench.calls_per_graph needs bench.clock: graph"},
         {calls && host && b->clock == CLOCK_AUTO && !cold && !odd, "bench.calls_per_graph",
          "backend.name", "leave bench.calls_per_graph out",
-         arena_printf(c->x->arena,
-                      "bench.calls_per_graph is for graphs, which backend '%s' has not", name)},
+         arena_printf(c->x->arena, "bench.calls_per_graph needs graphs, which backend '%s' lacks",
+                      name)},
         {host && (b->clock == CLOCK_EVENTS || b->clock == CLOCK_GRAPH), "bench.clock",
          "backend.name", "set bench.clock: host",
          arena_printf(
@@ -397,15 +398,15 @@ static void check_bench(const struct config_check *c)
                       "bench.cache: cold on backend '%s' needs bench.clock: end_to_end", name)},
         {b->max_time_ns != 0 && b->min_time_ns > b->max_time_ns, "bench.min_time", "bench.max_time",
          NULL, "bench.min_time is longer than bench.max_time"},
-        /* An open loop: by the host's clock, without anything that ranks wait for in between. */
+        /* An open loop: by the host's clock, without waits of ranks between iterations. */
         {open && !(b->load > 0) && !(b->rate > 0), "bench.arrivals", NULL,
          "add load: 0.8, or rate: 1000",
-         "an open loop needs to know how many are due: bench.load or bench.rate"},
+         "an open loop needs a rate: bench.load or bench.rate"},
         {open && b->load > 0 && b->rate > 0, "bench.load", "bench.rate", "keep one of them",
-         "bench.load and bench.rate both say how many are due"},
+         "bench.load and bench.rate both set the rate of arrivals"},
         {open && b->load > 0 && b->warmup == 0, "bench.load", "bench.warmup",
          "raise bench.warmup, or set bench.rate",
-         "bench.load is a part of what warm-up measures, and bench.warmup is 0"},
+         "bench.load is relative to the rate of the warm-up, and bench.warmup is 0"},
         {open && b->clock != CLOCK_AUTO && b->clock != CLOCK_HOST, "bench.clock", "bench.arrivals",
          "set bench.clock: host", "an open loop is timed by the host's clock alone"},
         {open && (b->ci95 > 0 || b->max_time_ns > 0), b->ci95 > 0 ? "bench.ci95" : "bench.max_time",
@@ -420,7 +421,7 @@ static void check_bench(const struct config_check *c)
     CHECK(c, all);
 }
 
-/* Whether the plugins chosen go together, by what they say of themselves. */
+/* Checks that the selected plugins are compatible, by their descriptors. */
 static enum epa_status check_plugins(const struct experiment *x, struct epa_error *err)
 {
     const struct epa_algorithm_plugin *algorithm = algorithm_of(x);
@@ -447,7 +448,7 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
                         x->algorithm.plugin->name, x->between.plugin->name);
     if ((needs & ~flags) != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "algorithm '%s' needs what transport '%s' cannot do; `epa2a list` "
+                        "algorithm '%s' needs a feature that transport '%s' lacks; `epa2a list` "
                         "shows both",
                         x->algorithm.plugin->name, x->transport.plugin->name);
     if (x->ranks_per_node != 0 && x->ranks_per_node < x->ranks &&
@@ -459,7 +460,7 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
     return EPA_OK;
 }
 
-/* Whether the stage that a fault is for is one of the algorithm's, or of the core's own. */
+/* Checks that the stage of a fault is a stage of the algorithm or of the core. */
 static void check_fault_stage(const struct config_check *c, const struct operation *op)
 {
     const struct experiment *x = c->x;
@@ -494,11 +495,11 @@ static void check_workers(const struct config_check *c)
     if (workers < least)
         check_conflict(c, "backend.workers", "algorithm.name",
                        "or leave out the options that keep workers for one task",
-                       "backend.workers (%u) are too few: '%s' as it is set up needs %u", workers,
-                       x->algorithm.plugin->name, least);
+                       "backend.workers (%u) are too few: '%s' needs %u with these options",
+                       workers, x->algorithm.plugin->name, least);
 }
 
-/* Asks the algorithm's plan(), after all other checks have passed. */
+/* Calls the algorithm's plan(), after all other checks have passed. */
 static void check_plan(const struct config_check *c, const struct operation *op,
                        struct experiment *x)
 {
@@ -524,7 +525,7 @@ static void check_plan(const struct config_check *c, const struct operation *op,
     check_fault_stage(c, op);
 }
 
-/* Reports sections that belong to another operation than the algorithm's. */
+/* Reports sections of another operation than the algorithm's. */
 static void check_section(const struct config_check *c, const struct section *section,
                           const struct operation *op)
 {
@@ -534,11 +535,11 @@ static void check_section(const struct config_check *c, const struct section *se
         if (strcmp(root->key[i]->text, section->name) == 0 && !root->key[i]->from_model)
             diag_error(c->diag, &root->key[i]->location,
                        "remove it, or choose another algorithm; `epa2a list` shows them",
-                       "'%s' is no section for algorithm '%s', whose operation is %s",
+                       "section '%s' does not belong to algorithm '%s', whose operation is %s",
                        section->name, c->x->algorithm.plugin->name, op->name);
 }
 
-/* The operation if the algorithm is not known: the one whose section the file has. */
+/* Returns the operation for an unknown algorithm: the operation whose section the file has. */
 static const struct operation *guess_operation(const struct experiment *x)
 {
     const struct operation *op = operation_of_experiment(x);
@@ -549,7 +550,8 @@ static const struct operation *guess_operation(const struct experiment *x)
     return op;
 }
 
-/* Without any error, and unless it is `flawed`, the plugins are asked too, and plan. */
+/* Runs all checks. The checks of plugins and plan() follow only without errors, and unless the file
+ * is `flawed`. */
 static void check(struct experiment *x, bool flawed, struct diag *diag)
 {
     const struct operation *op = guess_operation(x);

@@ -1,9 +1,9 @@
-/* The variants that `verify --thorough` runs of each run. A variant lays keys over the run that
- * --set accepts as well, so a variant that fails is run again, alone, by --only or by --set.
- * Keys that depend on the run, such as moe.hidden + 16, come from a function.
+/* The variants of each run for `verify --thorough`. A variant overrides keys of the run that --set
+ * accepts as well, so --only or --set repeats a failed variant alone. A function adds keys that
+ * depend on the run, such as moe.hidden + 16.
  *
- * A variant that an algorithm, a transport or this machine cannot run is skipped, and the reason
- * is printed. Few tokens or few iterations keep each variant below a minute on two cores. */
+ * A variant that an algorithm, a transport or this machine cannot run is skipped, and the reason is
+ * printed. Few tokens or few iterations keep each variant below a minute on two cores. */
 #include "experiment/batch.h"
 
 #include <stdio.h>
@@ -15,16 +15,16 @@ enum { MOE = 1u << EPA_OP_MOE, GATHER = 1u << EPA_OP_ALLGATHER, GEMM = 1u << EPA
 
 enum {
     CALLS = 70000,          /* more than 2^16 */
-    MANY_TOKENS = 4096,     /* of a rank in an iteration */
-    MILLION = 3 << 19,      /* tokens of a rank in all: 1.5 x 2^20 */
-    NARROW = 32,            /* channels, where rows need not be wide */
-    NARROW_LEAST = 128,     /* of real experts and of kernels for GPUs */
-    THREADS_TIMEOUT_S = 20, /* 64 ranks take turns on a few cores */
+    MANY_TOKENS = 4096,     /* for each rank in an iteration */
+    MILLION = 3 << 19,      /* tokens of a rank in total: 1.5 x 2^20 */
+    NARROW = 32,            /* channels, for narrow rows */
+    NARROW_LEAST = 128,     /* channels for real experts and for GPU kernels */
+    THREADS_TIMEOUT_S = 20, /* 64 ranks share a few cores */
     THREADS_ROUNDS = 6,     /* iterations of a variant with many ranks */
     WIDE_ROUNDS = 8,        /* iterations of a variant with 300 tokens or 32 choices */
 };
 
-/* Tokens that change with the iteration, 0 at times: a full rank hides defects. */
+/* Token counts that change with the iteration and are sometimes 0: a full rank hides defects. */
 #define GUARD "verify.guard=true"
 #define THREADS "launcher=thread"
 #define CHANGING "tokens={kind: random, min: 0}", GUARD
@@ -50,7 +50,7 @@ static bool is_mlp(const struct experiment *x)
     return x->expert.kind == EXPERT_MLP;
 }
 
-/* Shapes that `ranks` ranks, as threads, can have. */
+/* Adds a shape for `ranks` ranks that are threads. */
 static void add_ranks(struct arena *arena, const struct experiment *x, uint32_t ranks,
                       const char *set[VARIANT_KEYS])
 {
@@ -130,7 +130,7 @@ static bool fit_32_choices(struct arena *arena, const struct experiment *x,
     return true;
 }
 
-/* Rows as narrow as the types of the run permit. */
+/* Makes rows as narrow as the types of the run permit. */
 static void add_narrow(struct arena *arena, const struct experiment *x,
                        const char *set[VARIANT_KEYS])
 {
@@ -202,7 +202,7 @@ static void drop_guard(const char *set[VARIANT_KEYS])
         set[kept] = NULL;
 }
 
-/* Processes that fork cannot use GPUs once threads have used them, so threads are not mixed in. */
+/* Forked processes cannot use GPUs after threads have used them, so a batch does not mix both. */
 static bool runs_on_device(const struct experiment *x, const struct variant *v)
 {
     const struct epa_plugin *launcher = x->launcher.plugin;

@@ -1,5 +1,5 @@
-/* Checks after dlopen(): the ABI number, then every part of the descriptor that the program later
- * relies on, so that a faulty plugin causes an error message and not a crash. */
+/* Checks after dlopen(): the ABI number, then all parts of the descriptor that the program uses
+ * later, so that a faulty plugin causes an error message instead of a crash. */
 #include "plugin/registry.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ static const struct {
                               {MUST(algorithm, plan), MUST(algorithm, create)}},
 };
 
-/* By enum epa_option_type: the bytes of the field, and their alignment. */
+/* Size and alignment of the field, by enum epa_option_type. */
 static const struct {
     size_t bytes, align;
 } fields[] = {
@@ -149,7 +149,7 @@ static enum epa_status check_options(const struct epa_options *options, struct e
     if (options->table == NULL)
         return EPA_OK;
     if (options->size == 0 || options->defaults == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it has options and no defaults");
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it has options but no defaults");
     for (uint32_t i = 0; options->table[i].name != NULL; i++) {
         enum epa_status status =
             i < MAX_OPTIONS ? check_option(options, i, err)
@@ -204,7 +204,6 @@ enum epa_status plugin_check(const struct epa_plugin *plugin, enum epa_plugin_ki
     if (kinds[kind].memory != 0)
         memcpy(&memory, (const char *)plugin + kinds[kind].memory, sizeof(memory));
     if ((memory & (EPA_MEMORY_HOST | EPA_MEMORY_CUDA)) == 0)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "it says of no kind of memory that it works there");
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "it supports no kind of memory");
     return check_options(&plugin->options, err);
 }

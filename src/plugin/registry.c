@@ -1,10 +1,10 @@
 /* Finds and loads plugins. Creating a registry reads file names only. A file becomes a plugin on
- * first use: its owner and mode are checked (trust.c), then its size (elf_file.c), then dlopen(), then
- * its descriptor (check.c).
+ * first use: after checks of its owner and mode (trust.c) and of its size (elf_file.c), dlopen(),
+ * and checks of its descriptor (check.c).
  *
- * dlopen() gets the resolved path and not /proc/self/fd/N: only trusted users can make that path
- * mean another file, debuggers and sanitizers find the file by it, and the number of a descriptor
- * names another file after its next use. */
+ * dlopen() receives the resolved path instead of /proc/self/fd/N: only trusted users can replace
+ * the file at that path, debuggers and sanitizers find the file by the path, and the number of a
+ * descriptor names another file after its next use. */
 #include "plugin/registry.h"
 
 #include <dirent.h>
@@ -26,8 +26,8 @@
 #define SUFFIX ".so"
 
 struct registry {
-    struct arena *arena;          /* every string */
-    struct registry_entry *entry; /* [n], sorted once all are there */
+    struct arena *arena;          /* owns all strings */
+    struct registry_entry *entry; /* [n], sorted when complete */
     uint32_t n;
     struct text searched; /* the folders, for messages */
     struct text empty;    /* "no plugins in X; no plugin folder Y" */
@@ -63,7 +63,8 @@ static void add_entry(struct registry *registry, struct registry_entry entry)
     registry->entry[registry->n++] = entry;
 }
 
-/* "epa2a-<kind>-<name>.so"; the name is not checked, so that a bad one can be listed. */
+/* Parses "epa2a-<kind>-<name>.so"; the name is not validated, so that an invalid one can be
+ * listed. */
 static bool parse_base(const char *base, enum epa_plugin_kind *kind, const char **name,
                        size_t *bytes)
 {
@@ -86,7 +87,7 @@ static bool parse_base(const char *base, enum epa_plugin_kind *kind, const char 
     return false;
 }
 
-/* Counts in *n what is the name of a plugin. */
+/* Adds a file if its name is the name of a plugin, and counts it in *n. */
 static void add_file(struct registry *registry, const char *folder, const char *base, uint32_t *n)
 {
     struct registry_entry entry = {0}, *first;
@@ -105,13 +106,14 @@ static void add_file(struct registry *registry, const char *folder, const char *
     first = find_entry(registry, entry.kind, entry.name);
     if (first == NULL)
         add_entry(registry, entry);
-    else if (first->file == NULL || strcmp(first->file, entry.file) != 0) /* or a folder twice */
+    else if (first->file == NULL ||
+             strcmp(first->file, entry.file) != 0) /* or the same folder twice */
         first->hides =
             arena_printf(registry->arena, "%s%s%s", first->hides == NULL ? "" : first->hides,
                          first->hides == NULL ? "" : ", ", entry.file);
 }
 
-/* Counts in *n what it finds. A folder that nobody asked for by name (`what` is NULL) may be
+/* Adds the plugins of a folder and counts them in *n. A default folder (`what` is NULL) may be
  * missing. */
 static enum epa_status add_folder(struct registry *registry, const char *path, const char *what,
                                   uint32_t *n, struct epa_error *err)
@@ -134,7 +136,7 @@ static enum epa_status add_folder(struct registry *registry, const char *path, c
     return EPA_OK;
 }
 
-/* Notes that no plugin was found in `folder`, if so. */
+/* Records that `folder` has no plugin, if n is 0. */
 static void note_empty(struct registry *registry, const char *folder, uint32_t n)
 {
     if (n == 0)
@@ -187,7 +189,7 @@ static enum epa_status add_asked(struct registry *registry, const char *folder, 
     return status;
 }
 
-/* The absolute ones of folders with : between them. */
+/* Adds the absolute folders of a list separated by :. */
 static enum epa_status add_environment(struct registry *registry, const char *list,
                                        uint32_t *folders, struct epa_error *err)
 {
@@ -273,14 +275,14 @@ void registry_destroy(struct registry *registry)
     free(registry);
 }
 
-/* dlerror() says "libx.so.0: cannot open shared object file: ..." of a library that `path`
- * needs, and "PATH: undefined symbol: x" of what is wrong in itself. */
+/* dlerror() returns "libx.so.0: cannot open shared object file: ..." for a library that `path`
+ * needs, and "PATH: undefined symbol: x" for a defect of the file itself. */
 static enum epa_status explain_dlopen(const char *path, struct epa_error *err)
 {
     const char *text = dlerror(), *colon;
 
     if (text == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "dlopen fails and does not say why");
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "dlopen fails without a reason");
     if (strncmp(text, path, strlen(path)) == 0 && text[strlen(path)] == ':')
         text += strlen(path) + strspn(text + strlen(path), ": ");
     colon = strstr(text, ": cannot open shared object file");
@@ -290,8 +292,8 @@ static enum epa_status explain_dlopen(const char *path, struct epa_error *err)
     return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s", text);
 }
 
-/* Libraries of plugins may install signal handlers when they are loaded, as UCX does for SIGHUP.
- * Restores the handlers of signals that end the program, and loses none that arrives meanwhile. */
+/* Libraries of plugins may install signal handlers when they are loaded, like UCX for SIGHUP.
+ * Restores the handlers of signals that end the program, and loses no signal meanwhile. */
 static void *open_file(const char *path)
 {
     static const int ends[] = {SIGHUP, SIGINT, SIGTERM};
@@ -344,7 +346,7 @@ static enum epa_status load_file(struct registry_entry *entry, const struct epa_
     return status;
 }
 
-/* Once; a failure leaves `why`. */
+/* Loads a plugin once; a failure sets `why`. */
 static void load(struct registry *registry, struct registry_entry *entry)
 {
     struct epa_error err = {EPA_OK, ""};

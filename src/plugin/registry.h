@@ -1,5 +1,5 @@
-/* Names to plugins: the built-in ones and the shared objects of one versioned folder. The only
- * dlopen() is behind it. */
+/* Finds plugins by name: the built-in ones and the shared objects of one versioned folder. All
+ * dlopen() calls for plugins are behind this interface. */
 #ifndef REGISTRY_H
 #define REGISTRY_H
 
@@ -8,63 +8,63 @@
 
 enum { PLUGIN_KINDS = 4, PLUGIN_NAME_MAX = 32 };
 
-/* Plugins that are part of the program. */
+/* Plugins inside the program. */
 extern const struct epa_launcher_plugin launch_env_plugin, launch_fork_plugin, launch_thread_plugin;
 extern const struct epa_backend_plugin backend_host_plugin;
 
 struct registry;
 
-/* The usual place is each absolute folder of $EPA2A_PLUGIN_PATH, with : between them
- * (secure_getenv); without any the build tree if this program is in one, else
- * registry_installed_folder(). The folders of `plugin_path` (absolute; NULL ends them; NULL:
- * none) are searched before it, in order: what is found first hides a plugin of the same kind
- * and name. A folder that was asked for must be there. */
+/* The default search path is each absolute folder of $EPA2A_PLUGIN_PATH, separated by :
+ * (secure_getenv). Without any, it is the build tree if this program is in one, otherwise
+ * registry_installed_folder(). The folders of `plugin_path` (absolute; NULL ends them; NULL: none)
+ * are searched first, in order: the first plugin found hides others of the same kind and name. A
+ * folder of `plugin_path` must exist. */
 enum epa_status registry_create(const char *const *plugin_path, struct registry **out,
                                 struct epa_error *);
 
-/* Unloads, so what was found must not be in use. */
+/* Unloads all plugins: none of them may be in use. */
 void registry_destroy(struct registry *);
 
-/* Loads on first use. EPA_ERR_CONFIG: no such name (err lists the nearest);
- * EPA_ERR_UNSUPPORTED: it is there and cannot be loaded, or this project has it and this
- * build does not (err says why, in one sentence). */
+/* Loads a plugin on first use. EPA_ERR_CONFIG: the name is unknown (err lists the nearest);
+ * EPA_ERR_UNSUPPORTED: the plugin exists but cannot be loaded, or this build does not contain it
+ * (err has the reason, in one sentence). */
 enum epa_status registry_find(struct registry *, enum epa_plugin_kind, const char *name,
                               const struct epa_plugin **out, struct epa_error *);
 
-/* Every plugin that is built in or has a file, by kind then name; `plugin` is NULL where it
- * cannot be loaded and `why` then says why. Returns how many. */
+/* All plugins that are built in or have a file, by kind then name; if a plugin cannot be loaded,
+ * `plugin` is NULL and `why` has the reason. Returns the number of plugins. */
 struct registry_entry {
     enum epa_plugin_kind kind;
     const char *name, *file; /* file NULL: built in */
     const struct epa_plugin *plugin;
     const char *why;
-    const char *hides; /* files of the same kind and name in folders after; NULL: none */
-    void *handle;      /* the registry's: of dlopen() */
+    const char *hides; /* files of the same kind and name in later folders; NULL: none */
+    void *handle;      /* handle of dlopen(), owned by the registry */
 };
 uint32_t registry_list(struct registry *, const struct registry_entry **out);
 
-/* A clause that names the searched folders that are missing or hold no plugin, as in a partly
- * copied tree. NULL: none. */
+/* Returns a clause that names the searched folders that are missing or contain no plugin, as in an
+ * incomplete copy of a tree. NULL: none. */
 const char *registry_empty(const struct registry *);
 
-/* Where plugins are installed: found from this program's own path, so that an installation may
- * be moved. */
+/* Returns the folder of installed plugins, relative to this program's own path, so that an
+ * installation may be moved. */
 void registry_installed_folder(char *out, size_t room);
 
-/* Plugins that a build leaves out where a library is not there: what building one needs, and the
- * Debian packages that loading it needs. An entry without a name ends it. */
+/* Plugins that a build leaves out if a library is missing: the requirements of the build, and the
+ * Debian packages that loading needs. An entry without a name ends the list. */
 extern const struct plugin_part {
     enum epa_plugin_kind kind;
     const char *name, *build, *run;
 } plugin_parts[];
 
-/* ---- check.c: whether a plugin may be loaded, and whether its descriptor can be worked
- * with. Each check refuses with the reason, to stand behind "... cannot be loaded: ". ---- */
+/* ---- check.c: checks of the name, the ABI and the descriptor of a plugin. Each error is phrased
+ * to follow "... cannot be loaded: ". ---- */
 
-/* The name as file names and `epa2a list` have it: "transport". */
+/* Returns the kind in the spelling of file names and `epa2a list`: "transport". */
 const char *plugin_kind_name(enum epa_plugin_kind);
 
-/* [a-z0-9_]{1,32} */
+/* Returns true for [a-z0-9_]{1,32}. */
 bool plugin_name_ok(const char *name);
 
 EPA_CHECKED enum epa_status plugin_check(const struct epa_plugin *, enum epa_plugin_kind,

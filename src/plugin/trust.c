@@ -21,17 +21,19 @@ struct trusted {
     uid_t user[USERS]; /* root, this user, the owner of the program */
     uint32_t n;
     uint64_t
-        nameless; /* the id of all users without one in this user namespace; UINT64_MAX: none */
+        /* Overflow id: stands for all users without an id in this user namespace; UINT64_MAX:
+         * none. */
+        nameless;
 };
 
 /* ---- user namespaces ---- */
 
-/* Whether /proc/self/uid_map, or gid_map, gives the id to a user of the host. */
+/* Returns true if /proc/self/uid_map, or gid_map, maps the id to a user of the host. */
 static bool is_mapped(const char *map, uint64_t id)
 {
     FILE *file = fopen(map, "re");
     uint64_t first, outside, n;
-    bool mapped = file == NULL; /* a kernel without namespaces */
+    bool mapped = file == NULL; /* the kernel has no namespaces */
 
     while (file != NULL &&
            fscanf(file, "%" SCNu64 "%" SCNu64 "%" SCNu64, &first, &outside, &n) == 3)
@@ -41,8 +43,8 @@ static bool is_mapped(const char *map, uint64_t id)
     return mapped;
 }
 
-/* The id that the kernel shows for all that the namespace does not map. A namespace that maps it to
- * a user gives no way to distinguish that user from others. */
+/* Returns the id that the kernel shows for all ids outside the namespace. If the namespace maps
+ * this id to a user, that user cannot be distinguished from others. */
 static uint64_t nameless_id(const char *overflow, const char *map)
 {
     uint64_t id = sysfile_number("", overflow);
@@ -70,7 +72,7 @@ static bool is_trusted(const struct trusted *t, uid_t user)
 
 /* ---- private groups ---- */
 
-/* Whether no other user has the group as the first one. */
+/* Returns true if no other user has the group as primary group. */
 static bool is_first_group_of_none_but(uid_t user, gid_t group)
 {
     const struct passwd *other;
@@ -83,8 +85,8 @@ static bool is_first_group_of_none_but(uid_t user, gid_t group)
     return alone;
 }
 
-/* A group of the user's name or number without other members, as useradd and adduser make one for
- * each user. In containers neither may have a name. */
+/* Returns true for a group with the user's name or number and without other members, the private
+ * group that useradd and adduser create. In containers neither may have a name. */
 static bool is_private_group(uid_t user, gid_t group)
 {
     const struct passwd *entry = getpwuid(user);
@@ -112,7 +114,8 @@ static bool is_private_group_of_trusted(const struct trusted *t, gid_t group)
     return false;
 }
 
-/* An access control list shows its greatest rights in the bits of the group. */
+/* Returns true if the path has an access control list. Its mask is shown in the group bits of the
+ * mode. */
 static bool has_list(const char *path)
 {
     return lgetxattr(path, "system.posix_acl_access", NULL, 0) > 0;
@@ -120,7 +123,7 @@ static bool has_list(const char *path)
 
 /* ---- files ---- */
 
-/* "user 2000 (spack)" */
+/* Writes "user 2000 (spack)". */
 static void name_user(uid_t user, char out[ID_BYTES])
 {
     const struct passwd *entry = getpwuid(user);
@@ -129,7 +132,7 @@ static void name_user(uid_t user, char out[ID_BYTES])
              entry == NULL ? "" : entry->pw_name);
 }
 
-/* `what` begins the sentence. */
+/* Checks the owner. `what` begins the message. */
 static enum epa_status check_owner(const struct trusted *t, const char *path,
                                    const struct stat *stat, const char *what, bool is_above,
                                    struct epa_error *err)
@@ -192,7 +195,7 @@ static enum epa_status check_folder(const struct trusted *t, const char *folder,
     return check_owner(t, folder, &stat, what, is_above, err);
 }
 
-/* From / downwards: once a folder is trusted, no other user can replace the next one. */
+/* Checks from / downwards: once a folder is trusted, no other user can replace the next one. */
 enum epa_status plugin_trust(const char *folder, const char *base, char *out, size_t room,
                              struct epa_error *err)
 {
