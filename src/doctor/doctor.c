@@ -1,6 +1,6 @@
-/* Tries each plugin by opening it in a launch of its own, in order of dependency. Ranks are
- * processes, so that a library that crashes ends only its rank, and pinned memory is released.
- * They are forked before this process creates threads. */
+/* Tries each plugin by opening it in a separate launch, in order of dependency. Ranks are
+ * processes, so that a crash of a library ends its rank only, and pinned memory is released. They
+ * are forked before this process creates threads. */
 #include "doctor/doctor.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ struct leaves {
 struct asked {
     const struct epa_backend_plugin *backend;
     const struct epa_transport_plugin *transport; /* NULL: the backend alone */
-    bool quick;                                   /* its links are not measured */
+    bool quick;                                   /* skip the measurement of links */
     struct leaves *leaves;                        /* [ranks] */
 };
 
@@ -74,7 +74,7 @@ static enum epa_status with_transport(const struct asked *asked, struct epa_boot
     if (!asked->quick)
         status = peak_measure(boot, backend, t, 0, &out->peak, err);
     if (status == EPA_OK)
-        status = boot->barrier(boot); /* nobody leaves while another measures */
+        status = boot->barrier(boot); /* no rank leaves while another measures */
     t->ops->close(t);
     return status;
 }
@@ -99,7 +99,7 @@ static enum epa_status probe_main(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-/* The findings of rank 0 about a plugin, and the links of a transport. */
+/* Adds the findings of rank 0 about a plugin, and the links of a transport. */
 static void put_probed(json_t *out, uint32_t ranks, const struct leaves *leaves)
 {
     json_t *facts = json_object(), *links = json_null();
@@ -117,7 +117,7 @@ static void put_probed(json_t *out, uint32_t ranks, const struct leaves *leaves)
     json_object_set_new(out, "links", links);
 }
 
-/* Calls check(), then open() on each rank; asks for facts and measures the links of a transport.
+/* Calls check(), then open() on each rank; collects facts and measures the links of a transport.
  * All options have their defaults. A failure is explained by the rank's own message, else by the
  * launcher's. */
 static enum epa_status probe(const struct epa_backend_plugin *backend,
@@ -136,7 +136,7 @@ static enum epa_status probe(const struct epa_backend_plugin *backend,
         return status;
     asked.leaves = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (asked.leaves == MAP_FAILED)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for what %u ranks find", ranks);
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the findings of %u ranks", ranks);
     status = launch_fork_plugin.launch(launch_fork_plugin.plugin.options.defaults,
                                        &(struct epa_launch){.ranks = ranks,
                                                             .threads = 1,
@@ -171,12 +171,12 @@ static enum epa_status probe(const struct epa_backend_plugin *backend,
 struct exam {
     const json_t *machine; /* the document so far */
     bool quick;
-    json_t *plugins;                        /* those that have been looked at */
-    const struct epa_plugin *seen[PLUGINS]; /* the usable ones */
+    json_t *plugins;                        /* examined plugins */
+    const struct epa_plugin *seen[PLUGINS]; /* usable plugins */
     uint32_t n;
 };
 
-/* A usable backend with memory of these kinds, the host's first; NULL: none. */
+/* Returns a usable backend with memory of these kinds, the host's first; NULL: none. */
 static const struct epa_backend_plugin *find_backend(const struct exam *x, uint32_t memory)
 {
     const struct epa_backend_plugin *found = NULL;
@@ -196,7 +196,7 @@ static uint32_t bounded(uint32_t n, uint32_t least)
     return n < least ? least : n > RANKS_MOST ? RANKS_MOST : n;
 }
 
-/* A rank for each GPU, or core where data go through shared memory. */
+/* Returns the number of ranks: one for each GPU, or for each core if data use shared memory. */
 static uint32_t ranks_for(const struct exam *x, uint32_t memory, const char *name, uint32_t least)
 {
     if ((memory & EPA_MEMORY_HOST) == 0)
@@ -206,7 +206,7 @@ static uint32_t ranks_for(const struct exam *x, uint32_t memory, const char *nam
                : least;
 }
 
-/* Whether an algorithm has code for what a transport gives. */
+/* Returns true if the algorithm has code for the flags of the transport. */
 static bool fits(const struct epa_algorithm_plugin *algorithm,
                  const struct epa_transport_plugin *transport)
 {
@@ -225,16 +225,16 @@ static enum epa_status examine_transport(const struct exam *x,
     uint32_t ranks = ranks_for(x, transport->memory, transport->plugin.name, 2);
 
     if (backend == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "no backend that can be used here has memory for it");
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "no usable backend has memory of its kind");
     text_add(how, "%u ranks, backend %s%s", ranks, backend->plugin.name,
              transport->between_nodes != NULL
-                 ? "; between nodes data go as the transport there says of data of GPUs"
+                 ? "; between nodes GPU data take the path shown for that transport"
                  : "");
     return probe(backend, transport, x->quick, ranks, out, err);
 }
 
-/* Launchers that start ranks need nothing; the others need the program that has started them. */
+/* Launchers that start ranks need nothing; the others need the program that starts the
+ * processes. */
 static enum epa_status examine_launcher(const struct exam *x, const struct epa_plugin *plugin,
                                         struct text *how, struct epa_error *err)
 {
@@ -258,10 +258,11 @@ static enum epa_status examine_algorithm(const struct exam *x,
             text_add(how, "%s%s", how->bytes == 0 ? "over " : ", ", x->seen[i]->name);
     return how->bytes > 0 ? EPA_OK
                           : epa_fail(err, EPA_ERR_UNSUPPORTED,
-                                     "no transport that can be used here has what it needs");
+                                     "no usable transport has the features that it needs");
 }
 
-/* How it can be used, to `how`; adds "links" and "facts" to `out` where it was opened. */
+/* Examines a plugin: writes its use to `how`, and adds "links" and "facts" to `out` if it was
+ * opened. */
 static enum epa_status examine(const struct exam *x, const struct epa_plugin *plugin, json_t *out,
                                struct text *how, struct epa_error *err)
 {
@@ -340,7 +341,7 @@ enum epa_status doctor_examine(const char *const *plugin_path, bool quick, json_
 
 enum { LEFT = 19 };
 
-/* A long `left` has a line of its own; further lines begin under the first. */
+/* Prints a row. A long `left` has its own line; further lines are aligned with the first. */
 static void print_row(FILE *to, const char *left, const char *text)
 {
     char lead[64], next[LEFT + 1];
@@ -352,7 +353,7 @@ static void print_row(FILE *to, const char *left, const char *text)
     text_fold(to, strlen(left) >= LEFT - 2 ? next : lead, next, text);
 }
 
-/* A key in words, without the unit that its value shows. Returns out. */
+/* Writes a key in words, without the unit that its value shows. Returns out. */
 static char *key_words(const char *key, char out[64])
 {
     size_t n = strlen(key);
@@ -365,8 +366,8 @@ static char *key_words(const char *key, char out[64])
     return out;
 }
 
-/* "avx2, scalar", "version 0.1.0, type release", "mlx5_0, port 1, ACTIVE": what is not known is
- * left out. `bare`: texts have no key before them. */
+/* Adds a value: "avx2, scalar", "version 0.1.0, type release", "mlx5_0, port 1, ACTIVE". Unknown
+ * values are left out. `bare`: texts have no key before them. */
 static void add_value(struct text *out, const char *key, const json_t *value, bool bare)
 {
     double x = json_number_value(value);
@@ -400,7 +401,7 @@ static void add_value(struct text *out, const char *key, const json_t *value, bo
         text_add(out, "%.10g%s", x, strstr(key, "_ns") != NULL ? " ns" : "");
 }
 
-/* A row for each key, and for each object of a list. */
+/* Prints a row for each key, and for each object of a list. */
 static void print_section(FILE *to, const char *name, const json_t *section)
 {
     char left[64];
@@ -426,7 +427,7 @@ static void print_plugin(FILE *to, const json_t *p)
         "[{usable=true}can be used|{loaded=true}cannot be used|cannot be loaded][: {text}]";
     static const char speed[] =
         "links: {links.rate%.1f} GB/s out of each rank while all send, [{links.latency_ns/1e3%.2f} "
-        "us for a signal|the time of a signal is not known, as other programs have the cores]";
+        "us for a signal|the time of a signal is not known, since other programs use the cores]";
     text_auto line = {0}, links = {0};
 
     (void)fill_add(&line, how, p, NULL);

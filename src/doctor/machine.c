@@ -1,6 +1,6 @@
-/* The machine: cores, memory and limits, RDMA ports, GPUs and networks as /proc, /sys and /dev have
- * them, the programs that start ranks, the libraries that multiply; and what is wrong with
- * it. No other library is asked. */
+/* The machine: cores, memory and limits, RDMA ports, GPUs and networks from /proc, /sys and /dev,
+ * the programs that start ranks, the matrix libraries; and the problems of the machine. No other
+ * library is used. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
@@ -58,7 +58,7 @@ static json_t *cores_json(const char *root)
 
 /* ---- memory ---- */
 
-/* null: there is none. */
+/* Returns a resource limit; null: unlimited. */
 static json_t *limit_of(int resource)
 {
     struct rlimit limit;
@@ -76,7 +76,7 @@ static uint64_t meminfo(const char *root, const char *key)
     return strtoull(text, NULL, 10);
 }
 
-/* Names that UCX, Open MPI, MPICH and NVSHMEM give to what they share. */
+/* Returns true for the names of shared memory of UCX, Open MPI, MPICH and NVSHMEM. */
 static bool is_leftover(const char *name)
 {
     static const char *const prefix[] = {"ucx_shm_",  "vader_segment.", "sm_segment.", "mpich_",
@@ -134,7 +134,7 @@ static json_t *memory_json(const char *root)
 
 /* ---- devices ---- */
 
-/* Calls visit for each entry of a folder in the order of their names, hidden ones left out. */
+/* Calls visit for each entry of a folder in the order of their names, without hidden entries. */
 static void each_entry(const char *root, const char *path,
                        void (*visit)(const char *root, const char *path, const char *name,
                                      json_t *out),
@@ -155,7 +155,8 @@ static void each_entry(const char *root, const char *path,
         free(entry);
 }
 
-/* `path` is /sys/class/infiniband/DEVICE/ports. "4: ACTIVE" is shown without its number. */
+/* Adds a port. `path` is /sys/class/infiniband/DEVICE/ports. "4: ACTIVE" is shown without its
+ * number. */
 static void add_port(const char *root, const char *path, const char *name, json_t *out)
 {
     const char *device = path + strlen("/sys/class/infiniband/"), *word;
@@ -179,7 +180,7 @@ static void add_rdma(const char *root, const char *path, const char *name, json_
     each_entry(root, ports, add_port, out);
 }
 
-/* Vendor 0x10de, class 0x03: a display or 3D controller of NVIDIA. */
+/* Adds a GPU. Vendor 0x10de, class 0x03: a display or 3D controller of NVIDIA. */
 static void add_gpu(const char *root, const char *path, const char *name, json_t *out)
 {
     json_auto_t *vendor = line_of(root, path, name, "vendor");
@@ -190,7 +191,7 @@ static void add_gpu(const char *root, const char *path, const char *name, json_t
         json_array_append_new(out, json_text(name));
 }
 
-/* Network interfaces that are up, except the loopback. Speed -1: not known. */
+/* Adds a network interface that is up, except the loopback. Speed -1: unknown. */
 static void add_network(const char *root, const char *path, const char *name, json_t *out)
 {
     json_auto_t *up = line_of(root, path, name, "operstate"),
@@ -204,7 +205,7 @@ static void add_network(const char *root, const char *path, const char *name, js
                            json_count_or_null(*text == '-' ? 0 : strtoull(text, NULL, 10)), NULL));
 }
 
-/* Where on PATH it is. Relative folders of PATH are left out: they depend on the current one. */
+/* Finds a program on PATH. Skips relative folders of PATH: they depend on the current folder. */
 static bool find_on_path(const char *name, char *out, size_t room)
 {
     const char *path = getenv("PATH");
@@ -220,7 +221,7 @@ static bool find_on_path(const char *name, char *out, size_t room)
     return false;
 }
 
-/* The first line of what `path --version` prints; a program that does not end is killed. */
+/* Returns the first line of `path --version`; a program that does not end is killed. */
 static json_t *ask_version(const char *path)
 {
     char command[400], line[128] = "";
@@ -235,11 +236,12 @@ static json_t *ask_version(const char *path)
         return json_null();
     if (fgets(line, sizeof(line), from) != NULL)
         line[strcspn(line, "\n")] = 0;
-    (void)pclose(from); /* how it ended says nothing of its version */
+    (void)pclose(from); /* the exit status has no information about the version */
     return json_text_or_null(line);
 }
 
-/* Launch programs on PATH. The version of torchrun is not asked for: loading it takes seconds. */
+/* Returns launch programs on PATH. Does not run torchrun for its version: torchrun takes seconds to
+ * load. */
 static json_t *programs_json(void)
 {
     static const char *const name[] = {"mpirun", "srun", "torchrun"};
@@ -290,11 +292,11 @@ json_t *machine_collect(const char *root)
                           devices_json(root), NULL);
 }
 
-/* ---- what is wrong or missing ---- */
+/* ---- problems and missing parts ---- */
 
-/* A finding of a machine, where it can be said (fill.c); `fix` is one, too. */
+/* A finding about a machine, a template of fill.c; so is `fix`. */
 struct finding {
-    const char *what, *fix; /* fix NULL: nothing can be done about it */
+    const char *what, *fix; /* fix NULL: no remedy exists */
 };
 
 #define SHM "memory.dev_shm."
@@ -302,7 +304,8 @@ struct finding {
     "transparent huge pages of shared memory: {machine.shmem_huge_pages}; shm requests them " \
     "itself where the kernel allows it, and else has pages of 4 KiB"
 static const struct finding warnings[] = {
-    {"{machine.cores<2}one core for all ranks: they take turns, and no time means much", NULL},
+    {"{machine.cores<2}one core for all ranks: they alternate, and measured times are meaningless",
+     NULL},
     {"{machine.cores_online/machine.cores>1}only {machine.cores%.0f} of "
      "{machine.cores_online%.0f} cores may be used",
      "taskset -c 0-$(($(nproc --all) - 1)) epa2a ..., or a wider cpuset"},
@@ -319,9 +322,9 @@ static const struct finding warnings[] = {
     {"{machine.arch=x86_64}{machine.clocksource!tsc}the clock is {machine.clocksource}: reading it "
      "costs more[, and steps are {machine.timer_ns%.0f} ns]",
      "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource"},
-    {"{machine.virtual=true}a virtual machine: the load of its host cannot be seen here", NULL},
+    {"{machine.virtual=true}a virtual machine: the load of the host is invisible", NULL},
     {"{machine.numa_balancing=true}{machine.numa_nodes>1}automatic NUMA balancing is on: it unmaps "
-     "pages of ranks to see who uses them",
+     "pages of ranks to find their users",
      "sysctl kernel.numa_balancing=0"},
     {"EPA2A_ISA={machine.build.isa_refused} is not supported by this CPU; {machine.build.isa} is "
      "used",
@@ -338,37 +341,37 @@ static const struct finding warnings[] = {
     {"{memory.open_files<1024}a process may open {memory.open_files%.0f} files; ranks need some "
      "for each other",
      "ulimit -n 4096"},
-    {"{memory.available_bytes/1048576<512}only {memory.available_bytes%size} of memory may be "
-     "taken ({memory.available_by})",
+    {"{memory.available_bytes/1048576<512}only {memory.available_bytes%size} of memory is "
+     "available ({memory.available_by})",
      NULL},
     {"{" SHM "bytes>0}{" SHM "free_bytes/1048576<256}/dev/shm has {" SHM "free_bytes%size} free; "
-     "epa2a needs none of it, UCX and MPI do",
+     "UCX and MPI need it, epa2a does not",
      "mount -o remount,size=4G /dev/shm, or docker run --shm-size=4g"},
     {"{" SHM "left_files>0}{" SHM "left_files} files of UCX or MPI in /dev/shm hold "
      "{" SHM "left_bytes%size}: {" SHM "left_first}[{" SHM "left_files>1}, ...]",
      "rm /dev/shm/{" SHM "left_first}[{" SHM "left_files>1} and the like], once nothing runs that "
      "may use it"},
     {"{found.rdma>0}{memory.locked_bytes/1048576<1024}a process may lock "
-     "{memory.locked_bytes%size}, and RDMA locks all of a heap",
+     "{memory.locked_bytes%size}, and RDMA locks the whole heap",
      "ulimit -l unlimited"},
     {"{found.rdma>0}{found.active=false}RDMA: no port is ACTIVE ({devices.rdma.0.device} port "
      "{devices.rdma.0.port}: [{devices.rdma.0.state}])",
      "rdma link show; ip link set DEV up"},
 };
 static const struct finding missing[] = {
-    {"{found.rdma=0}no RDMA device: ranks of several hosts talk by TCP",
+    {"{found.rdma=0}no RDMA device: ranks of several hosts use TCP",
      "apt install rdma-core ibverbs-providers for an adapter; without one: modprobe rdma_rxe; "
      "rdma link add rxe0 type rxe netdev eth0"},
     {"{found.gpus=0}no GPU of NVIDIA: experiments run on the host", NULL},
     {"{found.gpus>0}{found.driver=false}{found.gpus} GPUs of NVIDIA and no driver",
      "apt install nvidia-driver (section non-free), then boot"},
     {"{found.gpus>0}{found.cublaslt=false}no libcublasLt.so.13 or .12: on GPUs ag_then_gemm "
-     "multiplies by own kernels",
+     "uses its own kernels",
      "set LD_LIBRARY_PATH to its folder in a CUDA toolkit"},
     {"{found.mpirun=false}no mpirun on PATH", "apt install openmpi-bin"},
-    {"{no_plugins}", "install epa2a as a whole, or say --plugin-path DIR"},
+    {"{no_plugins}", "install epa2a as a whole, or pass --plugin-path DIR"},
 };
-/* A plugin that is not built, or that lacks a library here. */
+/* A plugin that is not in this build, or that lacks a library here. */
 static const struct finding lacking = {
     "{kind} {name} [cannot be loaded: {text}|is not built]",
     "[{text!}[apt install {run}]|install {build}; build again]",
@@ -388,7 +391,7 @@ static void add_findings(json_t *list, const struct finding *finding, size_t n, 
     }
 }
 
-/* What findings need to know of lists. */
+/* Returns the properties of lists that findings need. */
 static json_t *found_json(const json_t *devices)
 {
     const json_t *rdma = json_object_get(devices, "rdma");
