@@ -427,7 +427,7 @@ static void print_plugin(FILE *to, const json_t *p)
         "[{usable=true}can be used|{loaded=true}cannot be used|cannot be loaded][: {text}]";
     static const char speed[] =
         "links: {links.rate%.1f} GB/s out of each rank while all send, [{links.latency_ns/1e3%.2f} "
-        "us for a signal|the time of a signal is not known, since other programs use the cores]";
+        "us for a signal|the time of a signal is unknown, since other programs use the cores]";
     text_auto line = {0}, links = {0};
 
     (void)fill_add(&line, how, p, NULL);

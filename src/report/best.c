@@ -1,6 +1,6 @@
 /* Finds the fastest run. A group holds runs of the same problem, measured in the same way; a
- * contest, those runs of a group that have the same size; a candidate, the repetitions of one
- * run in a contest. results.c gives groups, names and sizes; stats.c gives medians and their
+ * contest, those runs of a group that have the same size; a candidate, the repetitions of one run
+ * in a contest. results.c provides groups, names and sizes; stats.c provides medians and their
  * bounds. */
 #include "report/results.h"
 
@@ -14,9 +14,9 @@
 #include "op/op.h"
 #include "report/summary.h"
 
-enum { LOSERS = 5 /* that a table shows of a contest */ };
+enum { LOSERS = 5 /* slower candidates in the table of a contest */ };
 
-/* A run that is compared. */
+/* A run in the comparison. */
 struct entry {
     const struct results_run *run;
     const char *question, *name;
@@ -29,7 +29,7 @@ struct candidate {
     const struct entry *first; /* the first of n repetitions */
     uint32_t n;
     struct spread spread;
-    double loss;     /* against the fastest of the contest: 0.1 is 10 % */
+    double loss;     /* relative to the fastest of the contest: 0.1 is 10 % */
     double loss_low; /* bounds of the loss by the bounds of both medians */
     double loss_high;
     bool best;
@@ -43,18 +43,18 @@ struct contest {
     uint32_t n;
 };
 
-/* How far a setting is from the best, over all sizes. */
+/* Distance of a setting from the best, over all sizes. */
 struct overall {
     const char *name;
-    double mean, worst; /* geometric mean, and the most, of its time over that of the best */
+    double mean, worst; /* geometric mean and maximum of (time / best time) */
 };
 
 struct group {
-    const char *title, *delivers, *note; /* note: in what it differs from an earlier title; or "" */
+    const char *title, *delivers, *note; /* note: difference from an earlier title, or "" */
     const struct entry *first;
     struct contest *contest;
     uint32_t n;
-    struct overall overall; /* name NULL: one size, or no setting has all of them */
+    struct overall overall; /* name NULL: one size, or no setting covers all sizes */
     bool one_run;           /* a candidate has a single run */
 };
 
@@ -67,7 +67,7 @@ struct best {
     uint32_t n_groups;
 };
 
-/* ---- runs that are compared ---- */
+/* ---- compared runs ---- */
 
 static void collect(struct best *b, const struct results *results)
 {
@@ -94,8 +94,8 @@ static bool is_across(const struct best *b, const char *what)
     return false;
 }
 
-/* Numbers groups in the order of their first runs. Imported ones come last: with --across unknown
- * each goes to the first group with which nothing that both say differs. */
+/* Numbers groups in the order of their first runs. Imported runs come last: with --across unknown,
+ * each joins the first group that agrees with it in all keys known for both. */
 static void number_groups(struct best *b)
 {
     json_auto_t *known = json_object();
@@ -116,8 +116,8 @@ static void number_groups(struct best *b)
     }
 }
 
-/* Describes what a run delivers (layout, dtype of rows): either only the keys of `across`, or
- * all others. */
+/* Describes the output of a run (layout, dtype of rows): either only the keys of `across`, or all
+ * others. */
 static void describe_delivery(const struct best *b, const struct results_run *run, bool across,
                               struct text *out)
 {
@@ -209,7 +209,7 @@ static void judge(const struct best *b, struct contest *c)
     }
 }
 
-/* The word for the verdict on a candidate in tables and JSON. */
+/* Returns the word for the verdict on a candidate in tables and JSON. */
 static const char *verdict_word(const struct candidate *one)
 {
     static const char *const word[] = {[COMPARE_SAME] = "close",
@@ -220,8 +220,8 @@ static const char *verdict_word(const struct candidate *one)
     return one->best ? "best" : word[one->verdict];
 }
 
-/* The loss of a candidate in words: "+14.4 %", "+1.0 % close", or for an undecided comparison
- * "+37.0 % unclear (-5.1 % to +153.0 %)". */
+/* Returns the loss of a candidate in words: "+14.4 %", "+1.0 % close", or for an undecided
+ * comparison "+37.0 % unclear (-5.1 % to +153.0 %)". */
 static json_t *loss_json(const struct candidate *one)
 {
     double loss = 100 * one->loss;
@@ -234,7 +234,7 @@ static json_t *loss_json(const struct candidate *one)
     return json_sprintf("%+.1f %%%s", loss, one->verdict == COMPARE_SAME ? " close" : "");
 }
 
-/* Entries `from` to `end` form one contest; repetitions of one run are adjacent. */
+/* Adds the contest of entries `from` to `end`; repetitions of one run are adjacent. */
 static void add_contest(struct best *b, uint32_t from, uint32_t end, struct group *g)
 {
     struct contest *c = &g->contest[g->n++];
@@ -346,7 +346,8 @@ static void make_groups(struct best *b)
                 break;
         if (g->contest == NULL)
             g->contest = arena_alloc(b->arena, b->n_entries * sizeof(*g->contest));
-        for (uint32_t k = i; k < end; k++) /* one of ours says what the group is */
+        for (uint32_t k = i; k < end;
+             k++) /* an own run describes the group better than an imported one */
             if (g->first == NULL || (g->first->run->imported && !b->entry[k].run->imported))
                 g->first = &b->entry[k];
         add_contest(b, i, end, g);
@@ -389,8 +390,8 @@ void best_destroy(struct best *b)
 
 /* ---- output ---- */
 
-/* Rows of the table: for each contest all candidates that are close or unclear, and the first few
- * of the others. */
+/* Returns the rows of the table: for each contest all candidates that are close or unclear, and the
+ * first few of the others. */
 static json_t *table_rows(const struct group *g)
 {
     json_t *rows = json_array();
@@ -422,7 +423,7 @@ static json_t *table_rows(const struct group *g)
     return rows;
 }
 
-/* With the operation's word for a size. */
+/* Columns, with the operation's word for a size. */
 struct best_columns {
     struct table_column column[8];
 };
@@ -437,7 +438,7 @@ static struct best_columns columns_of(const struct group *g)
                                   {"loss", "", .width = 0}}};
 }
 
-/* What text and Markdown say of a group around its table. */
+/* Returns the facts about a group that text and Markdown print around its table. */
 static json_t *group_facts(const struct group *g)
 {
     return json_object_of(
@@ -465,14 +466,14 @@ static void add_legend(struct text *out, const struct best *b)
              "medians meet (a longer bench, or --set repeat=7, decides)\n",
              b->entry[0].run->timed->name, 100 * b->wish->close);
     if (one_run)
-        text_add(out, "some ran once: how runs differ from each other is not in their bounds "
+        text_add(out, "some ran once: their bounds do not include differences between runs "
                       "(bench with --set repeat=3)\n");
     if (imported)
-        text_add(out, "imported: a mean by another program's clock, on a machine that it does not "
-                      "say; --across unknown holds it beside what it does not contradict\n");
+        text_add(out, "imported: a mean by another program's clock, on an unknown machine; "
+                      "--across unknown compares it with runs that agree in all known keys\n");
     if (b->n_groups > 1)
-        text_add(out, "runs of different groups are not alike: problem, machine or what is "
-                      "delivered differs (--across)\n");
+        text_add(out, "groups are not comparable: problem, machine or output differs "
+                      "(--across)\n");
 }
 
 void best_text(FILE *file, const struct best *b)
@@ -493,7 +494,8 @@ void best_text(FILE *file, const struct best *b)
         fill_comment(file, "{title}", facts);
         fill_comment(file, "delivers: {delivers}", facts);
         fill_comment(file, "differs from a group above: {note}", facts);
-        for (struct json_walk row = {rows}; json_next(&row);) { /* a size is in its first line */
+        /* The first line of a size contains the size. */
+        for (struct json_walk row = {rows}; json_next(&row);) {
             const char *size = json_text_at(row.value, "size");
 
             if (strcmp(size, before) == 0)

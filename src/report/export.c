@@ -10,7 +10,7 @@
 
 /* ---- JUnit ---- */
 
-/* Characters that XML 1.0 does not allow become ?. */
+/* Replaces characters that XML 1.0 does not allow by ?. */
 void export_add_xml(struct text *out, const char *text)
 {
     static const char *const entity[] = {
@@ -31,7 +31,8 @@ static bool ended(const json_t *row, const char *end)
     return strcmp(json_text_at(row, "end"), end) == 0;
 }
 
-/* Wrong data and missed expectations are failures; everything else is an error. */
+/* Returns true for wrong data and missed expectations, which are failures in JUnit; all else is an
+ * error. */
 static bool is_failure(const json_t *row)
 {
     return ended(row, REPORT_FAILED) &&
@@ -80,7 +81,7 @@ static void add_case(struct text *out, const json_t *row, const json_t *results)
              facts, export_add_xml);
 }
 
-/* Whether this row is the first of its file. */
+/* Returns true if this row is the first of its file. */
 static bool begins_file(const json_t *rows, size_t at)
 {
     const char *file = json_text_at(json_array_get(rows, at), "file");
@@ -119,7 +120,7 @@ void export_junit(struct text *out, const struct report_batch *batch, const json
 
 /* ---- CSV ---- */
 
-/* Cells of a row by the names of their columns: of each stage "dispatch.p95_us", ... */
+/* Adds the cells of a row by the names of their columns: for each stage "dispatch.p95_us", ... */
 static void add_figures(json_t *row, json_t *cells)
 {
     static const char *const figures[][2] = {{"min_us", "{ns.min/1e3%.6g}"},
@@ -147,7 +148,7 @@ static void add_figures(json_t *row, json_t *cells)
     }
 }
 
-/* All keys of the experiment. */
+/* Adds all keys of the experiment. */
 static void add_keys(json_t *row, json_t *cells)
 {
     json_auto_t *keys = results_part(json_object_get(row, "experiment"), RESULTS_ALL);
@@ -189,7 +190,7 @@ static void add_label(struct text *out, const char *text)
     }
 }
 
-/* A sample has the labels that tell runs apart; a value that is not known is left out. */
+/* Labels of a sample, which distinguish runs; unknown values are left out. */
 #define RUN \
     "file=\"[{file}]\",run=\"[{label}]\",id=\"[{id}]\",algorithm=\"" \
     "[{experiment.algorithm.name}]\",transport=\"[{experiment.transport.name}]\",host=\"" \
@@ -209,7 +210,7 @@ static void add_label(struct text *out, const char *text)
 
 static const struct {
     const char *head;
-    bool stages; /* of each stage of a run */
+    bool stages; /* one sample for each stage of a run */
     const char *sample[9];
 } families[] = {
     {"# TYPE epa2a_stage_seconds summary\n# UNIT epa2a_stage_seconds seconds\n"
@@ -252,17 +253,17 @@ void export_openmetrics(struct text *out, const json_t *results)
     text_add(out, "# EOF\n");
 }
 
-/* Tables of JSON objects as text, Markdown, HTML and CSV. The text of a cell is the same in
- * each. */
+/* Tables of JSON objects as text, Markdown, HTML and CSV. The text of a cell is the same in each
+ * format. */
 
-enum { WIDTH = 100, TEXT = 12 /* of a text that is neither the first nor the last */ };
+enum { WIDTH = 100, TEXT = 12 /* TEXT: width of a text between the first and the last */ };
 
 static bool is_text(const struct table_column *c)
 {
     return c->width == 0;
 }
 
-/* Characters, not bytes. */
+/* Returns the number of characters, not bytes. */
 static int width_of(const char *text)
 {
     int n = 0;
@@ -272,7 +273,7 @@ static int width_of(const char *text)
     return n;
 }
 
-/* `none` is for a number that is not known: null; without its key a cell is empty. */
+/* Adds a cell. `none` replaces an unknown number: null; without its key a cell is empty. */
 static void add_cell(struct text *out, const struct table_column *c, const json_t *row,
                      const char *none, bool fits)
 {
@@ -298,7 +299,8 @@ static void add_cell(struct text *out, const struct table_column *c, const json_
 
 /* ---- text ---- */
 
-/* The width of the first text: of its longest cell, as far as other columns leave room. */
+/* Returns the width of the first text: its longest cell, within the room that other columns
+ * leave. */
 static int label_width(const struct table_column *columns, const json_t *rows)
 {
     const struct table_column *label = NULL;
@@ -322,7 +324,7 @@ static int label_width(const struct table_column *columns, const json_t *rows)
     return longest > room ? room : longest;
 }
 
-/* Cells of a line; a row NULL: headings, `unit`: units. */
+/* Prints the cells of a line; row NULL: headings, `unit`: units. */
 static void print_cells(FILE *file, const struct table_column *columns, const json_t *row,
                         bool unit, int label)
 {
@@ -345,7 +347,7 @@ static void print_cells(FILE *file, const struct table_column *columns, const js
         text_add(&cell, "%s", "");
         text_clean(cell.data);
         text_add(&line, "%s", line.bytes == 0 ? "" : is_text(c) ? "  " : " ");
-        if (is_text(c) && first && width_of(cell.data) > width) /* a line of its own */
+        if (is_text(c) && first && width_of(cell.data) > width) /* on a separate line */
             text_add(&line, "%s\n  %*s", cell.data,
                      (int)(c == columns ? 0 : c[-1].width + 1) + width, "");
         else if (is_text(c))
@@ -388,10 +390,10 @@ static void add_csv(struct text *out, const char *text)
     text_add(out, quoted ? "\"" : "");
 }
 
-/* What is before and behind a table, its rows and its cells; [1]: those of text. */
+/* Text around a table, its rows and its cells; [1]: for cells of text. */
 static const struct table_words {
     const char *begin, *row, *head[2], *cell[2], *end_cell, *end_row, *end;
-    const char *none; /* a number that is not known */
+    const char *none; /* text of an unknown number */
     void (*escape)(struct text *, const char *);
 } forms[] = {
     [TABLE_MARKDOWN] = {"", "|", {" ", " "}, {" ", " "}, " |", "\n", "", "-", text_add_markdown},

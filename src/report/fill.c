@@ -1,16 +1,17 @@
-/* Sentences with values of a JSON object in them: reports, warnings, JUnit XML, OpenMetrics and
- * pages are made of these.
+/* Sentences with values of a JSON object: templates of reports, warnings, JUnit XML, OpenMetrics
+ * and pages.
  *
  *     "skew: {skew.median_ns/1e3%.1f} us[; {skew.straggler} is slowest]"
  *
- * {PATH} is what is there, {PATH%.1f} or %.3g a number in that form, {PATH%size} "1.5 KiB",
- * {PATH%count} "12,345", {PATH?s} an s, unless the number is 1. {PATH/1e3} divides, by another path
- * too, as often as wanted. {PATH=WORD}, {PATH!WORD} (there, and another), {PATH>0} and {PATH<0} are
- * conditions and print nothing. Parts in [ ] are left out if a value is unknown or a condition does
- * not hold; of [A|B] the first that can be said is. They nest. {{ is one brace.
+ * {PATH} inserts the value at a path, {PATH%.1f} or %.3g a number in that format, {PATH%size} "1.5
+ * KiB", {PATH%count} "12,345", {PATH?s} an s unless the number is 1. {PATH/1e3} divides, also by
+ * another path, and repeatedly. {PATH=WORD}, {PATH!WORD} (the value exists and differs), {PATH>0}
+ * and {PATH<0} are conditions and print nothing. A part in [ ] is left out if a value is unknown or
+ * a condition is false; of [A|B] the first complete alternative is printed. Parts nest. {{ is one
+ * brace.
  *
- * Lines of other programs are read by forms, too. Behind that, text as terminals, comments and
- * Markdown have it. */
+ * The file also reads lines of other programs by forms, and formats text for terminals, comments
+ * and Markdown. */
 #include "report/summary.h"
 
 #include <ctype.h>
@@ -24,7 +25,7 @@
 
 struct filling {
     const json_t *of;
-    void (*escape)(struct text *, const char *); /* NULL: values are added as they are */
+    void (*escape)(struct text *, const char *); /* NULL: values are added unchanged */
 };
 
 static void add_escaped(const struct filling *f, struct text *out, const char *text)
@@ -35,7 +36,8 @@ static void add_escaped(const struct filling *f, struct text *out, const char *t
         text_add(out, "%s", text);
 }
 
-/* As people write it: text, true, 12, 0.5, a list with commas; false: it is not known. */
+/* Adds a value in plain notation: text, true, 12, 0.5, a list with commas; returns false if it is
+ * unknown. */
 static bool add_plain(const json_t *value, struct text *out)
 {
     if (value == NULL || json_is_null(value))
@@ -51,7 +53,7 @@ static bool add_plain(const json_t *value, struct text *out)
     return true;
 }
 
-/* By "%.1f", "%+.1f", "%.3g", "%size" or "%count". */
+/* Adds a number by "%.1f", "%+.1f", "%.3g", "%size" or "%count". */
 static void add_number(double x, const char *form, struct text *out)
 {
     char buf[400];
@@ -70,7 +72,8 @@ static void add_number(double x, const char *form, struct text *out)
     text_add(out, "%s", buf);
 }
 
-/* The number at a path, divided by those behind a /; *at is then behind all of it. */
+/* Returns the number at a path, divided by the divisors after each /; moves *at past the
+ * expression. */
 static double number_of(const json_t *of, const char **at)
 {
     double x = NAN;
@@ -91,7 +94,8 @@ static double number_of(const json_t *of, const char **at)
     return x;
 }
 
-/* *at is at a {; false: the value is not known, or the condition does not hold. */
+/* Adds the value of the { at *at; returns false if the value is unknown, or the condition is
+ * false. */
 static bool add_value(const struct filling *f, struct text *out, const char **at)
 {
     const char *begin = *at + 1, *end = strchr(begin, '}'), *form = begin;
@@ -124,7 +128,7 @@ static bool add_value(const struct filling *f, struct text *out, const char **at
     return known;
 }
 
-/* Up to the |, the ] or the end; false: something in it is not known. */
+/* Adds a part up to the |, the ] or the end; returns false if it contains an unknown value. */
 static bool add_part(const struct filling *f, struct text *out, const char **at)
 {
     bool known = true;
@@ -133,7 +137,7 @@ static bool add_part(const struct filling *f, struct text *out, const char **at)
         if (**at == '[') {
             bool said = false;
 
-            do { /* the first of these that is known */
+            do { /* the first known alternative */
                 size_t before = out->bytes;
                 bool all;
 
@@ -181,12 +185,12 @@ void fill_comment(FILE *file, const char *form, const json_t *of)
         text_comment(file, "%s", line.data);
 }
 
-/* ---- lines read by forms ---- */
+/* ---- parsing lines by forms ---- */
 
 static const char *read_word(const char *at, char delimiter, const char *name, json_t *out)
 {
     size_t bytes = 0;
-    char word[64]; /* what is longer is none that anybody knows */
+    char word[64]; /* longer than any known word */
 
     while (at[bytes] != '\0' && at[bytes] != delimiter && strchr(FORM_BLANKS, at[bytes]) == NULL)
         bytes++;
@@ -204,7 +208,7 @@ static const char *read_number(const char *at, char *name, json_t *out)
     bool sum = name[last] == '+';
     const json_t *before;
 
-    /* 21,40, 1.2.3 and 21e9 are read to their end, and are no numbers of a line. */
+    /* 21,40, 1.2.3 and 21e9 are read to their end, and are not numbers of a line. */
     if (bytes == 0 || *at == '.' || bytes > 20 || end != at + bytes ||
         (*end == ',' && isdigit((unsigned char)end[1])))
         return NULL;
@@ -252,9 +256,9 @@ const char *form_match(const char *form, const char *line, json_t *out, const ch
     return *line == '\0' ? NULL : line;
 }
 
-/* ---- lines for people ---- */
+/* ---- lines for terminals and Markdown ---- */
 
-enum { COLUMNS = 100 }; /* of a line that is folded */
+enum { COLUMNS = 100 }; /* of a folded line */
 
 void text_print_clean(FILE *file, const char *text)
 {

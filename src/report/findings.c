@@ -1,7 +1,7 @@
-/* Findings of a result: how it ended, missed expectations, and warnings; of many, geometric means.
- * An expectation on a figure that was not measured is missed: a user who asks for a rate must learn
- * that there is none. Each warning states the condition with its figures and what to do about it.
- * Most warnings concern measured times, so only bench prints them. */
+/* Findings of a result: its end, missed expectations, and warnings; for several results, geometric
+ * means. An expectation on a figure that was not measured is missed: a user that expects a rate
+ * must learn that no rate was measured. Each warning states the condition with its figures and the
+ * remedy. Most warnings concern measured times, so only bench prints them. */
 #include "report/result.h"
 
 #include <math.h>
@@ -16,9 +16,9 @@
 #include "report/results.h"
 #include "report/summary.h"
 
-/* ---- its end ---- */
+/* ---- end of a run ---- */
 
-/* The message of the caller, else of the first rank that failed by itself. */
+/* Returns the message of the caller, otherwise of the first rank that failed by itself. */
 json_t *result_error(const struct session *s, const struct result_end *end)
 {
     const struct session_rank *first = NULL;
@@ -40,7 +40,7 @@ json_t *result_error(const struct session *s, const struct result_end *end)
         json_text(end->error != NULL && end->error[0] != '\0' ? end->error : words), NULL);
 }
 
-/* "status", a fixed set of words for scripts; verdicts_make() adds "missed". */
+/* Returns "status", a fixed set of words for scripts; verdicts_make() adds "missed". */
 const char *result_outcome(const struct result_end *end)
 {
     switch (end->status) {
@@ -66,12 +66,13 @@ static void add(json_t *result, const char *row, const char *figure, const char 
         "stage", json_text_or_null(row), "figure", json_text(figure), "unit", json_text(unit),
         most ? "most" : "least", most ? json_whole(bound) : json_number(bound), "measured",
         most ? json_whole(measured) : json_number(measured), "met",
-        json_boolean(most ? measured <= bound : measured >= bound), NULL); /* false of NaN */
+        json_boolean(most ? measured <= bound : measured >= bound), NULL); /* false for NaN */
 
     json_array_append_new(json_object_get(result, "expect"), verdict);
 }
 
-/* Ranks refused unknown rows already; no name means the last row. */
+/* Adds the verdict on one bound. The ranks have already rejected unknown rows; an empty name means
+ * the last row. */
 static void judge(json_t *result, const char *name, const struct epa_option *figure, double bound)
 {
     bool most = figure->type == EPA_OPTION_DURATION, part = strcmp(figure->name, "of_peak") == 0;
@@ -90,7 +91,7 @@ static void judge(json_t *result, const char *name, const struct epa_option *fig
 
 /* ---- words ---- */
 
-/* What was asked for; "131.4 us (+9.5 %)", or why there is none. */
+/* Expectation; then "131.4 us (+9.5 %)", or the reason of a missing figure. */
 static const char wanted[] =
     "[{of=elements}wrong <= {most%.0f} elements|{of=ns}{row} {figure} <= {most/scale%.10g} {in}"
     "|{of=part}{row} >= {least/.01%.10g} % of its limit|{row} {figure} >= {least%.10g} GB/s]";
@@ -100,10 +101,11 @@ static const char found[] =
     "|not known: [{of=elements}[{verify.unchecked}|nothing was compared]"
     "|{no_sample=true}there is no sample"
     "|{figure=p999}{stop.samples<1000}it needs 1000 samples (bench.iterations)"
-    "|{of=part}{no_links=true}the transport does not measure what its links can do"
+    "|{of=part}{no_links=true}the transport does not measure its links"
     "|this row has no such figure]]";
 
-/* The result and a verdict, with a unit of time in which what was measured is at least 1. */
+/* Returns the result and a verdict, with a unit of time in which the measured value is at least
+ * 1. */
 static json_t *verdict_facts(const json_t *result, const json_t *v)
 {
     static const struct {
@@ -136,7 +138,7 @@ void verdict_add(struct text *out, const json_t *result, const json_t *v, const 
     fill_add(out, found, facts, NULL);
 }
 
-/* "expected total median <= 120 us, it is 131.4 us (+9.5 %), and 1 more". */
+/* Writes "expected total median <= 120 us, it is 131.4 us (+9.5 %), and 1 more". */
 static void explain_missed(json_t *result)
 {
     text_auto text = {0};
@@ -159,7 +161,7 @@ static void explain_missed(json_t *result)
         json_object_of("status", json_text("missed"), "text", json_text(text.data), NULL));
 }
 
-/* A verify that could compare no output has shown nothing. */
+/* A verify without comparable outputs has verified nothing. */
 static void check_overflow(json_t *result)
 {
     if (!(json_number_at(result, "verify.outputs_overflowed") > 0) ||
@@ -175,7 +177,7 @@ static void check_overflow(json_t *result)
                                        NULL));
 }
 
-/* verify takes no times: `wrong` alone. */
+/* verify measures no times: only `wrong` is evaluated. */
 void verdicts_make(json_t *result, const struct session *s)
 {
     const struct expect_options *x = &s->experiment->expect;
@@ -200,7 +202,7 @@ void verdicts_make(json_t *result, const struct session *s)
 /* ---- warnings ---- */
 
 /* A first sample this much above the median is slow, not noise. It is not the first iteration: that
- * one is slow on every machine, and warm-up is there to take it. */
+ * one is slow on every machine, and belongs to the warm-up. */
 static const double slow_first = 1.5;
 
 static const char fault[] =
@@ -217,15 +219,15 @@ static const char overflow[] =
     "the range of {experiment.moe.dtype} or float32; use smaller routing.hidden_states";
 
 static const char *const of_bench[] = {
-    "{profiled=true}ranks were profiled: times are with that on; leave profile out to measure",
-    "{profiled=true}{timing.clock=graph}what is in graphs runs on the device: of the host only "
-    "launches and waits are in the trace, and of kernels the last call",
+    "{profiled=true}ranks were profiled, which increases times; measure without profile",
+    "{profiled=true}{timing.clock=graph}graphs run on the device: the trace has only launches and waits "
+    "of the host, and the last call of kernels",
     isa,
     "{machine.build.debug=true}this program is a debug build ({machine.build.type}, sanitizers: "
     "{machine.build.sanitizers}): its times are no benchmark; build with --buildtype=release",
     "{share.ranks} ranks of {share.threads} thread{share.threads?s} share {share.cores} "
-    "core{share.cores?s}: times include waiting for a core, and are no measure of a machine that "
-    "has enough of them",
+    "core{share.cores?s}: times include waiting for a core, and do not represent a machine with "
+    "enough cores",
     "{loose>0}{loose} of {world.size} ranks are not pinned: the system may move them between cores",
     "{machine.governor!performance}the frequency governor is \"{machine.governor}\": times change "
     "with the clock; set \"performance\" (cpupower frequency-set -g performance)",
@@ -238,7 +240,7 @@ static const char *const of_bench[] = {
     "(bench.iterations)]",
     "{total.ns.outliers>0}{total.ns.outliers} of {stop.samples} samples are outliers (more than "
     "{outlier%.1f} median deviations off): [{cpu_quota.stops>0}the CPU quota stopped ranks"
-    "|something else may have run on these cores]",
+    "|other programs may have run on these cores]",
     "{short_quota=true}the CPU quota of the cgroup is {cpu_quota.cores%.2f} cores' worth of time, "
     "and ranks have {busy} thread{busy?s} here: it was used up {cpu_quota.stops} "
     "time{cpu_quota.stops?s}, and ranks were stopped for {cpu_quota.stopped_ns/1e6%.0f} ms in all; "
@@ -247,11 +249,11 @@ static const char *const of_bench[] = {
     "bench.ci95 ({ci95/.01%.3g} %): with {stop.samples} samples it is "
     "[{stop.ci95/.01%.3g} % of it wide|too few for one]; "
     "bench.[{stop.reason=time}max_time|{stop.reason}] was reached before it, raise it",
-    "{timing.arrivals.rate>0}{load>0}{warmup<20}bench.load is a part of what {warmup} iterations "
-    "of warm-up did a second: that is not known well from fewer than 20 (bench.warmup)",
-    "{queue_grows=true}{timing.arrivals.rate%.6g} were due a second, and a closed loop does "
-    "{timing.arrivals.closed_rate%.6g}: the queue grows as long as it is measured, and latency is "
-    "what bench.iterations makes it",
+    "{timing.arrivals.rate>0}{load>0}{warmup<20}bench.load is relative to the rate of {warmup} "
+    "warm-up iterations: fewer than 20 give an inaccurate rate (bench.warmup)",
+    "{queue_grows=true}{timing.arrivals.rate%.6g} arrivals per second, and a closed loop reaches "
+    "{timing.arrivals.closed_rate%.6g}: the queue grows during the run, and latency depends on "
+    "bench.iterations",
     "{slow_first=true}the first sample took {total.samples_ns.0/1e3%.1f} us, "
     "{total.samples_ns.0/total.ns.median%.1f} times the median: warm-up was too short "
     "(bench.warmup is {warmup})",
@@ -259,13 +261,13 @@ static const char *const of_bench[] = {
     "% of {short.name} ({short.ns.median/1e3%.2f} us): raise {size_key} or read it with care",
 };
 
-/* The node whose ranks have the fewest cores, where each has to share one: mpirun may have bound
- * each to a core of its own, so those of all ranks of a node count. */
+/* Returns the node whose ranks have the fewest cores, if ranks share a core. mpirun may bind each
+ * rank to its own core, so the cores of all ranks of a node are counted. */
 static json_t *share_json(const struct session *s, const json_t *result)
 {
     uint32_t near = s->experiment->ranks, threads = threads_of(s->experiment);
     uint32_t cores = (uint32_t)json_number_at(
-        result, "machine.cores"); /* of this process, where ranks have not said theirs */
+        result, "machine.cores"); /* of this process, if the ranks reported none */
 
     for (uint32_t r = 0, known = 0; r < s->experiment->ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
@@ -282,7 +284,8 @@ static json_t *share_json(const struct session *s, const json_t *result)
                           json_count(cores), NULL);
 }
 
-/* The first stage, but the last row, that takes less than 100 steps of the host's clock. */
+/* Returns the first stage, except the last row, that takes less than 100 steps of the host's
+ * clock. */
 static json_t *short_json(const struct session *s, const json_t *result)
 {
     const json_t *stages = json_object_get(result, "stages");
@@ -297,7 +300,7 @@ static json_t *short_json(const struct session *s, const json_t *result)
     return json_null();
 }
 
-/* What bench alone warns of, beside what is in report_facts(). */
+/* Adds the facts for warnings of bench, in addition to report_facts(). */
 static void add_facts(json_t *facts, const struct session *s)
 {
     const json_t *total = json_object_get(facts, "total");
@@ -368,7 +371,7 @@ void result_warn(json_t *result, const struct session *s)
         warn(result, of_bench[i], facts);
 }
 
-/* ---- printed ---- */
+/* ---- output ---- */
 
 void report_warnings(FILE *file, const json_t *result)
 {
@@ -382,7 +385,7 @@ static const char *skip_number(const char *text)
     return text + strspn(text, "0123456789.,");
 }
 
-/* Whether two warnings differ only in their numbers. */
+/* Returns true if two warnings differ only in their numbers. */
 static bool is_same_kind(const char *a, const char *b)
 {
     while (*a != '\0' || *b != '\0') {
@@ -435,7 +438,7 @@ void warnings_print(FILE *file, const struct warnings *w)
 
 /* ---- geometric means ---- */
 
-/* Runs by one algorithm, transport, backend and launcher: logarithms of their totals, summed over
+/* Runs with one algorithm, transport, backend and launcher: logarithms of their totals, summed over
  * shapes. */
 struct means {
     json_t *keys; /* results_part() */
@@ -448,7 +451,7 @@ static const json_t *means_algorithm(const struct means *m)
     return json_object_get(m->keys, "algorithm.name");
 }
 
-/* "ll_v2", or "ll_v2 buffers=1" where others of that algorithm have another value. */
+/* Adds "ll_v2", or "ll_v2 buffers=1" if other entries of that algorithm have another value. */
 static void add_means_name(struct text *out, const struct means *all, uint32_t n,
                            const struct means *of)
 {
@@ -480,8 +483,8 @@ static void add_total(struct means *means, uint32_t *n, const json_t *line)
     json_decref(keys);
 }
 
-/* "geometric means of totals over 3 shapes: ll_v2 12.3 us, ll_v1 14.1 us", of all that have a total
- * at each shape; nothing: there is one shape, or fewer than two have. */
+/* Adds "geometric means of totals over 3 shapes: ll_v2 12.3 us, ll_v1 14.1 us", for all settings
+ * with a total at each shape; adds nothing with one shape, or fewer than two such settings. */
 void report_means(const json_t *lines, struct text *out)
 {
     struct means *means = memory_alloc(json_array_size(lines) + 1, sizeof(*means));
@@ -513,7 +516,7 @@ void report_means(const json_t *lines, struct text *out)
 
 const struct exit_meaning exit_meanings[] = {
     {EXIT_OK, "success"},
-    {EXIT_WRONG, "the data is wrong, or a figure is not what `expect` asks for"},
+    {EXIT_WRONG, "the data is wrong, or a figure misses its bound in `expect`"},
     {EXIT_USAGE, "usage or configuration error"},
     {EXIT_RESOURCE,
      "a resource is missing: memory, a device, a library of a plugin, a file that cannot be "

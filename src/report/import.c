@@ -1,12 +1,12 @@
 /* Imports the output of other benchmarks as results. Each program is a row of `programs` with
- * patterns of the lines that it prints: text, with {fields} where values are. A line that begins
- * like one of its patterns should match it to the end. If not, it is left out and counted. Other
- * lines of a log are ignored. Tables of nccl-tests are read by column. Launchers put prefixes
- * before lines, which skip_prefix() knows.
+ * patterns of its lines: text, with {fields} for values. A line that begins like one of the
+ * patterns should match it to the end. If not, it is left out and counted. Other lines of a log are
+ * ignored. Tables of nccl-tests are read by column. skip_prefix() removes the prefixes of
+ * launchers.
  *
- * Values are taken as printed: a mean becomes the only sample of a stage, and where each rank
- * prints its own the slowest counts. What a program does not print is left out, not guessed; the
- * user adds it with --set. */
+ * Values are used in their printed form: a mean becomes the only sample of a stage, and if each
+ * rank prints its own value, the slowest counts. Missing values are left out, not guessed; the user
+ * adds them with --set. */
 #include "report/results.h"
 
 #include <ctype.h>
@@ -17,24 +17,24 @@
 #include "base/text.h"
 #include "report/summary.h"
 
-enum { RANKS = 65536 /* at most */, COLUMNS = 48, WORD = 64 };
+enum { RANKS = 65536 /* maximum */, COLUMNS = 48, WORD = 64 };
 enum { DISPATCH, COMBINE, TOTAL, STAGES };
 static const char *const stage_names[STAGES] = {"dispatch", "combine", "total"};
 
-/* A line of a program, as form_match() takes it. {STAGE} is a time in us, {STAGE+} a part of one,
- * .min, .max and .rate are what is printed beside it; {rank} is which rank prints; {rows%s},
- * {outputs%s}, {layout%s} are what is delivered, any other field is a key of the experiment. */
+/* A line of a program, for form_match(). {STAGE} is a time in us, {STAGE+} a part of one; .min,
+ * .max and .rate are figures printed with it; {rank} is the printing rank; {rows%s}, {outputs%s},
+ * {layout%s} describe the output; any other field is a key of the experiment. */
 struct form {
     const char *text;
-    const char *variant; /* of its runs, "rows" for the word there; NULL: any that are open */
-    const char *layout;  /* that those deliver */
+    const char *variant; /* of its runs, "rows" for the word there; NULL: all open runs */
+    const char *layout;  /* output layout of these runs */
 };
 
 struct program {
-    const char *id, *name, *banner; /* banner: a line with which its output begins; or NULL */
-    const char *layout, *outputs;   /* that it delivers, unless it says so */
-    const char *statistic, *rates;  /* what a time is, and what a rate counts */
-    const struct form *form;        /* {0} ends them; NULL: it prints tables */
+    const char *id, *name, *banner; /* banner: first line of its output; or NULL */
+    const char *layout, *outputs;   /* default of the output, if not printed */
+    const char *statistic, *rates;  /* meaning of a time, and quantity of a rate */
+    const struct form *form;        /* {0} ends the list; NULL: the program prints tables */
 };
 
 #define BEST "[tuning] Best "
@@ -110,7 +110,7 @@ enum { LOW_LATENCY, NORMAL, V2, EP_BENCH, NCCL_TESTS, PROGRAMS }; /* in this ord
 static const struct program programs[PROGRAMS] = {
     {"deepep_low_latency", "DeepEP, or UCCL-EP, test_low_latency.py", NULL, "expert", "unknown",
      "mean of iterations of the slowest rank: dispatch and combine are kernels, total is by events",
-     "selections of a rank, those of itself too, with scales", low_latency_forms},
+     "selections of a rank, its own included, with scales", low_latency_forms},
     {"deepep_normal", "DeepEP, or UCCL-EP, test_intranode.py and test_internode.py", NULL, "rank",
      "bf16", "mean of iterations of rank 0 with the best chunk sizes; between nodes with notify",
      "bytes over NVLink; between nodes over RDMA", normal_forms},
@@ -118,48 +118,48 @@ static const struct program programs[PROGRAMS] = {
      "mean of iterations of the slowest rank: the kernel and its copy or reduction",
      "bytes of a rank over the links that scale up", v2_forms},
     {"nccl_ep", "NCCL EP ep_bench", "=== NCCL EP Performance Benchmark ===", "unknown", "unknown",
-     "mean of iterations and of ranks", "selections of a rank, those of itself too",
-     ep_bench_forms},
+     "mean of iterations and of ranks", "selections of a rank, its own included", ep_bench_forms},
     {"nccl_tests", "nccl-tests", NULL, NULL, NULL,
-     "mean of iterations; -a says of which ranks, by default their mean", "algbw: bytes by time",
+     "mean of iterations; -a selects the ranks, by default their mean", "algbw: bytes by time",
      NULL},
 };
 
 /* ---- parsed values ---- */
 
-/* Keys with dots, as forms have them: "moe.hidden", "rows". */
+/* Keys with dots, like in forms: "moe.hidden", "rows". */
 struct found {
     const struct program *program;
     char variant[WORD];
     const char *section;
-    json_t *keys; /* that the program has printed of the experiment and of what it delivers */
-    json_t *said; /* [STAGES] objects: by rank the fields of a line */
-    uint64_t line, wrong; /* wrong: elements, as nccl-tests counts them */
+    json_t *keys;         /* printed keys of the experiment and of the output */
+    json_t *said;         /* [STAGES] objects: fields of a line by rank */
+    uint64_t line, wrong; /* wrong: elements, as counted by nccl-tests */
 };
 
 struct reading {
     const char *path;
     struct epa_error *err;
-    const struct program *program; /* the last whose banner was seen */
+    const struct program *program; /* program of the last banner */
     const char *section;           /* of its output; "": none */
-    json_t *keys;                  /* that it has printed so far */
+    json_t *keys;                  /* keys printed so far */
     struct found *run;
-    uint32_t n, open;  /* runs from `open` on take more lines */
-    const char *begin; /* of the line */
+    uint32_t n, open;  /* runs from `open` on accept more lines */
+    const char *begin; /* begin of the line */
     uint64_t line;
     /* of a table of nccl-tests */
     char collective[WORD];
-    uint32_t tail, quads; /* words from the first time on; times; 0: no table */
-    uint32_t stamp;       /* words of a time of day behind these */
+    /* Number of words from the first time on; number of times; 0: no table. */
+    uint32_t tail, quads;
+    uint32_t stamp; /* words of a time of day after these */
     bool in_place_first, cpu_time;
-    uint64_t unread;        /* lines that were left out */
-    struct epa_error first; /* why the first of them was */
+    uint64_t unread;        /* lines left out */
+    struct epa_error first; /* reason for the first of them */
 };
 
-enum { PREFIXES = 3 }; /* of a line, at most */
+enum { PREFIXES = 3 }; /* of a line, maximum */
 enum { STAMP = 2 };    /* words: "2025-11-06 12:34:56" */
 
-/* The line cannot be read from `at` on: it is left out. */
+/* Leaves a line out that cannot be parsed from `at` on. */
 static void leave_out(struct reading *r, const char *at, const char *what, const char *more)
 {
     if (r->unread++ == 0)
@@ -179,7 +179,7 @@ static struct found *add_run(struct reading *r, const struct program *program, c
     return &r->run[r->n++];
 }
 
-/* Of a stage, "min", "max" or "rate" beside it, or "" itself; NaN: it was not printed. */
+/* Returns a figure of a stage: "min", "max" or "rate", or "" for the time; NaN: not printed. */
 static double figure_of(const json_t *fields, uint32_t stage, const char *what)
 {
     char key[WORD];
@@ -195,7 +195,7 @@ static bool is_time(double us)
     return us >= 1e-3 && us < 1e12;
 }
 
-/* Words of programs in ours. */
+/* Translates words of programs into words of results. */
 static void translate(json_t *fields)
 {
     static const char *const words[][2] = {
@@ -215,13 +215,13 @@ static void translate(json_t *fields)
 
 /* ---- values of a line ---- */
 
-/* To all runs that are open and lack that time of that rank; of a variant, to the first. */
+/* Adds the time to all open runs that lack this time of this rank; for a variant, to the first. */
 static void take_stage(struct reading *r, const struct program *program, const struct form *form,
                        const char *variant, json_t *fields, uint32_t stage)
 {
     uint32_t taken = 0;
     const json_t *of = json_object_get(fields, "rank");
-    char rank[WORD]; /* or, of a line that does not say of which it is, the line */
+    char rank[WORD]; /* or the line, if it does not name the rank */
 
     snprintf(rank, sizeof(rank), of != NULL ? "%.0f" : "line %.0f",
              of != NULL ? json_number_value(of) : (double)r->line);
@@ -294,8 +294,8 @@ static void take_line(struct reading *r, const struct program *program, const st
             take_stage(r, program, form, variant, fields, s);
 }
 
-/* Whether it is a line of that program, which then is taken or left out. Keys of an unread line
- * that has no time, such as a shape, are not known for the lines that follow. */
+/* Returns true for a line of that program, which is then used or left out. Keys of an unread line
+ * without a time, such as a shape, become unknown for the lines that follow. */
 static bool try_program(struct reading *r, const struct program *program, const char *line)
 {
     const char *furthest = NULL, *wanted = NULL;
@@ -325,7 +325,7 @@ static bool try_program(struct reading *r, const struct program *program, const 
     }
     snprintf(next, sizeof(next), *wanted == '{' ? "'%.*s}' (a value)" : "'%.*s'",
              (int)strcspn(wanted + 1, "%{}") + 1, wanted);
-    leave_out(r, furthest, "such a line goes on with ", next);
+    leave_out(r, furthest, "the line should continue with ", next);
     return true;
 }
 
@@ -341,8 +341,8 @@ static uint32_t split(char *line, char *word[COLUMNS])
     return n;
 }
 
-/* "# size count type ... time algbw busbw #wrong time algbw busbw #wrong", in any version. With -C 1
- * the times are called cputime, and with -S 1 a timestamp is behind them. */
+/* Reads the heading "# size count type ... time algbw busbw #wrong time algbw busbw #wrong", in any
+ * version. With -C 1 the times are called cputime, and with -S 1 a timestamp follows them. */
 static void take_heading(struct reading *r, char *line)
 {
     char *word[COLUMNS];
@@ -363,7 +363,7 @@ static void take_heading(struct reading *r, char *line)
         r->quads = 0;
 }
 
-/* A number that is the whole word. */
+/* Reads a number that fills the whole word. */
 static bool read_figure(const char *word, double *out)
 {
     char *end;
@@ -383,7 +383,7 @@ static void take_row(struct reading *r, char *line)
         leave_out(r, r->begin, "a row of nccl-tests has fewer words than its heading", "");
         return;
     }
-    if (bytes == 0) /* fewer than ranks */
+    if (bytes == 0) /* fewer elements than ranks */
         return;
     n -= r->stamp;
     for (uint32_t q = 0; q < r->quads; q++) {
@@ -415,7 +415,8 @@ static void take_row(struct reading *r, char *line)
     }
 }
 
-/* A row begins with a whole number of bytes, and its second word is one, too: the elements. */
+/* Returns true for a row: it begins with a whole number of bytes, and its second word is the number
+ * of elements. */
 static bool is_row(const char *line)
 {
     size_t first = strspn(line, "0123456789"), blanks = strspn(line + first, FORM_BLANKS);
@@ -426,7 +427,7 @@ static bool is_row(const char *line)
            (second[digits] == '\0' || strchr(FORM_BLANKS, second[digits]) != NULL);
 }
 
-/* Whether it is a line of a table, or a comment. */
+/* Returns true for a line of a table, or a comment. */
 static bool try_table(struct reading *r, char *line)
 {
     const char *out = strstr(line, "out-of-place"), *in = strstr(line, "in-place");
@@ -456,8 +457,8 @@ static bool try_table(struct reading *r, char *line)
 
 /* ---- all lines ---- */
 
-/* Returns the rest of a line behind the prefix of a launcher or a collector of logs, or NULL without
- * a prefix. "[1,0]<stdout>:" of Open MPI, "0: " of srun -l, "[default0]:" of torchrun, "[0] " of
+/* Returns the rest of a line after the prefix of a launcher or a log collector, or NULL without a
+ * prefix. "[1,0]<stdout>:" of Open MPI, "0: " of srun -l, "[default0]:" of torchrun, "[0] " of
  * Hydra, "(pid=7) " of Ray, "[pod/a/b] " of kubectl, "node1: " of pdsh, "web-1  | " of docker
  * compose, "2025-11-06T12:34:56Z " of many. */
 static char *skip_prefix(char *line)
@@ -486,7 +487,7 @@ static char *skip_prefix(char *line)
     return NULL;
 }
 
-/* Whether a program prints such a line. */
+/* Returns true if a program prints such a line. */
 static bool try_line(struct reading *r, char *line)
 {
     for (uint32_t i = 0; i < PROGRAMS; i++) {
@@ -509,7 +510,7 @@ static bool try_line(struct reading *r, char *line)
     return false;
 }
 
-/* With each prefix left out that it may have. */
+/* Tries the line with each number of prefixes removed. */
 static void read_line(struct reading *r, char *line)
 {
     for (uint32_t i = 0; i <= PREFIXES && line != NULL; i++) {
@@ -522,7 +523,7 @@ static void read_line(struct reading *r, char *line)
 
 /* ---- results ---- */
 
-/* The line of the slowest rank. */
+/* Returns the line of the slowest rank. */
 static const json_t *slowest_of(const struct found *run, uint32_t stage)
 {
     const json_t *slowest = NULL;
@@ -533,8 +534,8 @@ static const json_t *slowest_of(const struct found *run, uint32_t stage)
     return slowest;
 }
 
-/* DeepEP's low-latency test prints no dtype, but rates by which it counts: a row of FP8 with its
- * scales is 0.52 of one of bf16. */
+/* DeepEP's low-latency test prints rates instead of the dtype: the bytes of a row of FP8 with its
+ * scales are 0.52 of the bytes of bf16. */
 static void find_rows(struct found *run)
 {
     const json_t *f = slowest_of(run, DISPATCH);
@@ -548,7 +549,7 @@ static void find_rows(struct found *run)
     }
 }
 
-/* --set: what is not printed. */
+/* Applies --set: values that are not printed. */
 static enum epa_status add_sets(struct reading *r, struct found *run, const char *const *set,
                                 uint32_t n)
 {
@@ -591,7 +592,7 @@ static enum epa_status add_sets(struct reading *r, struct found *run, const char
     return EPA_OK;
 }
 
-/* Without what is delivered. */
+/* Returns the experiment, without the keys of the output. */
 static json_t *experiment_of(const struct found *run)
 {
     json_t *out = json_object();
@@ -613,12 +614,12 @@ static json_t *delivers_of(const struct found *run)
     return out;
 }
 
-/* The figures of a stage; "ranks" is there only if no rank's line is missing. */
+/* Returns the figures of a stage; "ranks" exists only if no rank's line is missing. */
 static json_t *stage_json(struct found *run, uint32_t stage)
 {
     const json_t *ranks = json_array_get(run->said, stage), *slowest = slowest_of(run, stage);
-    size_t end = 0;                 /* one past the last that printed one */
-    double least = NAN, most = NAN; /* which fmin() and fmax() leave out */
+    size_t end = 0;                 /* one past the last rank that printed a time */
+    double least = NAN, most = NAN; /* fmin() and fmax() ignore NaN */
 
     for (struct json_walk said = {ranks}; json_next(&said);) {
         end = strtoul(said.key, NULL, 10) >= end ? strtoul(said.key, NULL, 10) + 1 : end;

@@ -1,6 +1,6 @@
-/* Where a result comes from: the machine, the build and the environment, read once at the start
- * from /proc, /sys and the compiler; the experiment, its plugins and ranks, and the fault that was
- * planted in it. Nothing here fails: what cannot be read is null. */
+/* Origin of a result: the machine, the build and the environment, read once at the start from
+ * /proc, /sys and the compiler; the experiment, its plugins and ranks, and its injected fault.
+ * These functions do not fail: unreadable values are null. */
 #include "report/result.h"
 
 #include <dlfcn.h>
@@ -46,7 +46,7 @@ enum { OPTIMIZED = 0 };
 
 extern char **environ;
 
-/* "48K", "2048K", "1M", as caches have it. */
+/* Parses the sizes of caches: "48K", "2048K", "1M". */
 static uint64_t cache_size(const char *text)
 {
     char *end;
@@ -57,7 +57,7 @@ static uint64_t cache_size(const char *text)
     return *end == 'M' ? n << 20 : n;
 }
 
-/* How many cores this process may use, and the first of them. */
+/* Returns the number of cores that this process may use, and the first of them. */
 static uint32_t cores_allowed(uint32_t *first)
 {
     struct pin_plan plan = {.cores = 0};
@@ -85,7 +85,7 @@ static json_t *chosen(const char *root, const char *path)
     return json_text_or_null(word);
 }
 
-/* How many numbers the list in a file names. */
+/* Returns the count of numbers in the list of a file. */
 static json_t *count_in(const char *root, const char *path)
 {
     char list[256];
@@ -115,7 +115,7 @@ static void put_caches(const char *root, uint32_t core, json_t *facts)
     }
 }
 
-/* Package numbers are small and without gaps on all but exotic machines. */
+/* Package numbers are small and without gaps on all common machines. */
 static uint32_t count_sockets(const char *root)
 {
     uint64_t seen = 0;
@@ -170,7 +170,7 @@ static json_t *build_json(void)
                           "isa_refused", json_text_or_null(refused), NULL);
 }
 
-/* By name, whether a variable may be in a result. */
+/* Returns true if the name of a variable is allowed in a result. */
 static bool is_allowed(const char *variable)
 {
     static const char *const prefix[] = {
@@ -183,7 +183,7 @@ static bool is_allowed(const char *variable)
     return false;
 }
 
-/* Results are passed on: values that may be credentials are redacted. */
+/* Users publish results: values that may be credentials are redacted. */
 static bool is_secret(const char *variable)
 {
     static const char *const word[] = {"key", "token", "secret", "passw", "credential"};
@@ -246,10 +246,10 @@ json_t *facts_collect(const char *root)
     return facts;
 }
 
-/* ---- what ran ---- */
+/* ---- experiment and plugins ---- */
 
-/* A number, boolean or list of numbers of YAML is one in JSON too; anything
- * else, such as 5s or 64KiB, is text. "bench.warmup" goes into the object "bench". */
+/* Adds a value: a number, boolean or list of numbers of YAML has the same type in JSON; all else,
+ * such as 5s or 64KiB, is text. "bench.warmup" belongs to the object "bench". */
 static void add_value(void *arg, const struct experiment_value *v)
 {
     json_t *parsed = v->quoted ? NULL : json_loads(v->value, JSON_DECODE_ANY, NULL);
@@ -279,7 +279,7 @@ json_t *result_means(const struct experiment *x)
     return results_part(all, RESULTS_MEANS);
 }
 
-/* Of "NAME=TEXT". */
+/* Parses "NAME=TEXT" pairs. */
 static json_t *pairs_json(const char *const *pair, uint32_t n)
 {
     json_t *out = json_object();
@@ -291,7 +291,7 @@ static json_t *pairs_json(const char *const *pair, uint32_t n)
     return out;
 }
 
-/* FNV-1a of a file's bytes; null: it cannot be read any more. */
+/* Returns FNV-1a of a file's bytes; null: the file is no longer readable. */
 static json_t *hash_json(const char *path)
 {
     struct epa_error ignored = {EPA_OK, ""};
@@ -310,10 +310,10 @@ static json_t *hash_json(const char *path)
     return n == 0 ? json_sprintf("%016" PRIx64, hash) : json_null();
 }
 
-/* A plugin has no version beside that of its bytes. The file is null where it is built in. */
+/* The hash of its bytes is the version of a plugin. The file is null for a built-in plugin. */
 static json_t *plugin_json(const struct epa_plugin *plugin)
 {
-    static const char program = 0; /* something that is in the program */
+    static const char program = 0; /* an object inside the program */
     Dl_info of, own;
     bool module = dladdr(plugin, &of) != 0 && of.dli_fname != NULL &&
                   (dladdr(&program, &own) == 0 || own.dli_fbase != of.dli_fbase);
@@ -387,13 +387,13 @@ json_t *result_fault(const struct session *s)
     fault_describe(f, &what);
     return json_object_of("kind", json_text(fault_name(f)), "rank", json_count(f->rank), "text",
                           json_text(what.data), "struck",
-                          rank != NULL && rank->pid != 0 /* else its counters did not reach us */
+                          rank != NULL && rank->pid != 0 /* otherwise its counters are missing */
                               ? json_count(rank->faults)
                               : json_null(),
                           NULL);
 }
 
-/* The trace that was written, and what noting it takes the busiest thread of an iteration. */
+/* Describes the written trace, and the recording cost of the busiest thread in an iteration. */
 json_t *result_profile(const struct trace_written *t)
 {
     if (t == NULL || t->path[0] == '\0')

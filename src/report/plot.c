@@ -1,6 +1,6 @@
 /* Charts of results. Runs become one script for gnuplot: numbers in a data block $d with an index
- * for each line, their names in an array T. Runs of one label are one experiment: their samples are
- * taken together. */
+ * for each line, their names in an array T. Runs with one label are one experiment: their samples
+ * are pooled. */
 #include "report/results.h"
 
 #include <math.h>
@@ -13,9 +13,9 @@
 #include "op/op.h"
 
 enum {
-    LINES_MOST = 24, /* more nobody can tell apart */
+    LINES_MOST = 24, /* a reader cannot distinguish more */
     ROWS_MOST = 64,
-    FEW = 20,         /* samples; with fewer, p5 and p95 are the least and the most */
+    FEW = 20,         /* samples; with fewer, p5 and p95 are minimum and maximum */
     ECDF_STEPS = 200, /* of a line */
     BINS = 24,        /* of a histogram */
     COLUMNS_LEAST = 40,
@@ -25,10 +25,10 @@ struct plot {
     const struct plot_wish *wish;
     struct arena *arena;
     struct text *out;
-    struct results_run *run; /* [n] that are drawn; `title` is what lines are called */
+    struct results_run *run; /* [n] runs of the chart; `title` is the name of the line */
     uint32_t n;
-    struct text data;  /* of $d */
-    struct text below; /* lines that text has below the chart */
+    struct text data;  /* contents of $d */
+    struct text below; /* lines that text prints below the chart */
     const char *name[LINES_MOST];
     uint32_t names;
 };
@@ -39,7 +39,7 @@ static enum epa_status too_many(uint32_t most, const char *what, struct epa_erro
                     "more than %u %s cannot be distinguished; --only selects runs", most, what);
 }
 
-/* ---- which runs ---- */
+/* ---- selection of runs ---- */
 
 static enum epa_status collect(struct plot *p, struct results *results, struct epa_error *err)
 {
@@ -61,7 +61,7 @@ static enum epa_status collect(struct plot *p, struct results *results, struct e
     return EPA_OK;
 }
 
-/* One label in two files is two lines: A and B are there to be seen side by side. */
+/* Gives one label in two files two lines, so that files A and B can be compared. */
 static void add_files(struct plot *p)
 {
     bool several = false;
@@ -99,11 +99,11 @@ static void label_lines(struct plot *p)
 
 /* ---- parts of a script ---- */
 
-/* Where gnuplot shows a text. A tic is a format of numbers: 5% is written as 5%%. */
+/* Use of a text in gnuplot. A tic is a number format: 5% is written as 5%%. */
 enum place { PLACE_TEXT, PLACE_TIC };
 
-/* All text of results passes here: nothing in `text` ends the string or the line, or is a command,
- * a variable or a format. */
+/* Adds text of results. All of it passes this function: no byte of `text` ends the string or the
+ * line, or acts as a command, a variable or a format. */
 static void add_text(struct text *out, const char *text, enum place place)
 {
     text_add(out, "'");
@@ -120,7 +120,7 @@ static void add_text(struct text *out, const char *text, enum place place)
     text_add(out, "'\n");
 }
 
-/* "set title 'NAME'" */
+/* Adds "set title 'NAME'". */
 static void add_setting(struct text *out, const char *setting, const char *name)
 {
     text_add(out, "%s ", setting);
@@ -137,7 +137,7 @@ static void add_names(struct text *out, const char *array, const char *const *na
     }
 }
 
-/* The next line; false: there are too many. */
+/* Begins the next line; returns false if there are too many. */
 static bool begin_line(struct plot *p, const char *name)
 {
     if (p->names == LINES_MOST)
@@ -164,7 +164,7 @@ static double us(double ns)
     return fmin(fmax(ns / 1e3, 1e-9), 1e15);
 }
 
-/* Names the machine of the first run, and says if other runs come from other machines. */
+/* Names the machine of the first run, and notes runs of other machines. */
 static const char *caption(const struct plot *p)
 {
     const json_t *m = json_object_get(p->run[0].json, "machine");
@@ -178,7 +178,7 @@ static const char *caption(const struct plot *p)
                  strcmp(json_text_at(m, "cpu"), json_text_at(other, "cpu")) != 0;
     }
     if (p->run[0].imported)
-        return "what another program printed, on a machine that it does not say";
+        return "imported from another program, on an unknown machine";
     return arena_printf(p->arena, "%s, %.0f cores%s%s, on %s%s; epa2a %s", json_text_at(m, "cpu"),
                         json_number_at(m, "cores"), *device != '\0' ? ", " : "", device,
                         json_text_at(m, "host"), others ? " and other machines" : "",
@@ -190,14 +190,14 @@ static uint32_t text_columns(const struct plot *p)
     return p->wish->columns < COLUMNS_LEAST ? COLUMNS_LEAST : p->wish->columns;
 }
 
-/* The terminal, as high as so many rows need, and titles. */
+/* Begins the script: the terminal, with the height of `rows` rows, and titles. */
 static void begin(struct plot *p, const char *title, const char *x, const char *y, uint32_t rows)
 {
     int high = rows > 12 ? 300 + 24 * (int)rows : 600;
 
     if (p->wish->form == PLOT_TEXT)
         text_add(p->out, "set terminal dumb nofeed noenhanced size %u,%u\n", text_columns(p) - 1,
-                 30 + rows); /* gnuplot writes one column more */
+                 30 + rows); /* gnuplot writes one more column */
     else if (p->wish->form == PLOT_SVG)
         text_add(p->out,
                  "set terminal svg noenhanced size 960,%d font 'sans,13' background rgb 'white'\n"
@@ -237,8 +237,8 @@ static void add_folded(const struct plot *p, const char *line)
     } while (*line != '\0');
 }
 
-/* The data, `note` on how to read it, and the plot, which names lines with T[k]. Text has what is
- * said below the chart, as it has no margin for it. */
+/* Ends the script: the data, `note` on how to read it, and the plot, which names lines with T[k].
+ * In text, which has no margin, the lines below the chart follow. */
 static void end(struct plot *p, const char *note, const char *plot)
 {
     const char *line[] = {note, caption(p)};
@@ -265,7 +265,7 @@ static void end(struct plot *p, const char *note, const char *plot)
     }
 }
 
-/* Points with bounds on a line for each name, both axes logarithmic. */
+/* Draws points with bounds on a line for each name, both axes logarithmic. */
 static void end_whiskers(struct plot *p, const char *note)
 {
     text_add(p->out, "set logscale xy 2\nset key left top\nset offsets graph 0.05, graph 0.05\n");
@@ -284,7 +284,8 @@ static int by_label(const void *a, const void *b)
     return order != 0 ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-/* Samples of the runs from `at` on that are one experiment, sorted; with `sized` of one size. */
+/* Pools the sorted samples of the runs from `at` on that are one experiment; with `sized` of one
+ * size. */
 static double *pool(const struct plot *p, uint32_t at, bool sized, uint32_t *end, uint64_t *n)
 {
     double *all;
@@ -328,7 +329,7 @@ static enum epa_status draw_tokens(struct plot *p, struct epa_error *err)
                      "high");
         }
         add_point(&p->data, 4, point);
-        add_point(&p->below, 4, point); /* what characters cannot show */
+        add_point(&p->below, 4, point); /* not visible in characters */
     }
     begin(p, arena_printf(p->arena, "Latency against %s: %s", op->unit, p->run[0].timed->name),
           arena_printf(p->arena, "%s (%s)", op->size_label, op->size_key), "time [us]", 0);
@@ -343,7 +344,8 @@ static void draw_histogram(struct plot *p, const double *all, uint64_t n)
     double quarter = stats_percentile(all, n, 250), three = stats_percentile(all, n, 750);
     double fence = three + 4 * (three - quarter), largest = all[n - 1], low = all[0];
     bool open =
-        three > quarter && largest > fence; /* far outliers are not to press the others into one */
+        /* Far outliers must not compress the others into one bin. */
+        three > quarter && largest > fence;
     double high = open ? fence : largest, width = (high - low) / bins;
     uint64_t count[BINS];
 
@@ -395,14 +397,14 @@ static enum epa_status draw_distribution(struct plot *p, struct epa_error *err)
     return EPA_OK;
 }
 
-/* ---- ranks against each other, and stages on top of each other ---- */
+/* ---- skew of ranks, and stacked stages ---- */
 
 static const json_t *stage_json(const struct results_run *s, const char *name)
 {
     return json_find(json_object_get(s->json, "stages"), "name", name);
 }
 
-/* NaN: it has no such number. */
+/* Returns microseconds; NaN: the number does not exist. */
 static double us_at(const json_t *object, const char *path)
 {
     double ns = json_number_at(object, path);
@@ -410,8 +412,8 @@ static double us_at(const json_t *object, const char *path)
     return isnan(ns) ? NAN : us(ns);
 }
 
-/* How far each of `n` ranks is off the median of all, in percent; false: fewer than two have
- * times. */
+/* Computes the distance of each of `n` ranks from the median of all, in percent; returns false if
+ * fewer than two have times. */
 static bool ranks_off(struct plot *p, const json_t *ranks, double *off, size_t n)
 {
     double *known = arena_alloc(p->arena, (n + 1) * sizeof(*known)), median;
@@ -432,7 +434,7 @@ static bool ranks_off(struct plot *p, const json_t *ranks, double *off, size_t n
     return true;
 }
 
-/* A line for each run, or for each stage of the only run. */
+/* Draws a line for each run, or for each stage of a single run. */
 static enum epa_status draw_skew(struct plot *p, struct epa_error *err)
 {
     const struct results_run *one = &p->run[0];
@@ -570,7 +572,7 @@ enum epa_status plot_script(struct results *results, const struct plot_wish *wis
     return status;
 }
 
-/* Ranks, and a time with its bounds (NaN: none), of the total or a stage. */
+/* Adds ranks, and a time with its bounds (NaN: none), for the total or a stage. */
 static void add_prediction(struct plot *p, const json_t *d, const char *name, const char *path)
 {
     (void)begin_line(p, name);
@@ -603,10 +605,11 @@ enum epa_status plot_prediction(const json_t *d, enum plot_form form, uint32_t c
                        arena_printf(p.arena, "stages.%zu", i));
     add_prediction(&p, d, "total", "total");
     if (stages == NULL)
-        epa_fail(err, EPA_ERR_CONFIG, "no world of the sweep can be: there is nothing to draw");
+        epa_fail(err, EPA_ERR_CONFIG,
+                 "no world of the sweep is possible: there is nothing to draw");
     begin(&p, arena_printf(p.arena, "Predicted: %s", json_text_at(d, "file")), "ranks", "time [us]",
           0);
-    end_whiskers(&p, "whiskers: what leaving out a measured world, and its error, make of it");
+    end_whiskers(&p, "whiskers: predictions without one measured world, and their error");
     text_free(&p.data);
     text_free(&p.below);
     arena_destroy(p.arena);

@@ -9,8 +9,8 @@
 
 /* ---- the fit ---- */
 
-enum { SWEEPS = 500000 };            /* 20 ms: of terms that are nearly in proportion */
-static const double settled = 1e-13; /* of a term's part in the time */
+enum { SWEEPS = 500000 };            /* 20 ms: for terms that are nearly proportional */
+static const double settled = 1e-13; /* fraction of a term's part in the time */
 
 double predict_local(const double cost[PREDICT_TERMS], const struct predict_point *p)
 {
@@ -21,8 +21,8 @@ double predict_local(const double cost[PREDICT_TERMS], const struct predict_poin
     return ns * p->share;
 }
 
-/* By turns each cost becomes what is best with the others as they are, and not below 0: of terms
- * that nothing tells apart the first has all of it. */
+/* Non-negative least squares by coordinate descent: each cost in turn takes its best value for the
+ * current others, and at least 0. Of collinear terms the first receives the whole cost. */
 void predict_fit(const struct predict_point *p, uint32_t n, double cost[PREDICT_TERMS])
 {
     double unit[PREDICT_TERMS] = {0}, a[PREDICT_TERMS][PREDICT_TERMS] = {{0}};
@@ -136,7 +136,7 @@ const char *predict_bound_name(enum predict_bound bound)
     return name[bound];
 }
 
-/* ---- what is said ---- */
+/* ---- report ---- */
 
 static const struct table_column stages[] = {{"name", "stage", .width = 0, .digits = 10},
                                              {"ns", "time", "us", 1e3, 1, 10},
@@ -160,7 +160,7 @@ static const struct table_column worlds[] = {{"ranks", "ranks", NULL, 0, 0, 6},
                                              {"total.bound", "bound", .width = 0},
                                              {0}};
 
-/* Of CSV, in units that its names say. */
+/* Columns of CSV; the names contain the units. */
 static const struct table_column values[] = {{"ranks", "ranks", NULL, 0, 0, 9},
                                              {"nodes", "nodes", NULL, 0, 0, 9},
                                              {"stage.name", "stage", .width = 0},
@@ -177,7 +177,7 @@ static const struct table_column values[] = {{"ranks", "ranks", NULL, 0, 0, 9},
                                              {"why", "refused", .width = 0},
                                              {0}};
 
-/* The world that was asked for; of a sweep the largest that can be. */
+/* Returns the requested world; of a sweep the largest possible one. */
 static const json_t *asked(const json_t *d)
 {
     const json_t *last = NULL;
@@ -192,7 +192,7 @@ static bool is_sweep(const json_t *d)
     return json_is_true(json_object_get(d, "sweep"));
 }
 
-/* "256 ranks, 32 nodes of 8" */
+/* Adds "256 ranks, 32 nodes of 8". */
 static void add_world(struct text *out, const json_t *world)
 {
     (void)fill_add(out,
@@ -227,7 +227,7 @@ static void add_answer(struct text *out, const json_t *d)
     text_add(out, "; %s", json_text_at(d, "scales.text"));
 }
 
-/* Rows of the only world, with the total. */
+/* Returns the rows of a single world, with the total. */
 static json_t *stage_rows(const json_t *world)
 {
     json_t *rows = json_deep_copy(json_object_get(world, "stages"));
@@ -258,7 +258,7 @@ static void print_notes(FILE *file, const json_t *d)
     fill_comment(file, "error: {error.text}", d);
 }
 
-/* A row for each world of a sweep, or for each stage of the only one, if it can be. */
+/* Returns a row for each world of a sweep, or for each stage of a single world that is possible. */
 static json_t *table_rows(const json_t *d)
 {
     return is_sweep(d) ? json_deep_copy(json_object_get(d, "worlds")) : stage_rows(asked(d));

@@ -1,5 +1,5 @@
-/* The table: what ran and where, one row a stage, then the facts that explain the numbers. Fits 100
- * columns, so that it can be pasted anywhere. */
+/* The table: experiment and machine, one row for each stage, then the facts that explain the
+ * numbers. Fits 100 columns, so that users can paste it anywhere. */
 #include "report/result.h"
 
 #include <math.h>
@@ -10,9 +10,9 @@
 #include "config/experiment.h"
 #include "report/summary.h"
 
-/* ---- what ran, and where ---- */
+/* ---- experiment and machine ---- */
 
-/* "0-3, 6, 7": runs of neighbours shortened, order kept. */
+/* Adds "0-3, 6, 7": consecutive cores are shortened, the order is kept. */
 static void add_cores(struct text *out, const struct session *s)
 {
     uint32_t ranks = s->experiment->ranks, last;
@@ -49,7 +49,7 @@ static void print_pins(FILE *file, const struct session *s)
                  x->launcher.plugin->name, cores.data, (unsigned long long)x->seed);
 }
 
-/* "hosta (ranks 0, 2, 4)"; false: no rank is on that node. */
+/* Adds "hosta (ranks 0, 2, 4)"; returns false if no rank is on that node. */
 static bool add_node(struct text *out, const struct session *s, uint32_t node)
 {
     uint32_t ranks = s->experiment->ranks, n = 0;
@@ -99,7 +99,7 @@ static void add_value(void *arg, const struct experiment_value *v)
         text_add(d->options, "%s%s %s", d->options->bytes == 0 ? "" : ", ", v->key, v->value);
 }
 
-/* "algorithm: ll_v2 (dispatch_dtype fp8, buffers 2); transport: shm; ..." */
+/* Prints "algorithm: ll_v2 (dispatch_dtype fp8, buffers 2); transport: shm; ..." */
 static void print_sections(FILE *file, const struct experiment *x, const char *const *section,
                            uint32_t n)
 {
@@ -118,7 +118,7 @@ static void print_sections(FILE *file, const struct experiment *x, const char *c
         text_comment(file, "%s", line.data);
 }
 
-/* Lists the members of an object: "NAME=TEXT, ..." or "NAME TEXT, ...". */
+/* Prints the members of an object: "NAME=TEXT, ..." or "NAME TEXT, ...". */
 static void print_pairs(FILE *file, const json_t *object, const char *before, char between)
 {
     text_auto line = {0};
@@ -130,7 +130,7 @@ static void print_pairs(FILE *file, const json_t *object, const char *before, ch
         text_comment(file, "%s", line.data);
 }
 
-/* "expert: mlp (ffn 2048, ...)", and what computes it. */
+/* Prints "expert: mlp (ffn 2048, ...)", and the library or kernels that compute it. */
 static void print_operation_section(FILE *file, const struct session *s)
 {
     const struct operation *op = session_operation(s);
@@ -160,7 +160,7 @@ static void print_model(FILE *file, const struct model_options *m)
     text_comment(file, "%s", line.data);
 }
 
-/* A forward pass has a layer's time once for each MoE layer. */
+/* Prints the time of a forward pass: a layer's time once for each MoE layer. */
 static void print_layers(FILE *file, const struct model_options *m, const json_t *result)
 {
     const json_t *total = result_total(result);
@@ -206,8 +206,8 @@ static void print_header(FILE *file, const struct session *s, const json_t *resu
     print_pairs(file, json_at(result, "world.ranks.0.transport"), "rank 0's ", ' ');
     fill_comment(file,
                  "[link peak: {links.rate%.1f} GB/s out of a rank while all send"
-                 "[, {links.latency_ns/1e3%.2f} us for a signal|; the time of a signal is not "
-                 "known, as other programs had the cores]"
+                 "[, {links.latency_ns/1e3%.2f} us for a signal|; the time of a signal is "
+                 "unknown, since other programs used the cores]"
                  "|link peak: {links.latency_ns/1e3%.2f} us for a signal; the rate is not known "
                  "and left out]",
                  machine);
@@ -215,8 +215,8 @@ static void print_header(FILE *file, const struct session *s, const json_t *resu
 
 /* ---- stages ---- */
 
-/* A row a stage. With what links allow, and with a percentile that needs many samples, there is
- * less room for each figure. A peak that was beaten is a question mark. */
+/* Prints a row for each stage. With link limits, and with a percentile that needs many samples, the
+ * columns are narrower. A peak below the measured rate is shown as a question mark. */
 static void print_stages(FILE *file, const json_t *result)
 {
     bool peak = json_is_object(json_at(result, "machine.links"));
@@ -259,7 +259,7 @@ static void print_stages(FILE *file, const json_t *result)
 
 /* ---- explanations below the table ---- */
 
-/* How times were taken where that is not by the host's clock, and what they do not say. */
+/* Description of clocks other than the host's, and their limits. */
 static const char *const clocks[] = {
     "{timing.clock=events}clock: events around each stage[{verb=bench}, cache {timing.cache}]; "
     "total is their sum",
@@ -269,11 +269,11 @@ static const char *const clocks[] = {
     "{timing.arrivals.closed_rate%.6g} of a closed loop]; latency counts from when one was due, "
     "service from when it began[; {timing.arrivals.late/.01%.0f} % were due before it could begin]",
     "{timing.clock=end_to_end}clock: rank 0's, from one barrier of all ranks to the next, cache "
-    "cold; all stages and what is between them are in it",
+    "cold; it includes all stages and the time between them",
     "{timing.clock=graph}clock: graph of {timing.calls} call{timing.calls?s}[{pairs=true} of each "
     "stage], cache {timing.cache}; a sample is one launch[{timing.calls>1} divided by calls]"
     "[{pairs=true}, total a pair as measured, dispatch and combine alone]",
-    "{no_dispatch=true}dispatch alone is not known: {experiment.algorithm.name} cannot give up a "
+    "{no_dispatch=true}dispatch alone is not known: {experiment.algorithm.name} cannot discard a "
     "dispatch",
     "{no_combine=true}combine alone is not known: {experiment.algorithm.name} cannot combine twice",
     NULL,
@@ -283,7 +283,7 @@ static const char *const samples[] = {
     "{stop.samples} of [{rule=true}at most ]{iterations} samples after {warmup} of warm-up, each "
     "[{timing.clock=end_to_end}rank 0's|the slowest rank's]; percentiles by nearest rank",
     "partial: it ended after {partial.samples%count} samples[{lost!-}; the times of "
-    "rank {lost} are lost, and a sample is that of the slowest other rank]",
+    "rank {lost} are lost, and a sample is the time of the slowest other rank]",
     "{rule=true}[{stop.reason!-}stopped by bench.[{stop.reason=time}max_time|{stop.reason}]; "
     "rules: {iterations} samples[; an interval of {ci95/.01%.3g} %]"
     "[; {max_time_ns/1e9%.3g} s of samples]"
@@ -299,8 +299,8 @@ static const char *const samples[] = {
     NULL,
 };
 
-/* The least that an iteration takes is the largest of what products, weights and links take at
- * their best; of parts that ran alone, how much of the shorter is hidden. */
+/* The lower bound of an iteration is the largest of the minimum times of products, weights and
+ * links; for parts that ran alone, the hidden share of the shorter part. */
 static const char *const computes[] = {
     "computes: a rank does {compute.flops/1e9%.4g} GFLOP an iteration"
     "[, {compute.experts.flops_per_s/1e12%.3g} TFLOP/s in {between}]"
@@ -319,11 +319,11 @@ static const char *const ends[] = {
     "{profile.slices} slices, {profile.flows} flows, {profile.dropped} dropped",
     "{profile.iterations>0}profile: clocks of ranks agree within {profile.clock_error_ns/1e3%.1f} "
     "us",
-    "{profile.iterations>0}profile: noting takes {profile.event_ns%.0f} ns, at most "
-    "[{profile.overhead_ns/profile.event_ns%.0f}|0] times a thread and iteration: that alone is "
+    "{profile.iterations>0}profile: recording an event takes {profile.event_ns%.0f} ns, at most "
+    "[{profile.overhead_ns/profile.event_ns%.0f}|0] times per thread and iteration: "
     "{profile.overhead_ns/1e3%.2f} us, {profile.overhead_ns/total.ns.median/.01%.2f} % of the "
-    "median; ranks that wait for each other add theirs up, so `epa2a compare` with a run without "
-    "profile says what it costs",
+    "median without waits; waiting ranks add these times up, so `epa2a compare` with an unprofiled "
+    "run shows the cost",
     "{error.status!missed}ended early: {error.status} (exit {exit_code})[: {why}]",
     NULL,
 };
@@ -334,7 +334,7 @@ static void print_all(FILE *file, const char *const *line, const json_t *facts)
         fill_comment(file, *line, facts);
 }
 
-/* "1, 3"; null: an empty list. */
+/* Returns "1, 3"; null: an empty list. */
 static json_t *list_json(const json_t *list)
 {
     text_auto out = {0};
@@ -374,7 +374,7 @@ json_t *report_facts(const struct session *s, const json_t *result)
     json_object_set_new(out, "no_dispatch", json_boolean(notes->not_alone[FIGURE_DISPATCH]));
     json_object_set_new(out, "no_combine", json_boolean(notes->not_alone[FIGURE_COMBINE]));
     json_object_set_new(out, "between", json_text_or_null(session_operation(s)->between_name));
-    /* a signal needs no more words */
+    /* signals have no further words */
     json_object_set_new(
         out, "why",
         json_text_or_null(strcmp(why, json_text_at(result, "error.status")) != 0 ? why : NULL));
@@ -399,7 +399,7 @@ static void print_traffic(FILE *file, const struct session *s, const json_t *res
     }
 }
 
-/* Statistics of the operation's inputs. */
+/* Prints statistics of the operation's inputs. */
 static void print_stats(FILE *file, const struct session *s)
 {
     text_auto lines = {0};
@@ -411,7 +411,7 @@ static void print_stats(FILE *file, const struct session *s)
         text_comment(file, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* One line for each expectation. */
+/* Prints one line for each expectation. */
 static void print_verdicts(FILE *file, const struct session *s, const json_t *result)
 {
     for (struct json_walk v = {json_object_get(result, "expect")}; json_next(&v);) {
@@ -431,7 +431,7 @@ static void print_verdicts(FILE *file, const struct session *s, const json_t *re
         fill_comment(file, "{error.status!missed}expect: not looked at, as it ended early", result);
 }
 
-/* How much of the outputs was compared, how closely, and why not all. */
+/* Prints the share of compared outputs, the tolerance, and the reason if not all were compared. */
 static void print_share(FILE *file, const struct session *s, const json_t *result)
 {
     const struct verify_options *v = &s->experiment->verify;

@@ -16,9 +16,9 @@ static const double BEATEN = 1.03;
 
 /* Bytes of one iteration. */
 struct traffic {
-    double needed, out; /* means over ranks: payload; bytes that left */
-    double bottleneck;  /* of the busiest rank: the larger of what it sent and received */
-    double least;       /* of the busiest rank: what any algorithm would have to move */
+    double needed, out; /* means over ranks: payload; sent bytes */
+    double bottleneck;  /* of the busiest rank: the larger of sent and received bytes */
+    double least;       /* of the busiest rank: lower bound for any algorithm */
 };
 
 /* The session, figures derived from it, and scratch memory. */
@@ -28,13 +28,13 @@ struct making {
     uint32_t ranks;
     uint64_t n_samples; /* iterations that all ranks with a record finished */
     struct traffic phase[OP_PHASES], total;
-    double flops;                /* of a rank in an iteration, mean; 0: it computes nothing */
-    double expert_flops;         /* a second, of experts that have a stage; NaN: not known */
-    struct peak links;           /* of the fastest rank; 0: not known */
-    struct op_peaks peaks;       /* of computing, the best rank's; 0: not known */
+    double flops;                /* of a rank in an iteration, mean; 0: no computation */
+    double expert_flops;         /* per second, of experts with a stage; NaN: unknown */
+    struct peak links;           /* of the fastest rank; 0: unknown */
+    struct op_peaks peaks;       /* of the rank with the best computation; 0: unknown */
     double weights;              /* bytes that the busiest rank reads in an iteration */
-    double flops_ns, weights_ns; /* what computing takes at least */
-    double *rank_ns;             /* [ranks][n_samples], of the stage at hand */
+    double flops_ns, weights_ns; /* lower bounds of the computation time */
+    double *rank_ns;             /* [ranks][n_samples], of the current stage */
     double *sample, *sorted;     /* [n_samples] */
     uint32_t *wins;              /* [ranks]: samples in which the rank was slowest */
 };
@@ -60,8 +60,8 @@ static bool has_record(const struct making *m, uint32_t rank)
     return session_rank(m->s, rank)->pid != 0;
 }
 
-/* Acquire: pairs with the release of a finished sample in a rank that has ended or died since,
- * so that the times of counted samples are complete. */
+/* Returns the number of complete samples. Acquire: pairs with the release of a finished sample in a
+ * rank that has ended or died since, so that the times of counted samples are complete. */
 static uint64_t finished(const struct making *m)
 {
     uint64_t n = m->s->iterations;
@@ -73,17 +73,17 @@ static uint64_t finished(const struct making *m)
         n = done < n && has_record(m, r) ? done : n;
         records += has_record(m, r);
     }
-    /* verify counts iterations and times none */
+    /* verify counts iterations without times */
     return m->s->verb == VERB_VERIFY || m->s->notes->n_stages == 0 || records == 0 ? 0 : n;
 }
 
-/* Ranks whose times count. */
+/* Returns the number of ranks with times. */
 static uint32_t timed(const struct making *m)
 {
     return m->s->notes->clock == CLOCK_END_TO_END && m->ranks > 1 ? 1 : m->ranks;
 }
 
-/* The first n times of each rank in one row, and of the slowest. */
+/* Gathers the first n times of each rank in one row, and the times of the slowest rank. */
 static void gather(const struct making *m, const struct session_row *row, uint64_t n)
 {
     for (uint32_t r = 0; r < m->ranks; r++)
@@ -118,8 +118,8 @@ static bool links_known(const struct making *m)
     return m->links.latency_ns > 0 || m->links.bytes_per_ns > 0;
 }
 
-/* A row of `n` samples, as they were gathered. Bytes a nanosecond are GB/s; what is sent takes the
- * latency of a link in each phase. `traffic` NULL: what crosses in it is not known. */
+/* Returns a row of `n` gathered samples. Bytes per nanosecond are GB/s; a message costs the latency
+ * of a link in each phase. `traffic` NULL: the traffic of the row is unknown. */
 static json_t *stage_json(struct making *m, const char *name, uint64_t n,
                           const struct traffic *traffic, bool experts)
 {
@@ -144,13 +144,14 @@ static json_t *stage_json(struct making *m, const char *name, uint64_t n,
     if (traffic != NULL && links_known(m))
         peak_ns = (all ? m->op->n_phases : 1) * m->links.latency_ns +
                   (m->links.bytes_per_ns > 0 ? traffic->least / m->links.bytes_per_ns : 0);
-    if (!(peak_ns > 0)) /* nothing crosses, and no latency is known */
+    if (!(peak_ns > 0)) /* no traffic, and no known latency */
         peak_ns = NAN;
-    if (experts || all) /* fmax() takes the other where one is NaN */
+    if (experts || all) /* fmax() ignores NaN */
         peak_ns = fmax(peak_ns, fmax(m->flops_ns, m->weights_ns));
     if (experts)
         m->expert_flops = m->flops / median * 1e9;
-    /* A limit that was beaten is no limit: it was measured while other load held the cores. */
+    /* A limit above the measured rate is invalid: other load used the cores during its
+     * measurement. */
     beaten = peak_ns > BEATEN * median;
     return json_object_of(
         "name", json_text(name), "ns", stats_json(&slowest), "cv", json_number(slowest.cv), "rate",
@@ -163,7 +164,7 @@ static json_t *stage_json(struct making *m, const char *name, uint64_t n,
         ranks, "samples_ns", samples, NULL);
 }
 
-/* Traffic of all stages of a kind; NULL: not known. */
+/* Returns the traffic of all stages of a kind; NULL: unknown. */
 static const struct traffic *kind_traffic(const struct making *m, enum epa_stage_kind kind)
 {
     if (kind == EPA_STAGE_WHOLE)
@@ -174,7 +175,7 @@ static const struct traffic *kind_traffic(const struct making *m, enum epa_stage
     return NULL;
 }
 
-/* Traffic of one stage: known only if no other stage has its kind. */
+/* Returns the traffic of one stage: known only if no other stage has its kind. */
 static const struct traffic *stage_traffic(const struct making *m, uint32_t stage)
 {
     const struct session *s = m->s;
@@ -187,7 +188,7 @@ static const struct traffic *stage_traffic(const struct making *m, uint32_t stag
     return kind_traffic(m, s->notes->stage_kind[stage]);
 }
 
-/* A row each; the last is of whole iterations. A queue moves nothing. */
+/* Returns a row for each stage; the last is of whole iterations. A queue moves no data. */
 static json_t *stages_json(struct making *m)
 {
     const struct session_notes *notes = m->s->notes;
@@ -208,7 +209,7 @@ static json_t *stages_json(struct making *m)
     return stages;
 }
 
-/* From the times of the whole iteration, the last that were gathered. */
+/* Returns the skew from the times of whole iterations, which were gathered last. */
 static json_t *skew_json(struct making *m)
 {
     uint64_t n = m->n_samples;
@@ -240,7 +241,7 @@ static json_t *skew_json(struct making *m)
 
 /* ---- traffic and computation ---- */
 
-/* Means of the ranks that counted, in phases `first` to `last - 1`. */
+/* Returns the means over ranks with counters, in phases `first` to `last - 1`. */
 static struct traffic traffic_of(const struct making *m, uint32_t first, uint32_t last)
 {
     struct traffic sum = {0, 0, 0, 0};
@@ -266,7 +267,7 @@ static struct traffic traffic_of(const struct making *m, uint32_t first, uint32_
     return sum;
 }
 
-/* The best link and GEMM peak of all ranks, so that percentages of peak are not too high, and
+/* Finds the best link and GEMM peak of all ranks, so that percentages of peak are not too high, and
  * the most operations of any rank. A single rank has no links. */
 static void find_peaks(struct making *m)
 {
@@ -322,8 +323,8 @@ static json_t *links_json(const struct making *m)
         json_number(m->links.latency_ns > 0 ? m->links.latency_ns : NAN), NULL);
 }
 
-/* Parts of the stage that ran alone: medians of the slowest rank. *hidden: which share of the
- * shortest is hidden behind the others; NaN: not known. */
+/* Returns the parts of the stage that ran alone: medians of the slowest rank. *hidden: share of the
+ * shortest part that is hidden behind the others; NaN: unknown. */
 static json_t *parts_json(const struct making *m, double total, double *hidden)
 {
     json_t *parts = json_array();
@@ -347,8 +348,8 @@ static json_t *parts_json(const struct making *m, double total, double *hidden)
     return parts;
 }
 
-/* Operations of an iteration, and lower bounds of their time; null: the algorithm computes
- * nothing. */
+/* Returns the operations of an iteration, and lower bounds of their time; null: the algorithm
+ * computes nothing. */
 static json_t *compute_json(const struct making *m, const json_t *total)
 {
     const struct session *s = m->s;
@@ -377,9 +378,9 @@ static json_t *compute_json(const struct making *m, const json_t *total)
         "limit", limit, "parts", parts, "hidden", json_number(hidden), NULL);
 }
 
-/* ---- how it was timed and checked, and how it ended ---- */
+/* ---- clock, checks and end ---- */
 
-/* How times were taken; null where none were. */
+/* Returns the method of time measurement; null without times. */
 static json_t *timing_json(const struct making *m)
 {
     static const char *const clock[] = {[CLOCK_HOST] = "host",
@@ -411,8 +412,9 @@ static json_t *timing_json(const struct making *m)
         "arrivals", arrivals, NULL);
 }
 
-/* Why there are no more samples, and the width of the 95 % interval of the last row's median as a
- * part of it. Where no rule has stopped it and all went well, there are as many as asked for. */
+/* Returns the reason why sampling ended, and the width of the 95 % interval of the last row's
+ * median relative to the median. Without a stop rule and without a failure, the number of samples
+ * is the requested one. */
 static json_t *stop_json(const struct making *m, const json_t *total)
 {
     double median = json_number_at(total, "ns.median");
@@ -426,8 +428,8 @@ static json_t *stop_json(const struct making *m, const json_t *total)
                           json_number(median > 0 ? width / median : NAN), NULL);
 }
 
-/* The samples that are left of a run that ended early, or of which records are lost; null: there
- * are all, or none. */
+/* Returns the remaining samples of a run that ended early or lost records; null: all samples exist,
+ * or none. */
 static json_t *partial_json(const struct making *m, const json_t *stop)
 {
     bool early = json_is_null(json_object_get(stop, "reason"));
@@ -445,8 +447,8 @@ static json_t *partial_json(const struct making *m, const json_t *stop)
     return json_null();
 }
 
-/* Iterations that all ranks checked, elements of all, and why bench checked none; bytes put that
- * were held against the plan, and why there are none. */
+/* Returns the iterations that all ranks checked, elements of all ranks, and the reason if bench
+ * checked none; bytes of puts that were compared with the plan, and the reason if none were. */
 static json_t *verify_json(const struct making *m)
 {
     const struct session *s = m->s;

@@ -1,8 +1,8 @@
 /* The result of one experiment: a JSON object, an entry of "results" in a document, made once from
- * a session after the launch, whatever its end. Reports, rows of a summary and verdicts read it;
- * share/epa2a-result.schema.json describes it. Numbers are numbers, times are whole nanoseconds,
- * what was not measured is null, and text that is no UTF-8 is made so: it parses whatever
- * happened. */
+ * a session after the launch, for any end of the launch. Reports, rows of a summary and verdicts
+ * read it; share/epa2a-result.schema.json describes it. Numbers are numbers, times are whole
+ * nanoseconds, unmeasured values are null, and invalid UTF-8 is replaced: the document always
+ * parses. */
 #ifndef RESULT_H
 #define RESULT_H
 
@@ -17,20 +17,20 @@ enum { RESULT_SCHEMA = 1 }; /* "schema" of a document */
 
 /* ---- result.c ---- */
 
-/* Of this process, which all its results have. */
+/* Facts of this process, common to all its results. */
 struct facts {
-    json_t *machine;            /* of facts_collect(); owned by the caller */
-    const char *const *context; /* "NAME=TEXT" that the user noted */
+    json_t *machine;            /* from facts_collect(); owned by the caller */
+    const char *const *context; /* "NAME=TEXT" notes of the user */
     uint32_t n_context;
 };
 
-/* How a launch ended, as its caller knows it. */
+/* End of a launch, reported by its caller. */
 struct result_end {
-    enum epa_status status; /* with `error` as the launcher and the ranks reported */
-    const char *error;      /* NULL, "": that of the rank that failed first is taken */
-    int signal;             /* that interrupted it; 0: SIGINT */
+    enum epa_status status; /* with `error`: reported by the launcher and the ranks */
+    const char *error;      /* NULL, "": use the message of the rank that failed first */
+    int signal;             /* signal that interrupted the launch; 0: SIGINT */
     bool skips;             /* the command has several runs: EPA_ERR_UNSUPPORTED skips this one */
-    time_t started;         /* by CLOCK_REALTIME; 0: not known */
+    time_t started;         /* by CLOCK_REALTIME; 0: unknown */
     double elapsed_s;
     struct cpu_quota
         quota; /* of this process, with the stops of this launch alone; cores 0: none */
@@ -39,89 +39,93 @@ struct result_end {
 
 json_t *result_make(const struct session *, const struct facts *, const struct result_end *);
 
-/* Its last row alone, in the order in which samples were taken; returns how many. */
+/* Returns the samples of the last row in the order of measurement; the return value is their
+ * number. */
 uint64_t result_samples(const struct session *, struct arena *, double **out);
 
-/* Its exit code, and its last row: "total", "wall" or "latency". */
+/* Return the exit code, and the name of the last row: "total", "wall" or "latency". */
 int result_exit_code(const json_t *result);
 const json_t *result_total(const json_t *result);
 
-/* ---- origin.c: where a result comes from ---- */
+/* ---- origin.c: origin of a result ---- */
 
-/* "machine" of a result, but for devices and links. `root` is put before /proc and /sys: "" except
- * in tests. */
+/* Returns "machine" of a result, except devices and links. `root` is the prefix of /proc and /sys:
+ * "" except in tests. */
 json_t *facts_collect(const char *root);
 
-/* The first line of a file as text; null: it cannot be read, or is empty. */
+/* Returns the first line of a file as text; null: the file is unreadable or empty. */
 json_t *facts_line(const char *root, const char *path);
 
-/* The problem of an experiment without algorithm, transport, backend and launcher: equal for
- * runs that can be compared. */
+/* Returns the problem of an experiment without algorithm, transport, backend and launcher: equal
+ * for comparable runs. */
 json_t *result_shape(const struct experiment *);
-/* These four and their options. */
+/* Returns these four and their options. */
 json_t *result_means(const struct experiment *);
 
-/* "experiment" to "plugins": what ran. */
+/* Adds "experiment" to "plugins". */
 void result_put_origin(json_t *result, const struct session *, const struct facts *);
-/* "world"; "fault", null: the run is a normal one. */
+/* Returns "world"; "fault" is null in a normal run. */
 json_t *result_world(const struct session *);
 json_t *result_fault(const struct session *);
-/* "profile": what was written, and what noting it takes the busiest thread of an iteration; null:
- * nothing. A time as RFC 3339, UTC; null: 0. */
+/* result_profile() returns "profile": the written trace, and the recording cost of the busiest
+ * thread in an iteration; null: none. The next function formats a time as RFC 3339, UTC; null:
+ * 0. */
 json_t *result_profile(const struct trace_written *);
 json_t *result_time(time_t);
-/* Facts that a backend reports of its device, or a transport of its links; null: none. */
+/* Returns the facts that a backend reports about its device, or a transport about its links; null:
+ * none. */
 json_t *result_facts(const struct session_facts *);
 
 /* ---- findings.c ---- */
 
-/* "error": null where it ended well; and "status". */
+/* Return "error", null after success, and "status". */
 json_t *result_error(const struct session *, const struct result_end *);
 const char *result_outcome(const struct result_end *);
 
-/* Fills "expect" of a result that ended well, with all else in it; where something is missed, also
- * "status", "exit_code" and "error". */
+/* Fills "expect" of a successful result, after all else is complete; after a missed expectation
+ * also sets "status", "exit_code" and "error". */
 void verdicts_make(json_t *result, const struct session *);
 
-/* "total median <= 120 us", what was asked for, `between`, and "131.4 us (+9.5 %)", or why there is
- * none. */
+/* Adds "total median <= 120 us", the expectation, then `between`, then "131.4 us (+9.5 %)", or the
+ * reason of a missing figure. */
 void verdict_add(struct text *, const json_t *result, const json_t *verdict, const char *between);
 
 /* Fills "warnings". */
 void result_warn(json_t *result, const struct session *);
 
-/* Warnings, one a line, "warning: " first. */
+/* Prints warnings, one on each line, with the prefix "warning: ". */
 void report_warnings(FILE *, const json_t *result);
 
 /* Warnings of several runs. Warnings that differ only in numbers are one kind and printed once. */
 struct warnings {
-    json_t *kinds; /* {0} to begin with; owned */
+    json_t *kinds; /* initially {0}; owned */
     uint32_t runs;
 };
 
-/* `who` is what the run is called. */
+/* Adds the warnings of a run. `who` is the name of the run. */
 void warnings_add(struct warnings *, const char *who, const json_t *result);
 void warnings_print(FILE *, const struct warnings *);
 
 /* ---- exit codes ---- */
 
-/* What each means, for help and the man page. */
+/* Exit codes and their meanings, for help and the man page. */
 struct exit_meaning {
     enum epa_exit code;
     const char *help; /* NULL ends the list */
 };
 extern const struct exit_meaning exit_meanings[];
 
-/* The one of a status; `signal` says who asked to stop (SIGINT or SIGTERM). */
+/* Returns the exit code of a status; `signal` is the signal that requested the end (SIGINT or
+ * SIGTERM). */
 int exit_code(enum epa_status, int signal);
 
 /* ---- report.c ---- */
 
-/* The result, and "total", "ci95", ... for sentences about it. */
+/* Returns the result, and "total", "ci95", ... for sentences about it. */
 json_t *report_facts(const struct session *, const json_t *result);
 
-/* The table; for VERB_VERIFY the lines that say what was compared. Data only: no warnings.
- * Lines that begin with '#' explain, the others are rows. Fits 100 columns. */
+/* Prints the table; for VERB_VERIFY the lines about the comparison. Data only: no warnings. Lines
+ * that begin with '#' explain, the others are rows. Fits 100 columns. */
 void report_table(FILE *, const struct session *, const json_t *result);
 
 #endif

@@ -14,7 +14,7 @@
 #include "op/op.h"
 #include "report/result.h"
 
-/* Collectives of other programs, which were imported. */
+/* Collectives of other programs, from imported results. */
 static const char *const collective_head[] = {"collective", NULL, NULL};
 static const struct operation collective = {.name = "collective",
                                             .size_key = "collective.bytes",
@@ -87,7 +87,7 @@ static enum epa_status read_run(const struct results *r, const char *path, const
     return status;
 }
 
-/* Adds the runs of one document, which is taken. */
+/* Adds the runs of one document, whose reference is taken. */
 static enum epa_status read_document(struct results *r, const char *path, json_t *root,
                                      struct epa_error *err)
 {
@@ -126,7 +126,7 @@ enum epa_status results_of(const char *path, json_t *document, struct results *o
     return read_document(out, path, document, err);
 }
 
-/* A document, or several, as --json-lines writes them. */
+/* Parses a document, or several from --json-lines. */
 static enum epa_status parse(const char *path, const struct text *text, struct results *out,
                              struct epa_error *err)
 {
@@ -145,7 +145,7 @@ static enum epa_status parse(const char *path, const struct text *text, struct r
         status = read_document(out, path, root, err);
         at += (size_t)why.position;
         at += strspn(text->data + at, " \t\r\n");
-        at += text_mark_bytes(text->data + at, text->bytes - at); /* of a file that was appended */
+        at += text_mark_bytes(text->data + at, text->bytes - at); /* of an appended file */
     }
     return status;
 }
@@ -187,9 +187,9 @@ void results_free(struct results *r)
     *r = (struct results){0};
 }
 
-/* ---- what differs ---- */
+/* ---- differences between runs ---- */
 
-/* Whether a key is one of those words, or below one. */
+/* Returns true if a key is one of those words, or below one. */
 static bool is_below_one_of(const char *words, const char *key)
 {
     for (size_t bytes; *words != '\0'; words += bytes + (words[bytes] == ' ')) {
@@ -257,7 +257,7 @@ size_t results_label_bytes(const char *label)
     return bytes;
 }
 
-/* One line for all runs with the same end. */
+/* Prints one line for all runs with the same end. */
 void results_warn_failed(const struct results *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {
@@ -279,7 +279,7 @@ void results_warn_failed(const struct results *r)
     }
 }
 
-/* Whether a key of the experiment, or of the machine, belongs to the part. */
+/* Returns true if a key of the experiment, or of the machine, belongs to the part. */
 static bool is_of_part(enum results_part part, const char *key)
 {
     switch (part) {
@@ -287,7 +287,7 @@ static bool is_of_part(enum results_part part, const char *key)
         return key_role_of(key) == KEY_TASK;
     case RESULTS_MEANS:
         return key_role_of(key) == KEY_MEANS;
-    case RESULTS_MACHINE: /* a GPU's clocks, power and heat move while it works */
+    case RESULTS_MACHINE: /* clocks, power and heat of a GPU vary during its work */
         return !is_below_one_of(
             "device.clock device.memory_clock device.throttle device.power "
             "device.temperature host kernel load_average timer_ns memory_bytes build.version "
@@ -403,8 +403,8 @@ bool results_agree(const char *question, const char *other)
 
 /* ---- names ---- */
 
-/* Whether a key is ignored in names: it does not distinguish runs, or the name contains it
- * already. */
+/* Returns true for a key without a part in names: it does not distinguish runs, or the name
+ * contains it already. */
 static bool is_said(const struct results_run *run, const char *key)
 {
     bool plugins = run->named[0] == '\0';
@@ -417,14 +417,14 @@ static bool is_said(const struct results_run *run, const char *key)
            (plugins && (strcmp(key, "algorithm.name") == 0 || strcmp(key, "transport.name") == 0));
 }
 
-/* Whether the model of a run gives a key its value. */
+/* Returns true if the model of a run sets the value of a key. */
 static bool may_be_of_model(const char *key)
 {
     return is_below_one_of("moe expert", key);
 }
 
-/* How many bytes of a key are its section, where it says which plugin or kind that is; 0: it does
- * not. */
+/* Returns the number of bytes of a key's section, if the key selects the plugin or kind of the
+ * section; 0: it does not. */
 static size_t chooses(const char *key)
 {
     const char *dot = strchr(key, '.');
@@ -434,9 +434,9 @@ static size_t chooses(const char *key)
                : 0;
 }
 
-/* What is known of a key among runs that may be compared in it: those of one name and, for an
- * option, of one plugin or kind. {"n": runs that have it, "value": that of the first, "differ":
- * others}. */
+/* Returns the facts about a key among comparable runs: runs of one name and, for an option, of one
+ * plugin or kind. {"n": runs with the key, "value": value of the first, "differ": other values
+ * exist}. */
 static json_t *slot_of(const struct results_names *names, const struct results_run *run,
                        const char *key)
 {
@@ -474,7 +474,8 @@ static void note_value(const struct results_names *names, const struct results_r
         json_object_set_new(slot, "differ", json_true());
 }
 
-/* A key that differs among runs of one model, or of none, is not the model's alone. */
+/* Records a key that differs among runs of one model, or of none: the model does not set it
+ * alone. */
 static void note_of_model(const struct results_names *names, const struct results_run *run,
                           const char *key, json_t *value)
 {
@@ -496,7 +497,7 @@ void results_names_add(struct results_names *names, const struct results_run *ru
     for (struct json_walk it = {x}; json_next(&it);) {
         snprintf(one, sizeof(one), "%.*s.", (int)strcspn(it.key, "."), it.key);
         if (strchr(it.key, '.') != NULL &&
-            strcmp(one, section) != 0) /* how many have the section */
+            strcmp(one, section) != 0) /* counts the runs with the section */
             note_value(names, run, strcpy(section, one), json_true());
         note_value(names, run, it.key, it.value);
         if (may_be_of_model(it.key))

@@ -1,6 +1,6 @@
-/* The summary of a batch: one row for each run, to compare them. In tables, the repetitions of a
- * run share one row with their medians and spread. Figures are those of each run's own table;
- * what a run did not measure stays empty. */
+/* The summary of a batch: one row for each run, for comparison. In tables, the repetitions of a run
+ * share one row with their medians and spread. Figures equal the figures in the table of each run;
+ * unmeasured figures stay empty. */
 #include "report/summary.h"
 
 #include <ctype.h>
@@ -15,8 +15,8 @@
 
 /* ---- the row of a run ---- */
 
-/* Where a figure is shown: tables of text, Markdown and HTML, CSV, "summary" of JSON; of what was
- * timed, and of what was verified. */
+/* Places where a figure is shown: tables of text, Markdown and HTML, CSV, "summary" of JSON; for
+ * timed runs, and for verified runs. */
 enum {
     TEXT = 1,
     MARKDOWN = 2,
@@ -27,16 +27,16 @@ enum {
     TIMED = 32,
     VERIFIED = 64,
     BOTH = TIMED | VERIFIED,
-    OPTIONAL = 128, /* no column where no row has it */
+    OPTIONAL = 128, /* no column if no row has a value */
 };
 
-/* What a row has, in the order of columns. */
+/* Fields of a row, in the order of columns. */
 static const struct field {
     struct table_column is;
-    const char *csv; /* its name there; NULL: that of the key */
+    const char *csv; /* name in CSV; NULL: the key */
     int digits;      /* in CSV */
     unsigned where;
-    const char *from; /* where a result has it; NULL: it is worked out */
+    const char *from; /* path in a result; NULL: computed */
 } fields[] = {
     {{"who", "run"}, .where = TABLES | BOTH},
     {{"file"}, .where = CSV | JSON | BOTH},
@@ -97,7 +97,8 @@ void report_row_end(json_t *row, const char *end, enum epa_status status, const 
     json_object_set_new(row, "error", json_text_or_null(error));
 }
 
-/* Of a stage of two halves the first is a stage of its own; it goes with the second. */
+/* Returns the kind of a stage. The first half of a split stage is a separate stage, and counts with
+ * the second half. */
 static enum epa_stage_kind kind_of(const struct session *s, uint32_t stage)
 {
     while (stage + 1 < s->notes->n_stages && s->notes->stage_kind[stage] == EPA_STAGE_SEND)
@@ -105,7 +106,7 @@ static enum epa_stage_kind kind_of(const struct session *s, uint32_t stage)
     return s->notes->stage_kind[stage];
 }
 
-/* Median over samples of the slowest rank, of all stages of a kind together. */
+/* Returns the median over samples of the slowest rank, of all stages of a kind together. */
 static double median_of(const struct session *s, enum epa_stage_kind kind, uint64_t n)
 {
     double *sample = memory_alloc(n, sizeof(*sample)), median = NAN;
@@ -143,7 +144,7 @@ static void fill_parts(json_t *row, const struct session *s, const json_t *resul
         if (s->notes->clock == CLOCK_HOST || s->notes->clock == CLOCK_EVENTS)
             ns = median_of(s, kind[i], n);
         for (struct json_walk stage = {stages}; json_next(&stage);)
-            /* of graphs, which have rows of these names */
+            /* of graphs, whose rows have these names */
             if (s->notes->clock == CLOCK_GRAPH &&
                 strncmp(json_text_at(stage.value, "name"), times[i], strlen(times[i]) - 3) == 0)
                 ns = json_number_at(stage.value, "ns.median");
@@ -151,8 +152,8 @@ static void fill_parts(json_t *row, const struct session *s, const json_t *resul
     }
 }
 
-/* What the result has; figures of stages, and the experiment, are for CSV and JSON. The limit is
- * the largest of what products, weights and links take at least. */
+/* Copies figures of the result; figures of stages, and the experiment, are for CSV and JSON. The
+ * limit is the largest of the minimum times of products, weights and links. */
 static void keep_all(json_t *row, const json_t *result)
 {
     bool any = json_number_at(result, "stop.samples") > 0;
@@ -204,7 +205,7 @@ void report_row_read(json_t *row, const json_t *result, const json_t *saved)
         json_object_set(row, times[i], json_object_get(saved, times[i]));
 }
 
-/* A run that failed may have measured or compared something before. */
+/* Returns true if the row has figures; a failed run may have some. */
 static bool has_figures(const json_t *row)
 {
     return ended(row, REPORT_OK) ||
@@ -225,8 +226,8 @@ static bool is_repetition(const json_t *row, const json_t *before)
            bytes == results_label_bytes(other) && strncmp(label, other, bytes) == 0;
 }
 
-/* The median of a figure of rows `from` to `end - 1`, nearest rank; NaN: none has it. *spread:
- * (most - least) / median; NaN: fewer than two have it. */
+/* Returns the median of a figure of rows `from` to `end - 1`, nearest rank; NaN: no row has it.
+ * *spread: (maximum - minimum) / median; NaN: fewer than two rows have it. */
 static double merge(const json_t *rows, size_t from, size_t end, const char *key, double *spread)
 {
     double *value = memory_alloc(end - from, sizeof(*value)), median;
@@ -244,7 +245,8 @@ static double merge(const json_t *rows, size_t from, size_t end, const char *key
     return median;
 }
 
-/* "failed (timeout): rank 1: ...", "2 of 3 ok, failed ..."; null: all went well. */
+/* Returns "failed (timeout): rank 1: ...", "2 of 3 ok, failed ..."; null: all runs were
+ * successful. */
 static json_t *end_json(const json_t *row, size_t good, size_t n)
 {
     bool more = strcmp(json_text_at(row, "error"), json_text_at(row, "status")) != 0;
@@ -261,8 +263,8 @@ static json_t *end_json(const json_t *row, size_t good, size_t n)
     return json_text(out.data);
 }
 
-/* Rows `from` to `end - 1`, a run and its repetitions, as one: medians of those that have figures,
- * sums of counts, the end of the first that did not end well. */
+/* Returns rows `from` to `end - 1`, a run and its repetitions, as one row: medians of rows with
+ * figures, sums of counts, the end of the first failed run. */
 static json_t *line_of(const json_t *rows, size_t from, size_t end)
 {
     json_t *line = json_copy(json_array_get(rows, from));
@@ -310,7 +312,7 @@ const json_t *report_base(const json_t *lines, const json_t *question)
     return first;
 }
 
-/* Gives rows their ratios, and the notes of the user. */
+/* Adds ratios and the notes of the user to rows. */
 static void finish_rows(const struct report_batch *batch, const json_t *lines, json_t *rows)
 {
     for (struct json_walk row = {rows}; json_next(&row);) {
@@ -329,7 +331,7 @@ static void finish_rows(const struct report_batch *batch, const json_t *lines, j
     }
 }
 
-/* Rows with those of repetitions as one line. */
+/* Returns the rows, repetitions merged into one line. */
 static json_t *lines_of(const struct report_batch *batch)
 {
     size_t n = json_array_size(batch->rows);
@@ -345,7 +347,7 @@ static json_t *lines_of(const struct report_batch *batch)
     return lines;
 }
 
-/* A row for each repetition, with ratios over lines. */
+/* Returns a row for each repetition, with ratios over lines. */
 static json_t *single_rows(const struct report_batch *batch)
 {
     json_t *lines = lines_of(batch), *rows = json_array();
@@ -367,7 +369,7 @@ struct layout {
     bool ratios, repeated;
 };
 
-/* Whether some row has it; a ratio: several runs of a problem. */
+/* Returns true if a row has the figure; for a ratio: if a problem has several runs. */
 static bool has_figure(const struct layout *layout, const char *key)
 {
     for (struct json_walk row = {layout->rows}; json_next(&row);)
@@ -425,7 +427,7 @@ static void describe_base(const struct layout *layout, struct text *out)
     }
     if (base == NULL || !layout->ratios)
         return;
-    text_add(out, "ratio: total over that of %s",
+    text_add(out, "ratio: total / total of %s",
              !several ? json_text_at(base, "who")
              : asked  ? "the baseline, of runs that differ only in algorithm, transport, backend "
                         "or launcher"
@@ -433,7 +435,7 @@ static void describe_base(const struct layout *layout, struct text *out)
                         "launcher");
 }
 
-/* Whether the order is another than the declared one. */
+/* Returns true if the order differs from the declared one. */
 static bool is_mixed(const struct report_batch *batch)
 {
     return strcmp(batch->order, "declared") != 0;
@@ -469,7 +471,7 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
     json_decref(layout.rows);
 }
 
-/* A paragraph; nothing: there is no such note. */
+/* Adds a paragraph, unless the note is empty. */
 static void add_note(struct text *out, bool html, struct text *note)
 {
     if (note->bytes == 0)

@@ -70,7 +70,7 @@ def well():
     done = profile('bench', 'bench', 'bench.warmup=3', 'bench.iterations=20')
     check_content('bench', [*PHASES, 'experts', 'barrier'], range(13, 23), 10 * 4 * 3 * 3)
     assert 'profile: bench.json has the last 10 iterations' in done.stdout, done.stdout
-    assert 'noting takes' in done.stdout and 'warning: ranks were profiled' in done.stderr
+    assert 'recording an event takes' in done.stdout and 'warning: ranks were profiled' in done.stderr
     profile('verify', 'verify', 'profile.iterations=7', 'verify.order=pipelined', 'verify.iterations=50', 'tokens=full')
     check_content('verify', [*PHASES, 'inputs', 'check'], range(43, 50), 7 * 4 * 3 * 3)
     profile('run', 'run', 'profile.iterations=1', 'run.iterations=3', 'tokens=full')

@@ -187,7 +187,7 @@ TEST(a_short_cpu_quota_causes_a_warning)
         assert_int_equal(warned(&f, "3 times, and ranks were stopped for 25 ms"), all[i].stopped);
         assert_int_equal(warned(&f, "1 of 200 samples are outliers"), true);
         assert_int_equal(warned(&f, "the CPU quota stopped ranks"), all[i].stopped);
-        assert_int_equal(warned(&f, "something else may have run"), !all[i].stopped);
+        assert_int_equal(warned(&f, "other programs may have run"), !all[i].stopped);
         assert_true(all[i].quota.cores > 0
                         ? num(&f, "cpu_quota.stops") == (double)all[i].quota.stops
                         : json_is_null(json_object_get(f.result, "cpu_quota")));
@@ -306,6 +306,6 @@ TEST(repetitions_are_one_line_and_ratios_within_a_question)
         "| a n=8 |  | - | - | 40.00 | 2.00 | - | ok |\n"
         "| b n=1 |  | - | - | 20.00 | 2.00 | 15.0 | ok |\n"
         "| b n=8 |  | - | - | 20.00 | 1.00 | - | 1 of 2 ok, failed (died) |\n"
-        "\nRatio: total over that of the baseline");
+        "\nRatio: total / total of the baseline");
     text_free(&text);
 }
