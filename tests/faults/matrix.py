@@ -2,12 +2,18 @@
 """Injected faults against a build of epa2a.
 
     matrix.py BUILD [--algorithm NAME] [--faults N] [--seed S] [--seconds T] [--slack T]
-              [--slow F] [--only TEXT] [--list] [--verbose]
+              [--slow F] [--only TEXT] [--mutant NAME] [--first] [--list] [--verbose]
 
 Each fault starts a run, does one bad thing to it from outside (or has it planted by fault:), and
 looks at: how soon all ended, exit codes, the sentence (which rank, which process, which stage),
 the JSON document, and what is left: processes, /dev/shm, System V segments, temporary files.
 Last line: `N faults, M violations`. Exit code 1 if M > 0, 77 if nothing could be run.
+
+The first faults are one for each kind and signal: those of fork and env are in the first 60, those of mpi in the first 100.
+A message that names a waiting time is judged by it: the time is at most 1.2 times the limit of the run, and the run ends
+within 1.2 times the time in the message and the time to end all ranks. --mutant starts runs with a defect that the matrix
+must report: `hup` (SIGHUP is ignored), `heartbeat` (no heartbeat), `limit` (time limits are three times too long).
+
 What documents of epa2a or of UCX and Open MPI say stays behind is reported as `known`, not counted. So is an mpirun that
 waits for itself or ends by a signal after all of epa2a has ended: Open MPI 4.1 does that with any MPI program of which a rank
 is killed in MPI_Init (PMIx_server_finalize waits for a mutex that is never given back).
@@ -28,8 +34,10 @@ ap.add_argument('--faults', type=int, default=320)
 ap.add_argument('--seed', type=int, default=int(time.strftime('%Y%m%d')))
 ap.add_argument('--only', default='')
 ap.add_argument('--launchers', default='fork,env,mpi', help='without a hash (OpenSSL or AF_ALG) ranks run by fork alone')
+ap.add_argument('--mutant', choices=['hup', 'heartbeat', 'limit'])
 ap.add_argument('--list', action='store_true')
 ap.add_argument('--verbose', action='store_true')
+ap.add_argument('--first', action='store_true', help='end with the first violation, and do not try it again')
 ap.add_argument('--seconds', type=float, default=10 ** 9)
 ap.add_argument('--slack', type=float, default=5.0, help='seconds beyond what is promised')
 ap.add_argument('--slow', type=float, default=1.0, help='factor of all time limits of the runs, for a machine that does other things')
@@ -61,7 +69,7 @@ PROBLEM, STAGES = {
 YAML = f"""version: 1
 name: faults
 ranks: 4
-timeout: {int(TIMEOUT * 1000)}ms
+timeout: {int(TIMEOUT * (3 if A.mutant == 'limit' else 1) * 1000)}ms
 transport: shm
 algorithm: {{name: {A.algorithm}}}
 {PROBLEM}
@@ -176,6 +184,10 @@ def sysv():
         return set()
 
 
+def ignore_hangup():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 class Run:
     """One command, or one for each rank (env)."""
 
@@ -188,7 +200,8 @@ class Run:
         self.before = (set(os.listdir('/dev/shm')), sysv())
         self.sets = TRANSPORTS[transport] + [f'ranks={n}', *extra]
         if launch != 'fork':
-            self.sets += [f'launcher.heartbeat={int(HEART * 1000)}ms', f'launcher.start={int(START * 1000)}ms']
+            heart = 600 if A.mutant == 'heartbeat' else HEART * (3 if A.mutant == 'limit' else 1)
+            self.sets += [f'launcher.heartbeat={int(heart * 1000)}ms', f'launcher.start={int(START * 1000)}ms']
         args = [EPA, verb, FILE, '--json', self.json]
         for s in [f'launcher.name={launch}'] + self.sets:
             args += ['--set', s]
@@ -203,11 +216,13 @@ class Run:
         if launch != 'env':
             self.start((mpirun if launch == 'mpi' else []) + args, env, 0)
         self.t0 = self.since = time.time()
+        self.took = None  # seconds until the run ended, where more is done to it later
 
     def start(self, args, env, i):
         e = open(os.path.join(self.dir, f'err.{i}'), 'wb')
         self.err.append(e.name)
-        self.p.append(subprocess.Popen(args, env=env, stdin=subprocess.DEVNULL, stdout=open(os.path.join(self.dir, f'out.{i}'), 'wb'), stderr=e))
+        self.p.append(subprocess.Popen(args, env=env, stdin=subprocess.DEVNULL, stdout=open(os.path.join(self.dir, f'out.{i}'), 'wb'), stderr=e,
+                                       preexec_fn=ignore_hangup if A.mutant == 'hup' else None))
 
     def alive(self):
         return any((p.poll() is None for p in self.p))
@@ -271,7 +286,23 @@ count = 0
 STAGE = '(set-up|between stages|dispatch|combine|layer|gemm|gather|warm|inputs|check|report|barrier|before|after)'
 
 
-def judge(name, run, limit, want, who=None, stage=False, text=None, ended=True, json_must=True, only_codes_of=None, parent_killed=False):
+MARGIN = 1.2  # of a time limit
+END = 2.0 * A.slow  # seconds in which all processes of a run end after a rank is lost
+
+
+def late_messages(said, took):
+    """What is wrong with the waiting times in messages. `took`: seconds from the fault to the end of the run; None: unknown."""
+    out = []
+    for words, limit in (('timeout after', max(TIMEOUT, 3) if 'set-up' in said else TIMEOUT), ('nothing was heard from it for', HEART)):
+        times = [float(t) / (1000 if unit == 'ms' else 1) for t, unit in re.findall(words + r' ([\d.]+) (m?s)\b', said)]
+        if times and max(times) > MARGIN * limit:
+            out.append(f'{words} {max(times):g} s, and the limit is {limit:g} s')
+        if times and took is not None and took > MARGIN * max(times) + END:
+            out.append(f'{words} {max(times):g} s, but the run took {took:.1f} s')
+    return out
+
+
+def judge(name, run, limit, want, who=None, stage=False, text=None, ended=True, json_must=True, only_codes_of=None, parent_killed=False, timed=False):
     """Everything that is promised of one fault. `who`: (rank, pid) the sentence must name."""
     v = []
     ms = int((time.time() - run.since) * 1000)
@@ -302,6 +333,8 @@ def judge(name, run, limit, want, who=None, stage=False, text=None, ended=True, 
     if ended and left:
         v.append(f'{len(left)} processes left behind')
     run.clean()
+    if ended:
+        v += late_messages(said, (run.took or ms / 1000) if timed else None)
     died = [c for c in codes if c in (4, 5)]
     if ended and died and (who is not None):
         r, pid = who
@@ -361,6 +394,11 @@ def judge(name, run, limit, want, who=None, stage=False, text=None, ended=True, 
 KILLS = [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL]
 
 
+ENDS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+PARENT_SIGNALS = {'fork': [*KILLS[:3], *ENDS, signal.SIGQUIT], 'env': [signal.SIGKILL, signal.SIGSEGV, *ENDS], 'mpi': [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]}
+ANYTIME_SIGNALS = {'fork': [signal.SIGKILL, *ENDS], 'env': [signal.SIGKILL, signal.SIGSEGV], 'mpi': [signal.SIGKILL, signal.SIGSEGV]}
+
+
 ANY = set(range(1, 256))  # of mpirun, where the fault is in MPI's own set-up
 
 
@@ -406,7 +444,8 @@ def f_stop(launch, transport, n, verb, when):
             pid = run.rank_of(r)
         run.since = time.time()
         kill(pid, signal.SIGSTOP)
-        return dict(want={4}, who=(r, pid), limit=limit_of(launch, START if when == 'in set-up' and launch == 'mpi' else 0))
+        return dict(want={4}, who=(r, pid), limit=limit_of(launch, START if when == 'in set-up' and launch == 'mpi' else 0),
+                    timed=when == 'under way' and launch != 'mpi')
     return fault(launch, transport, n, verb, f'SIGSTOP of a rank {when}', when, strike, nap=0 if when == 'at start' else None)
 
 
@@ -455,9 +494,10 @@ def f_agent_stop(launch, transport, n, verb):
         while time.time() < end and any(p.poll() is None for p in others):
             time.sleep(0.01)
         ended = all(p.poll() is not None for p in others)
+        run.took = time.time() - run.since
         kill(a, signal.SIGCONT)
         again = run.wait(HEART + A.slack)  # and goes on
-        return dict(want={5}, who=(r, 0), ended=ended and again, json_must=False, text=f'rank {r} .*is gone|rank 0 .*is gone')
+        return dict(want={5}, who=(r, 0), ended=ended and again, json_must=False, timed=True, text=f'rank {r} .*is gone|rank 0 .*is gone')
     return fault(launch, transport, n, verb, 'SIGSTOP of an agent', 'under way', strike, nap=0)
 
 
@@ -513,9 +553,37 @@ def pick():
     return (R.choice([2, 3, 4, 8]), R.choice(['bench', 'bench', 'verify', 'run']))
 
 
-def plan(n):
-    """A list of n faults, the same for a seed; every kind in turn, so that any prefix is balanced."""
+def plan_signals():
+    """One fault for each kind and signal; those of mpi are last."""
+    deadly = list(dict.fromkeys(KILLS))
     out = []
+    for launch in LAUNCH:
+        fork, some = launch == 'fork', []
+        parent = 'the command' if fork else 'an agent'
+
+        def where():
+            return launch, R.choice(list(TRANSPORTS)), *pick()
+
+        def when(fork=fork):
+            return R.choice(['at start', 'in set-up', 'under way'] if fork else ['in set-up', 'under way'])
+        some += [f_rank(*where(), when(), s) for s in deadly]
+        some += [f_parent(*where(), when(), s) for s in PARENT_SIGNALS[launch]]
+        some += [f_stop(*where(), 'under way')]
+        some += [f_planted(*where(), kind, R.choice(STAGES), R.choice([0, 1, 3])) for kind in ('kill', 'stop')]
+        some += [f_anytime(*where(), s, 'a rank') for s in (signal.SIGKILL, signal.SIGSEGV)]
+        some += [f_anytime(*where(), s, parent) for s in ANYTIME_SIGNALS[launch]]
+        some += [f_pause(*where(), whom) for whom in (['a rank', 'the command'] if fork else [])]
+        some += [f_agent_stop(*where())] if launch == 'env' else []
+        some += [f_mpirun(*where()[1:], s, when()) for s in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)] if launch == 'mpi' else []
+        out += some
+        if launch != 'mpi':
+            R.shuffle(out)
+    return out
+
+
+def plan(n):
+    """A list of n faults, the same for a seed: each kind and signal once, then every kind in turn, so that any prefix is balanced."""
+    out = plan_signals()
     kinds = []
     for t in TRANSPORTS:
         whens = ['at start', 'in set-up', 'under way']
@@ -555,7 +623,7 @@ try:
         threading.Thread(target=watch_core, args=[core], daemon=True).start()
     begun = time.time()
     for i, (name, go) in todo:
-        if time.time() - begun > A.seconds:
+        if time.time() - begun > A.seconds or A.first and bad:
             break
         for left in range(4, -1, -1):
             R.seed(A.seed * 100003 + i)
@@ -573,7 +641,7 @@ try:
                 time.sleep(0.01)
             reap()
             stall, share = stalled() - before[0], share_of_others(since, theirs)
-            if stall == 0 and share < OTHERS or left == 0 or len(bad) == before[1] and count > before[2] or re.search('damage|not valid', str(bad[before[1]:])):
+            if stall == 0 and share < OTHERS or left == 0 or A.first or len(bad) == before[1] and count > before[2] or re.search('damage|not valid', str(bad[before[1]:])):
                 break
             say(f'again: the machine gave nobody a core for {stall:.1f} s, and others {share:.0%} of its cores: {name}')
             patience = time.monotonic() + 30
