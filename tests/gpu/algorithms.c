@@ -1,6 +1,6 @@
-/* Algorithms on GPUs, as far as the host alone decides: which calls are refused, what is launched
- * how, and what is said where a call of the CUDA runtime or a kernel fails. Plugins and runtime are
- * those for made-up GPUs (simt), but for the launch of kernels, which here do nothing. */
+/* Tests of the host code of algorithms on GPUs: refused calls, launch parameters, and messages
+ * after a failed call of the CUDA runtime or a failed kernel. Plugins and runtime are those for
+ * simulated GPUs (simt); launched kernels do nothing here. */
 #include "../unit/test.h"
 
 #include <cuda_runtime_api.h>
@@ -13,7 +13,7 @@
 
 static struct {
     uint32_t launches, early;
-    bool full; /* no block has room on a multiprocessor */
+    bool full; /* no block fits on a multiprocessor */
 } gpu;
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **args)
@@ -33,9 +33,9 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *
     return cudaSuccess;
 }
 
-/* ---- one rank, that calls itself one of two ---- */
+/* ---- one rank of a world of two ---- */
 
-enum { LL_V1, LL_V2, TOKEN_FLAG, ALGORITHMS, SPLIT /* ll_v2, with split_phase: true */ };
+enum { LL_V1, LL_V2, TOKEN_FLAG, ALGORITHMS, SPLIT /* SPLIT: ll_v2 with split_phase: true */ };
 
 static const struct epa_algorithm_plugin *algorithms[ALGORITHMS];
 static const struct epa_backend_plugin *backend;
@@ -118,7 +118,7 @@ static enum epa_status create(struct fixture *f)
 
     f->err.status = EPA_OK;
     status = algorithms[f->which]->create(&f->p, &f->a, &f->err);
-    f->m->y = (char *)f->heap + f->t.heap_bytes; /* beside the heap */
+    f->m->y = (char *)f->heap + f->t.heap_bytes; /* behind the heap */
     return status;
 }
 
@@ -153,7 +153,7 @@ static void assert_not_created(struct fixture *f, enum epa_status status, const 
     assert_words(f->err.text, why);
 }
 
-TEST(what_will_not_do_is_refused_in_the_name_of_the_algorithm)
+TEST(failed_set_up_is_reported_with_the_algorithm)
 {
     struct fixture f;
 
@@ -170,8 +170,9 @@ TEST(what_will_not_do_is_refused_in_the_name_of_the_algorithm)
     }
 }
 
-/* Each in turn: of set-up, of a dispatch, and of a combine of expert outputs that stand elsewhere.
- * But for those of no matter: how many multiprocessors there are, whether a stream is recorded. */
+/* Lets each call fail in turn: in set-up, in a dispatch, and in a combine with expert outputs
+ * outside the heap. Failures of two queries have no effect: the number of multiprocessors, and the
+ * state of a recording. */
 TEST(any_call_of_the_runtime_may_fail)
 {
     struct fixture f;
@@ -218,7 +219,7 @@ TEST(kernels_are_set_up_early_where_nobody_shares_the_device)
             f.config.v1.pdl = asks;
         else if (f.which == LL_V2)
             f.config.ll.pdl = asks;
-        else /* a kernel behind a memset is not: what comes before it is no kernel */
+        else /* the launch after a memset has no kernel before it */
             f.config.tf.counter_reset = asks ? TF_COUNTER_RESET_INLINE : TF_COUNTER_RESET_MEMSET;
         memsets = f.which == TOKEN_FLAG && !asks ? 2 : 0;
         begin(&f);
@@ -243,7 +244,7 @@ static void assert_refused(struct fixture *f, enum epa_status status, const char
     assert_words(err->text, why);
 }
 
-TEST(what_waits_cannot_be_recorded)
+TEST(calls_that_wait_cannot_be_recorded)
 {
     struct fixture f;
     const struct epa_backend_ops *ops;
@@ -267,18 +268,19 @@ TEST(what_waits_cannot_be_recorded)
     assert_refused(&f, ops->read(b, bytes, f.heap, 4), "");
     assert_refused(&f, ops->fill(b, f.heap, 1, 4), "");
     assert_refused(&f, ops->alloc(b, 4, &memory), "");
-    assert_int_equal(ops->capture_end(b, &graph), EPA_OK); /* the recording took no harm */
+    /* the refused calls have not damaged the recording */
+    assert_int_equal(ops->capture_end(b, &graph), EPA_OK);
     assert_int_equal(ops->graph_launch(b, graph), EPA_OK);
     assert_int_equal(ops->sync(b), EPA_OK);
     ops->graph_destroy(b, graph);
-    assert_int_equal(ops->capture_begin(b), EPA_OK); /* and may be left open */
+    assert_int_equal(ops->capture_begin(b), EPA_OK); /* a recording may be left open */
     end(&f);
 }
 
 /* ---- calls out of order ---- */
 
-/* Calls: the stage's number, or x to give a dispatch up; @N: of dispatch N, else of the last;
- * !: it is refused, and says the next of `why`. */
+/* Calls: the number of the stage, or x to discard a dispatch. @N selects dispatch N instead of the
+ * last. ! marks a refused call, whose message has the next text of `why`. */
 static const struct {
     uint32_t which, buffers;
     const char *calls, *why[6];
@@ -303,7 +305,7 @@ static const struct {
       "dispatch 1 has been returned and not combined: call combine_recv first"}},
     {TOKEN_FLAG, 2, "0 1 2 3 3!", {"combine_recv: called for dispatch 1, which is not returned"}},
     {TOKEN_FLAG, 1, "0 1 0!", {"dispatch_send: 1 dispatches are open"}},
-    /* A second half follows its own first. */
+    /* A second half must follow its own first half. */
     {SPLIT,
      2,
      "1! 0 3! 2! 0! 1@7!",
@@ -319,7 +321,7 @@ static const struct {
       "dispatch_recv: the second half of a combine must be called first",
       "dispatch: the second half of a combine must be called first",
       "combine: the second half of a combine must be called first"}},
-    /* Only the last dispatch is given up, and no half of one. */
+    /* Only the last complete dispatch can be discarded. */
     {LL_V1, 1, "0 x 0 x x!", {"dispatch 2 is not the last"}},
     {LL_V1, 2, "0 x 0 x x! 0 x@2! 1", {"dispatch 2 is not", "dispatch 2 is not the last"}},
     {LL_V2, 2, "0 x 0 x x! 0 x@2! 1", {"dispatch 2 is not", "dispatch 2 is not the last"}},
@@ -364,7 +366,8 @@ TEST(a_call_out_of_order_is_refused_and_changes_nothing)
         }
         end(&f);
     }
-    /* Where the next dispatch counts on the combine of the one before, none is given up. */
+    /* Dispatches cannot be discarded if the next dispatch relies on the combine of the previous
+     * one. */
     for (uint32_t which = LL_V2; which <= TOKEN_FLAG; which++) {
         set_up(&f, which);
         *(which == LL_V2 ? &f.config.ll.buffers : &f.config.tf.buffers) = 1;
@@ -374,7 +377,7 @@ TEST(a_call_out_of_order_is_refused_and_changes_nothing)
     }
 }
 
-/* ---- what is said ---- */
+/* ---- messages ---- */
 
 enum { MS = 1000000 };
 #define FAULT(stage_, what_, seen_, wanted_, ms) \

@@ -1,11 +1,11 @@
-/* Calls of ll_v2 in orders that verify does not make: three shapes interleaved over one transport,
- * and graphs launched again and again between eager calls. Inputs are those of verify, new ones
- * each time, and every output is compared as verify does.
+/* Sequences of ll_v2 calls that verify does not make: three shapes interleaved over one transport,
+ * and graphs launched repeatedly between eager calls. Inputs are the same as in verify, new in each
+ * iteration, and every output is compared as verify does.
  *
  *   gpu-calls TRANSPORT.so fork|thread [BACKEND.so [OPTION=VALUE...]]
  *
- * ll_v2 and the shapes' backend are those of EPA2A_PLUGIN_PATH. Without a backend it runs on the
- * host, less the graphs. */
+ * ll_v2 and the backend of the shapes are loaded from EPA2A_PLUGIN_PATH. Without a backend the
+ * program runs on the host and omits the graphs. */
 #include "../unit/test.h"
 #include <unistd.h>
 
@@ -16,7 +16,7 @@
 #include "op/op.h"
 
 #ifndef CALLS_PART
-#define CALLS_PART 1 /* so much less often where kernels run on CPUs */
+#define CALLS_PART 1 /* divisor of the repetitions; larger if kernels run on CPUs */
 #endif
 
 enum {
@@ -25,12 +25,12 @@ enum {
     LAUNCHES = 250 / CALLS_PART,
     STRAGGLE_US = 300,
     LAYERS = 3,
-    SLOTS = 4, /* of each kind of inputs */
+    SLOTS = 4, /* slots for each kind of inputs */
     PAGE = 4096,
 };
 
-/* One of each way that expert outputs add up, with sizes that differ in everything; combine
- * computes the experts, or they are real, in the algorithm's memory or elsewhere. */
+/* Shapes that differ in all sizes: one for each way to add up expert outputs. The experts are part
+ * of combine, or real experts, with outputs in the memory of the algorithm or elsewhere. */
 static const struct {
     const char *algorithm, *on_gpus, *rest;
 } shapes[LAYERS] = {
@@ -44,27 +44,27 @@ static const struct {
      "expert: {kind: mlp, ffn: 128, values: integers}\n"},
 };
 
-/* Numbers of tokens: another in each iteration, or a rank's own in all, as a graph keeps it. */
+/* Numbers of tokens: random in each iteration, or fixed per rank, as a graph keeps them. */
 enum inputs { ANY, KEPT, INPUTS };
 static const char *const tokens[INPUTS] = {"random", "[5, 0, 3, 4]"};
 
 struct layer {
     struct rank *r;
-    const struct experiment *x[INPUTS]; /* alike but for the tokens */
+    const struct experiment *x[INPUTS]; /* same experiment, except for the tokens */
     struct op_rank *op[INPUTS];
-    uint64_t iteration; /* of inputs made so far, the same on all ranks */
+    uint64_t iteration; /* number of inputs made so far, the same on all ranks */
     struct epa_algorithm *a;
     struct epa_error err;
 };
 
-/* All of them side by side in one heap. */
+/* All layers in one heap. */
 struct scene {
     struct rank *r;
-    uint64_t common; /* random numbers that all ranks draw alike */
+    uint64_t common; /* state of random numbers common to all ranks */
     struct layer layer[LAYERS];
 };
 
-static const struct experiment *experiments[LAYERS][INPUTS]; /* of the test that runs */
+static const struct experiment *experiments[LAYERS][INPUTS]; /* experiments of the current test */
 
 /* ---- set-up ---- */
 
@@ -120,14 +120,14 @@ static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
     ranks_run(*state, &r);
 }
 
-/* False once something has failed, which is claimed, and the other ranks are told. */
+/* Returns true if the call succeeded. Otherwise reports the failure and aborts the other ranks. */
 static bool works_out(struct layer *l, enum epa_status status, const char *what)
 {
     if (status == EPA_OK)
         return true;
     if (l->a != NULL)
         l->a->explain(l->a, &l->err);
-    l->r->backend->ops->explain(l->r->backend, &l->err); /* the first to say something wins */
+    l->r->backend->ops->explain(l->r->backend, &l->err); /* keeps an earlier message */
     claim(l->r, false, "%s: %s: status %d: %s", l->x[0]->algorithm.plugin->name, what, status,
           l->err.text);
     l->r->boot->abort(l->r->boot);
@@ -190,8 +190,8 @@ static bool scene_open(struct rank *r, struct scene *s)
 static void scene_close(struct scene *s)
 {
     (void)s->r->backend->ops->sync(
-        s->r->backend); /* after a failure: kernels that still wait leave */
-    meet(s->r);         /* nobody uses what another takes away */
+        s->r->backend); /* after a failure this ends kernels that still wait */
+    meet(s->r);         /* no rank may free memory that another uses */
     for (uint32_t i = 0; i < LAYERS; i++) {
         struct layer *l = &s->layer[i];
 
@@ -214,7 +214,7 @@ static void straggle(struct rank *r)
         usleep((useconds_t)draw(r, STRAGGLE_US));
 }
 
-/* ---- calls: slots below SLOTS have any number of tokens, the others keep theirs ---- */
+/* ---- calls: slots below SLOTS have random numbers of tokens, the others fixed numbers ---- */
 
 static struct op_rank *op_of(struct layer *l, uint32_t slot)
 {
@@ -226,8 +226,8 @@ static struct epa_problem *problem_of(struct layer *l, uint32_t slot)
     return &op_of(l, slot)->slot[slot % SLOTS].problem;
 }
 
-/* New inputs, and an output that is spoilt. */
-static bool make(struct layer *l, uint32_t slot)
+/* Makes new inputs and spoils the output. */
+static bool make_inputs(struct layer *l, uint32_t slot)
 {
     return works_out(l, op_inputs(op_of(l, slot), slot % SLOTS, l->iteration++), "inputs");
 }
@@ -285,19 +285,19 @@ static bool in_turn(struct scene *s)
     bool good = true;
 
     for (uint32_t i = 0; i < LAYERS && good; i++)
-        good = make(&s->layer[i], 0) && pair(&s->layer[i], 0) && sync_all(&s->layer[i]) &&
+        good = make_inputs(&s->layer[i], 0) && pair(&s->layer[i], 0) && sync_all(&s->layer[i]) &&
                check(&s->layer[i], 0, "in turn");
     return good;
 }
 
-/* All dispatches before the first combine; combines in another order. */
+/* Makes all dispatches before the first combine, and the combines in another order. */
 static bool nested(struct scene *s)
 {
     uint32_t first = (uint32_t)scene_draw(s, LAYERS);
     bool good = true;
 
     for (uint32_t i = 0; i < LAYERS && good; i++)
-        good = make(&s->layer[i], 1) && dispatch(&s->layer[i], 1);
+        good = make_inputs(&s->layer[i], 1) && dispatch(&s->layer[i], 1);
     straggle(s->r);
     for (uint32_t i = 0; i < LAYERS && good; i++)
         good = combine(&s->layer[(first + i) % LAYERS], 1);
@@ -306,16 +306,16 @@ static bool nested(struct scene *s)
     return good;
 }
 
-/* One runs ahead by two dispatches while another is between its own. */
+/* One layer is two dispatches ahead while another is between dispatch and combine. */
 static bool ahead(struct scene *s)
 {
     struct layer *a = &s->layer[scene_draw(s, LAYERS)];
     struct layer *b = &s->layer[scene_draw(s, LAYERS)];
 
     return a == b ||
-           (make(a, 2) && make(a, 3) && make(b, 2) && dispatch(a, 2) && dispatch(b, 2) &&
-            dispatch(a, 3) && combine(b, 2) && combine(a, 2) && combine(a, 3) && sync_all(a) &&
-            check(a, 2, "ahead") && check(b, 2, "ahead") && check(a, 3, "ahead"));
+           (make_inputs(a, 2) && make_inputs(a, 3) && make_inputs(b, 2) && dispatch(a, 2) &&
+            dispatch(b, 2) && dispatch(a, 3) && combine(b, 2) && combine(a, 2) && combine(a, 3) &&
+            sync_all(a) && check(a, 2, "ahead") && check(b, 2, "ahead") && check(a, 3, "ahead"));
 }
 
 static void interleave(struct rank *r)
@@ -345,8 +345,8 @@ static bool give_up(struct layer *l, uint32_t slot)
     return dispatch(l, slot) && works_out(l, l->a->discard(l->a, problem_of(l, slot)), "discard");
 }
 
-/* Three pairs of one layer, one ahead of the other, with two of another layer between, and of each
- * a dispatch that is given up. Never last: what comes behind a launch may take its buffers
+/* Records three overlapping pairs of one layer, two pairs of another between them, and a discarded
+ * dispatch of each. A discard is never last, since calls after the launch may reuse its buffers
  * (algorithm.h). */
 static bool many(struct scene *s)
 {
@@ -365,13 +365,13 @@ static bool for_many(struct scene *s, bool checks)
         struct layer *l = &s->layer[i < 3 ? 0 : 2];
         uint32_t slot = SLOTS + i % 3;
 
-        good = checks ? check(l, slot, "in a graph of many") : make(l, slot);
+        good = checks ? check(l, slot, "in a graph of many") : make_inputs(l, slot);
     }
     return good;
 }
 
-/* New inputs for each few launches, and eager calls now and then, with nothing but the stream's
- * order between them and the graph. */
+/* Makes new inputs every few launches and some eager calls in between. Only the order of the stream
+ * separates them from the graph. */
 static void replay_many(struct rank *r)
 {
     const struct epa_backend_ops *ops = r->backend->ops;
@@ -388,7 +388,8 @@ static void replay_many(struct rank *r)
         for (uint64_t n = scene_draw(&s, 4) + 1; n > 0 && good; n--)
             good = works_out(l, ops->graph_launch(r->backend, graph), "graph_launch");
         if (good && scene_draw(&s, 4) == 0)
-            good = make(l, 1) && pair(l, 1) && sync_all(l) && check(l, 1, "right behind a launch");
+            good = make_inputs(l, 1) && pair(l, 1) && sync_all(l) &&
+                   check(l, 1, "right behind a launch");
         good = good && sync_all(l) && for_many(&s, true);
         if (good && scene_draw(&s, 4) == 0)
             good = in_turn(&s) && nested(&s);
@@ -415,7 +416,7 @@ static int take_arguments(void **state)
 
         if (gpus == 0)
             exit(GPU_SKIP);
-        if (gpus < RANKS) /* a kernel that is loaded late would wait for those that wait for it */
+        if (gpus < RANKS) /* a kernel loaded late would wait for running kernels that wait for it */
             setenv("CUDA_MODULE_LOADING", "EAGER", 0);
         fflush(stdout);
     }

@@ -1,6 +1,5 @@
-/* Which GPU a rank gets, and every reason why it gets none. The few functions of the
- * CUDA runtime that are asked stand here, so that a machine can be made up: no GPU is
- * needed. */
+/* Tests of the choice of a GPU for a rank, and of every reason to refuse one. This file defines the
+ * queried functions of the CUDA runtime, so that the machine is simulated and no GPU is needed. */
 #include "../unit/test.h"
 
 #include "../../plugins/backend/cuda/cuda.h"
@@ -77,8 +76,8 @@ TEST_IN(of_devices, NULL, each_rank_gets_the_gpu_of_its_place_on_the_node)
         assert_place(&plain, rank, 4, (int)rank, 1);
 }
 
-/* Nodes that are made of one host share its GPUs; on several hosts a rank counts those of its
- * own. */
+/* Nodes simulated on one host share its GPUs; on several hosts a rank counts the GPUs of its own
+ * host. */
 TEST_IN(of_devices, NULL, ranks_of_several_nodes_of_a_host_have_gpus_of_their_own)
 {
     static const uint32_t node[] = {0, 0, 1, 1};

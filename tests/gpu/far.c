@@ -1,5 +1,5 @@
-/* Kernels put and signal to ranks of other nodes by the functions of ring.cuh. Arguments as in
- * tests/contract, with between_nodes; each rank is a node. */
+/* Kernels put and signal to ranks of other nodes with the functions of ring.cuh. The program has
+ * the arguments of tests/contract, with between_nodes; each rank is a node. */
 #include "far_kernels.h"
 #include "../contract/ranks.h"
 

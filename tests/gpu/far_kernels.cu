@@ -1,9 +1,9 @@
-/* See far_kernels.h. */
+/* Implements far_kernels.h. */
 #include "far_kernels.h"
 
 #include <epa2a/ring.cuh>
 
-/* Bytes, no multiples of what is copied at a time, but for words. */
+/* Bytes per put; the first two are not multiples of the copy unit. */
 enum { WARPS_PUT = 3001, THREADS_PUT = 117, WORDS_PUT = 64 };
 
 EPA_DEV char byte_of(uint32_t rank, uint32_t block, uint32_t round, uint32_t i)
@@ -11,7 +11,7 @@ EPA_DEV char byte_of(uint32_t rank, uint32_t block, uint32_t round, uint32_t i)
     return (char)(rank * 101 + block * 53 + round * 31 + i * 7);
 }
 
-/* Each block by itself. */
+/* Each block works on its own. */
 static __global__ void rounds(const __grid_constant__ struct far_run a)
 {
     uint32_t block = blockIdx.x, part = block * FAR_PART;
@@ -27,12 +27,12 @@ static __global__ void rounds(const __grid_constant__ struct far_run a)
         for (uint32_t i = threadIdx.x; i < FAR_PART; i += FAR_THREADS)
             own[i] = byte_of(a.v.rank, block, round, i);
         __syncthreads();
-        if (with && threadIdx.x < 32) /* inline, by the warp, */
+        if (with && threadIdx.x < 32) /* inline, by a warp */
             ok = epa_dev_ask_far_warp(a.v, a.ring,
                                       {0, EPA_RING_PUT, a.to, part, own, WARPS_PUT, 0, 0, 1, 0},
                                       a.timeout_ns, w);
         if (threadIdx.x == 0) {
-            if (with) { /* by one thread, as words, and by the copy engine; parts overlap */
+            if (with) { /* by one thread, as words, and by the copy engine; the parts overlap */
                 uint32_t at = WARPS_PUT / 16 * 16, rest = at + THREADS_PUT / 16 * 16;
                 uint32_t end = rest + WORDS_PUT;
 
@@ -56,7 +56,7 @@ static __global__ void rounds(const __grid_constant__ struct far_run a)
         }
         for (uint32_t i = threadIdx.x; i < FAR_PART; i += FAR_THREADS)
             wrong += here[i] != byte_of(a.from, block, round, i);
-        __syncthreads(); /* all have read: the other may put the next */
+        __syncthreads(); /* all threads have read: the peer may put the next rows */
         if (threadIdx.x == 0)
             ok = epa_dev_far_signal(a.v, a.ring, FAR_ANSWER + block, round, a.from, a.timeout_ns,
                                     w) &&
@@ -94,7 +94,7 @@ cudaError_t far_queue_flood(cudaStream_t stream, const struct far_run *run)
     return cudaGetLastError();
 }
 
-/* ---- puts and signals that are timed, by one warp ---- */
+/* ---- timed puts and signals, by one warp ---- */
 
 EPA_DEV bool send(const struct nodes_run &a, uint64_t dst, uint64_t value, bool signals)
 {
@@ -120,7 +120,7 @@ static __global__ void ping(const __grid_constant__ struct nodes_run a)
     uint64_t begun = 0;
 
     for (uint32_t turn = 0; turn <= a.n && ok; turn++) {
-        begun = turn == 1 ? epa_dev_time() : begun; /* both kernels run */
+        begun = turn == 1 ? epa_dev_time() : begun; /* both kernels are running */
         if (first)
             ok = send(a, a.dst, a.value + turn + 1, true);
         ok = ok && see(a, a.value + turn + 1);
@@ -138,7 +138,7 @@ static __global__ void stream(const __grid_constant__ struct nodes_run a)
     struct nodes_run answer = a;
 
     answer.bytes = 0;
-    /* Both are here. */
+    /* Both ranks have arrived. */
     ok = first || send(answer, 0, a.value + 1, true);
     ok = ok && (!first || see(a, a.value + 1));
     begun = epa_dev_time();

@@ -1,4 +1,4 @@
-/* Kernels that put and signal to ranks of other nodes, for far.c, and for ../bench/nodes_gpu.c. */
+/* Kernels that put and signal to ranks of other nodes, for far.c and ../bench/nodes_gpu.c. */
 #ifndef FAR_KERNELS_H
 #define FAR_KERNELS_H
 
@@ -8,8 +8,8 @@
 enum {
     FAR_BLOCKS = 4,
     FAR_THREADS = 64,
-    FAR_PART = 40000, /* bytes of a block's rows, in the heap for each rank */
-    /* Signals of each block, by what they say. */
+    FAR_PART = 40000, /* bytes of the rows of a block, in the heap of each rank */
+    /* Signals of each block by purpose. */
     FAR_PUT = 0,
     FAR_SET = FAR_PUT + FAR_BLOCKS,
     FAR_ANSWER = FAR_SET + FAR_BLOCKS,
@@ -22,32 +22,32 @@ struct far_run {
     struct epa_device_ring ring;
     uint32_t to, from; /* ranks of other nodes */
     uint32_t rounds, flood;
-    uint64_t own, timeout_ns;  /* own: offset of what is put, [FAR_BLOCKS][FAR_PART] */
-    unsigned long long *wrong; /* bytes, and 1 << 32 for a wait in vain */
+    uint64_t own, timeout_ns;  /* own: offset of the source, [FAR_BLOCKS][FAR_PART] */
+    unsigned long long *wrong; /* wrong bytes; each timed-out wait adds 1 << 32 */
 };
 
 struct nodes_run {
     struct epa_device_view v;
     struct epa_device_ring ring;
-    uint32_t peer, bytes, n; /* puts, or turns there and back */
-    uint64_t src, dst;       /* in the heap */
-    uint64_t room;           /* that puts of a stream go through, from dst on */
-    uint64_t value;          /* of the signal, before */
+    uint32_t peer, bytes, n; /* n: number of puts, or of round trips */
+    uint64_t src, dst;       /* offsets in the heap */
+    uint64_t room;           /* bytes from dst on that consecutive puts cycle through */
+    uint64_t value;          /* value of the signal before the run */
     uint64_t timeout_ns;
-    uint64_t *ns; /* in the memory of the GPU: 0 where a wait was in vain */
+    uint64_t *ns; /* in GPU memory; 0 after a timed-out wait */
 };
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Rows of [FAR_BLOCKS][FAR_PART] at the start of the heap of `to`, by a put with a signal, by a
- * put, a fence and a signal, in turns; `from` does so here. */
+/* Puts rows [FAR_BLOCKS][FAR_PART] to the start of the heap of `to`, in turns by a put with signal,
+ * and by a put, a fence and a signal. Checks the rows that `from` puts here. */
 cudaError_t far_queue_rounds(cudaStream_t, const struct far_run *);
-/* Signals without an answer, more than a ring holds. */
+/* Sends more signals than a ring holds, without answers. */
 cudaError_t far_queue_flood(cudaStream_t, const struct far_run *);
-/* Signal 0, one way n times each; the lower rank begins. */
+/* Bounces signal 0 n times in each direction; the lower rank begins. */
 cudaError_t nodes_queue_ping(cudaStream_t, const struct nodes_run *);
-/* From rank 0; the last put is with a signal, which is answered. */
+/* Streams puts from rank 0; the last put carries a signal, which the peer answers. */
 cudaError_t nodes_queue_stream(cudaStream_t, const struct nodes_run *);
 #ifdef __cplusplus
 }

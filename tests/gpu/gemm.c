@@ -1,6 +1,5 @@
-/* Products of the rows of experts (plugins/common/gemm_experts.h). Inputs are small integers over
- * 16: each sum is exact in float32, whatever its order, so that every element is compared to the
- * bit. */
+/* Tests of products of expert rows (plugins/common/gemm_experts.h). Inputs are small integers / 16,
+ * so that sums are exact in float32 in any order and every element is compared bit by bit. */
 #include "../unit/test.h"
 
 #include <math.h>
@@ -9,19 +8,19 @@
 #include "common/gemm_experts.h"
 #include "gpu.h"
 
-/* What is multiplied and how: C [rows][columns] = A [rows][k] * B^T, rows by expert. */
+/* The product: C [rows][columns] = A [rows][k] * B^T, rows grouped by expert. */
 struct product {
     int dtype;
     enum gemm_out_type out;
     bool packed;
-    uint32_t group, out_group; /* of A, of C in FP8 */
+    uint32_t group, out_group; /* groups of A, and of C in FP8 */
     uint32_t experts, k, columns;
     const uint32_t *count;
-    uint32_t gap; /* rows between experts that are nobody's */
+    uint32_t gap; /* unused rows between experts */
 };
 
 static const uint32_t counts[] = {0, 1, 8, 9, 33, 64, 65, 0, 128, 130, 144, 145};
-/* More tiles down than are in one panel, of several experts and of one. */
+/* More tiles in a column than a panel has, for several experts and for one. */
 static const uint32_t many[] = {700, 3, 650}, dense[] = {2200};
 
 static void ok(cudaError_t code)
@@ -62,14 +61,14 @@ static void store(int dtype, void *to, size_t i, float v)
         ((uint16_t *)to)[i] = word_of_float(dtype == EPA_F16, v);
 }
 
-/* A problem on the host and on the device. */
+/* A problem in host and device memory. */
 struct made {
     struct product p;
     uint32_t weight_rows;
-    uint64_t rows; /* of A and C, gaps included */
+    uint64_t rows; /* rows of A and C, including gaps */
     uint64_t start[16];
-    uint32_t *owner;           /* [rows] expert; ~0: none */
-    uint32_t blocks, k_blocks; /* FP8: of weight_rows, of K */
+    uint32_t *owner;           /* [rows]: expert, or ~0 for a gap */
+    uint32_t blocks, k_blocks; /* FP8: scale blocks of weight_rows and of K */
     float *a, *b, *a_scale, *b_scale;
     void *device[8];
     struct gemm_args args;
@@ -177,7 +176,7 @@ static void begin(struct made *m, const struct product *p, uint64_t seed)
     ok(cudaMalloc(&m->device[7], gemm_packed_bytes(&packing, p->experts)));
     ok(gemm_pack(m->device[7], m->device[1], &packing, p->experts, NULL));
     m->args.packed = m->device[7];
-    memset(&m->args.weights, 0xff, sizeof(m->args.weights)); /* is not read */
+    memset(&m->args.weights, 0xff, sizeof(m->args.weights)); /* must not be read */
 }
 
 static void finish(struct made *m)
@@ -191,7 +190,7 @@ static void finish(struct made *m)
     free(m->b_scale);
 }
 
-/* The sum of row `row` and row `of` of the weights of its expert. */
+/* Returns the product of row `row` and row `of` of the weights of its expert. */
 static float sum_of(const struct made *m, uint64_t row, uint32_t of)
 {
     const struct product *p = &m->p;
@@ -213,7 +212,7 @@ static float sum_of(const struct made *m, uint64_t row, uint32_t of)
     return sum;
 }
 
-/* A row of C as it must be; in FP8 with its scales, else these are 1. */
+/* Computes the expected row of C, in FP8 with its scales; otherwise these are 1. */
 static void expected(const struct made *m, uint64_t row, char *c, float *scale)
 {
     const uint32_t group = m->p.out_group;
@@ -247,7 +246,7 @@ static void compare(const struct made *m)
     ok(cudaMemcpy(scale, m->args.out_scale, m->rows * scales * sizeof(float),
                   cudaMemcpyDeviceToHost));
     for (uint64_t row = 0; row < m->rows; row++) {
-        if (m->owner[row] == ~0u) { /* is not written */
+        if (m->owner[row] == ~0u) { /* a gap must not be written */
             memset(right, 0xff, line);
         } else {
             expected(m, row, right, by);
@@ -272,7 +271,7 @@ static uint32_t blocks(void)
 
 static void check(const struct product *p)
 {
-    /* Where a last tile may go with the one before it, both ways. */
+    /* Runs with and without merging the last tile into the previous one. */
     for (uint32_t more = 0; more < (p->dtype == EPA_FP8_E4M3 ? 2 : 1); more++) {
         struct made m;
 
@@ -284,7 +283,7 @@ static void check(const struct product *p)
     }
 }
 
-/* All that gemm_launch() has, but for activations, which runs with real experts have. */
+/* Runs all variants of gemm_launch() except activations, which runs with real experts cover. */
 static void check_all(bool packed, uint32_t k, uint32_t columns, uint32_t gap)
 {
     const struct {
@@ -315,7 +314,7 @@ TEST(products_of_rows_with_gaps_and_packed_weights)
     check_all(true, 384, 256, 3);
 }
 
-/* K and columns that end within a block, a box and a tile, as gpt-oss has them. */
+/* K and columns end within a block, a box and a tile, as in gpt-oss. */
 TEST(products_that_end_within_a_block_and_a_box)
 {
     static const struct {
@@ -351,7 +350,7 @@ TEST(products_of_many_rows)
                             0});
 }
 
-/* A product whose rows have these scales in turn. */
+/* Runs a product whose rows have these scales in turn. */
 static void multiply_scaled(struct made *m, const float *scale, uint32_t scales)
 {
     static const uint32_t rows[] = {5, 12, 30, 60, 100};
@@ -375,7 +374,7 @@ TEST(scales_without_a_normal_reciprocal)
     finish(&m);
 }
 
-/* Infinity becomes the largest code and does not count for the scale; NaN stays. */
+/* Infinity becomes the largest code and does not affect the scale; NaN stays NaN. */
 TEST(rows_that_are_not_finite)
 {
     uint8_t code[128], nan_code = 0x7f;
@@ -389,8 +388,7 @@ TEST(rows_that_are_not_finite)
         ok(cudaMemcpy(&scale, m.args.out_scale + row, sizeof(scale), cudaMemcpyDeviceToHost));
         assert_true(scale == 1);
         for (uint32_t i = 0; i < 128; i++) {
-            float sum =
-                sum_of(&m, row, i); /* infinite, or not a number where the products add to 0 */
+            float sum = sum_of(&m, row, i); /* infinite, or NaN if the products cancel */
 
             if ((code[i] & 0x7f) != (isinf(sum) ? 0x7e : nan_code) ||
                 (isinf(sum) && (code[i] >> 7) != (sum < 0)))

@@ -1,4 +1,4 @@
-/* For tests that need GPUs. */
+/* Helpers for tests that need GPUs. */
 #ifndef GPU_H
 #define GPU_H
 
@@ -10,9 +10,9 @@
 
 enum { GPU_SKIP = 77 };
 
-/* How many GPUs there are. Where they are fewer than `wanted`, says so and gives 0: the
- * test program returns GPU_SKIP then. A child asks, as a process that has asked cannot
- * fork ranks. */
+/* Returns the number of GPUs. With fewer than `wanted` it prints so and returns 0; the test program
+ * then returns GPU_SKIP. A child makes the query, since a process that has used CUDA cannot fork
+ * ranks. */
 static inline int gpu_count(int wanted)
 {
     int n = 0, code = 0;
@@ -35,7 +35,7 @@ static inline int gpu_count(int wanted)
     return n >= wanted ? n : 0;
 }
 
-/* For TEST_GROUP(). */
+/* Set-up for TEST_GROUP(). */
 static inline int want_gpu(void **state)
 {
     if (gpu_count(1) == 0)

@@ -1,6 +1,6 @@
-/* The nvlink transport over a made-up CUDA (fake/fake_cuda.c), one of whose calls fails:
- * every call in turn, in whatever rank it falls. Each time all ranks come back, who first
- * knew says why, and nothing is left. */
+/* Tests of the nvlink transport over a simulated CUDA (fake/fake_cuda.c). Every CUDA call fails in
+ * turn, in whichever rank makes it. Each time all ranks return, the rank of the failed call reports
+ * the reason, and no resource remains. */
 #include <dirent.h>
 #include "../unit/test.h"
 
@@ -22,16 +22,16 @@ struct simulated {
 struct call {
     const struct simulated *subject;
     const void *config;
-    bool nodes; /* each rank is one */
+    bool nodes; /* each rank is a node */
     enum epa_status status[MOST];
     struct epa_error err[MOST];
 };
 
 static const uint64_t default_timeout_ns = 20000000000u;
 
-/* A little of everything but device_peak(), whose kernels wait for seconds for a rank that
- * fails. Where it fails nobody may have waited for the copy: the source stays until close(),
- * which does. */
+/* Uses all functions except device_peak(), whose kernels would wait seconds for a failed rank.
+ * After a failure the copy may still run: the source stays valid until close(), which waits for
+ * it. */
 static enum epa_status use(struct epa_transport *t, const uint64_t *source)
 {
     uint32_t next = (t->rank + 1) % t->size;
@@ -55,7 +55,8 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
     struct epa_error *err = &call->err[me];
     struct epa_backend *backend = NULL;
     struct epa_transport *t = NULL;
-    /* Its memory is that of a GPU, and it calls no CUDA: there are no calls but the transport's. */
+    /* The backend reports GPU memory and calls no CUDA function, so that only the transport makes
+     * calls. */
     enum epa_status status = call->subject->backend->open(
         call->subject->backend->plugin.options.defaults, boot, &backend, err);
     struct epa_transport_params params = {.boot = boot,
@@ -66,7 +67,7 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
                                           .between = call->nodes ? call->subject->between : NULL};
 
     if (status == EPA_OK) {
-        backend->stream = NULL; /* is none of CUDA's */
+        backend->stream = NULL; /* not a stream of CUDA */
         status = call->subject->plugin->open(&params, &t, err);
     }
     if (status == EPA_OK) {
@@ -74,7 +75,7 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
         if (status != EPA_OK)
             t->ops->explain(t, err);
         if (status != EPA_OK)
-            boot->abort(boot); /* before others are waited for */
+            boot->abort(boot); /* before waits for other ranks */
         t->ops->close(t);
     }
     if (backend != NULL)
@@ -95,7 +96,8 @@ static uint32_t count_descriptors(void)
     return n;
 }
 
-/* Threads: the ranks share one CUDA, and what is left of it can be counted. */
+/* Ranks are threads: they share one simulated CUDA, so that the test can count its remaining
+ * resources. */
 static struct call launch(const struct simulated *subject, const char *memory, uint32_t ranks,
                           bool nodes)
 {
@@ -122,8 +124,9 @@ static struct call launch(const struct simulated *subject, const char *memory, u
     return call;
 }
 
-/* Somebody failed, with a reason; who was told of it has none of his own. */
-static void one_says_why(const struct call *call, uint64_t at)
+/* Checks that one rank failed with a reason, and that aborted ranks report no reason of their
+ * own. */
+static void assert_one_reason(const struct call *call, uint64_t at)
 {
     for (uint32_t r = 0; r < MOST; r++) {
         if (call->status[r] == EPA_OK || call->status[r] == EPA_ERR_ABORTED)
@@ -147,7 +150,8 @@ static void fail_each_call(const struct simulated *subject, const char *memory, 
 {
     uint64_t calls = UINT64_MAX, reached = 0, failed = 0;
 
-    /* The least of some: a rank that waits asks again, on a busy machine thousands of times. */
+    /* takes the minimum of several runs: waiting ranks repeat calls, on a busy machine thousands of
+     * times */
     for (int i = 0; i < 5; i++) {
         struct call good;
 
@@ -163,12 +167,12 @@ static void fail_each_call(const struct simulated *subject, const char *memory, 
         subject->cuda->calls = 0;
         subject->cuda->fail_at = at;
         call = launch(subject, memory, ranks, nodes);
-        one_says_why(&call, at);
+        assert_one_reason(&call, at);
         reached += subject->cuda->calls >= at;
         failed += somebody_failed(&call);
     }
     subject->cuda->fail_at = 0;
-    /* Some fail where it is of no matter: on close, where there are 6 to 15. */
+    /* some failures have no effect: 6 to 15 calls on close */
     if (reached - failed > 20)
         fail_msg("of %llu calls that failed only %llu ended a rank", (unsigned long long)reached,
                  (unsigned long long)failed);
@@ -228,7 +232,7 @@ static int take_arguments(void **state)
 {
     static struct simulated subject;
 
-    if (test_argc != 4) /* NVLINK.so BACKEND.so SHM.so, the first two made up */
+    if (test_argc != 4) /* NVLINK.so BACKEND.so SHM.so, the first two simulated */
         return -1;
     subject.plugin = load_symbol(test_argv[1], EPA_PLUGIN_SYMBOL);
     subject.backend = load_symbol(test_argv[2], EPA_PLUGIN_SYMBOL);

@@ -1,12 +1,11 @@
-/* What is said of clocks and links, by an NVML that is made up (fake/nvml.c): no GPU is
- * needed. */
+/* Tests of the reported clocks and links with a simulated NVML (fake/nvml.c); no GPU is needed. */
 #include "../unit/test.h"
 
 #include "../../plugins/backend/cuda/cuda.h"
 
 static char pci[4][NVML_PCI_ID] = {"0000:00:00.0", "0000:01:00.0", "0000:02:00.0", "0000:03:00.0"};
 
-/* "key=value; " of all that is said. */
+/* Appends "key=value; " for each reported fact. */
 static void note(void *arg, const char *key, const char *value)
 {
     char *text = arg;
@@ -44,7 +43,7 @@ TEST(a_gpu_without_links_says_so)
                 "peers=none over NVLink; ");
 }
 
-TEST(what_nvml_does_not_output_is_left_out)
+TEST(values_missing_in_nvml_are_left_out)
 {
     assert_said(2, 1, "nvmlDeviceGetClockInfo",
                 "driver=580.1.2; throttle=none; power=123 of 700 W; temperature=41 C; "
@@ -55,7 +54,7 @@ TEST(what_nvml_does_not_output_is_left_out)
                 "links=6 active; ");
 }
 
-TEST(an_nvml_that_fails_says_how)
+TEST(a_failure_of_nvml_is_reported)
 {
     assert_said(0, 4, "nvmlInit_v2", "nvml=does not start: Unknown Error; ");
     assert_said(0, 4, "nvmlDeviceGetHandleByPciBusId_v2",

@@ -1,5 +1,5 @@
-/* What kernels quantise is what the scalar reference does, to the bit: every bf16 and f16 value,
- * alone large in its group, beside larger ones of every magnitude, and beside NaN and
+/* Tests that kernels quantise like the scalar reference, bit by bit: every bf16 and f16 value as
+ * the largest of its group, beside larger values of every magnitude, and beside NaN and
  * infinity. */
 #include "../unit/test.h"
 
@@ -7,13 +7,13 @@
 #include "gpu.h"
 
 #ifndef CALLS_PART
-#define CALLS_PART 1 /* so much less often where kernels run on CPUs */
+#define CALLS_PART 1 /* divisor of the repetitions; larger if kernels run on CPUs */
 #endif
 
 enum { VALUES = 65536 };
 
-/* quantise_kernels.cu: [n] bf16 or f16, n a multiple of 512, to [n] codes and [n / group]
- * scales. */
+/* Defined in quantise_kernels.cu: quantises [n] bf16 or f16, n a multiple of 512, to [n] codes and
+ * [n / group] scales. */
 cudaError_t quantise_queue(bool f16, const void *x, uint32_t n, uint32_t group, void *q,
                            float *scale);
 
@@ -71,7 +71,8 @@ TEST(all_values_in_groups_of_every_size)
     free(x);
 }
 
-/* Group by group another binade of maximum; the others are any finite values up to it. */
+/* Gives each group another binade of the maximum; the other values are any finite values below
+ * it. */
 static void beside_larger_ones(bool f16)
 {
     enum { GROUP = 128, ROUNDS = 64 / CALLS_PART + 1 };
@@ -86,7 +87,7 @@ static void beside_larger_ones(bool f16)
         uint16_t amax = (uint16_t)((i / GROUP * 37) % infinity);
 
         x[i] = (uint16_t)((amax != 0 ? (r & 0x7fff) % amax : 0) | (r >> 20 & 0x8000));
-        if (r >> 40 == 7) /* now and then one that is not finite */
+        if (r >> 40 == 7) /* a non-finite value now and then */
             x[i] = (uint16_t)(infinity | (r >> 30 & (0xffff ^ infinity)));
     }
     compare(f16, x, n, GROUP);

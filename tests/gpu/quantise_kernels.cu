@@ -1,4 +1,4 @@
-/* The quantiser of kernels, by itself: a warp takes 512 channels. */
+/* The quantiser of kernels on its own: each warp handles 512 channels. */
 #include <epa2a/quant.cuh>
 
 enum { LANE = 16, SWEEP = LANE * EPA_DEV_WARP };

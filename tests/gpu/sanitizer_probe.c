@@ -1,8 +1,8 @@
-/* Does on purpose what a tool of compute-sanitizer must find, so that sanitizer.sh knows that the
- * tool looks.
+/* Contains faults that a tool of compute-sanitizer must find, so that sanitizer.sh can tell that
+ * the tool is active.
  *
  *   gpu-sanitizer-probe memcheck|racecheck|initcheck */
-void probe(const char *tool); /* sanitizer_probe_kernels.cu */
+void probe(const char *tool); /* defined in sanitizer_probe_kernels.cu */
 
 int main(int argc, char **argv)
 {

@@ -1,4 +1,4 @@
-/* For sanitizer_probe.c. What calls return nobody looks at: the tool is to speak. */
+/* Kernels for sanitizer_probe.c. Results of calls are ignored: the tool must report the faults. */
 #include <cuda_runtime.h>
 
 enum { WORDS = 64 };

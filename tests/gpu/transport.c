@@ -1,5 +1,5 @@
-/* What only the nvlink transport promises, beside what tests/contract asks of every transport:
- * refusals in words, and an error where a rank has gone. Ranks share a GPU where there are too
+/* Promises of the nvlink transport only; tests/contract covers the common ones. This file tests
+ * refusals with reasons, and an error after a rank has left. Ranks share a GPU if there are too
  * few. */
 #include <sched.h>
 #include <signal.h>
@@ -9,11 +9,11 @@
 
 enum { MIB = 1 << 20, HEAP = 8 * MIB, SIGNALS = 8 };
 
-static bool forked, ipc; /* how the ranks of this program run */
+static bool forked, ipc; /* launcher and memory kind of this program */
 
 static void open_as_cannot_be(struct rank *r)
 {
-    struct epa_bootstrap boot = *r->boot; /* nothing but its world is used */
+    struct epa_bootstrap boot = *r->boot; /* only `world` of the copy changes */
     struct epa_backend host = *r->backend, *gpu = r->backend;
 
     host.memory = EPA_MEMORY_HOST;
@@ -26,7 +26,7 @@ static void open_as_cannot_be(struct rank *r)
                     r->me == 1 ? "rank 0 has a heap of 4096 bytes"
                                : "rank 1 has a heap of 8192 bytes");
     refuses_to_open(r, r->boot, UINT64_MAX - 5, "too large");
-    /* More than any GPU has: each rank fails by itself, and none waits for another. */
+    /* More memory than any GPU has: each rank fails on its own without a wait for others. */
     refuses_to_open(r, r->boot, (uint64_t)1 << 48, "allocation of the 281474");
 }
 
@@ -73,7 +73,7 @@ static void wait_for_who_has_gone(struct rank *r)
     explains(r, "another rank");
 }
 
-/* In kernels that wait for it, too. */
+/* Kernels that wait for the rank must end as well. */
 static void measure_who_has_gone(struct rank *r)
 {
     enum epa_status status;

@@ -1,7 +1,7 @@
-/* Loaded into ranks before UCX: what it says where a NIC puts to memory of GPUs. FAKE_NIC=device:
- * it has the device, and no peer is reached by it; FAKE_NIC=lanes: posix, which serves here, goes
- * by its name. Memory that is a GPU's by word alone (fake/fake_driver.c) is mapped as what it is.
- */
+/* Loaded into ranks before UCX. Simulates a NIC that puts to GPU memory in the output of UCX.
+ * FAKE_NIC=device: the device exists, and no peer uses it. FAKE_NIC=lanes: posix, the real link
+ * here, has the name of the device. Simulated GPU memory (fake/fake_driver.c) is mapped as host
+ * memory. */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,10 +1,9 @@
-/* Loaded into ranks before libibverbs, and by its name in place of libcuda.so.1: a NIC that is
- * hardware, and the driver of GPUs that exports their memory to it, over soft-RoCE and the
- * process's own memory. FAKE_NIC: what is missing, "driver" (the device's has no dma-buf) or
- * "export" (the GPU's has none).
+/* Loaded into ranks before libibverbs, and in place of libcuda.so.1. Simulates a hardware NIC and a
+ * GPU driver that exports GPU memory to it, over soft-RoCE and the memory of the process. FAKE_NIC
+ * selects a missing feature: "driver" (the device lacks dma-buf) or "export" (the GPU lacks it).
  *
- * Memory of a GPU is what is mapped of a file, as in fake/, and each mapping is an allocation of
- * its own. The descriptor of a range that is exported says which it is. */
+ * GPU memory is any mapping of a file, as in fake/, and each mapping is an allocation. The
+ * descriptor of an exported range identifies it. */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -163,7 +162,7 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attribute, void
     return CUDA_SUCCESS;
 }
 
-/* The descriptor holds what it is of. */
+/* The descriptor contains the exported range. */
 CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr at, size_t bytes,
                                        CUmemRangeHandleType kind, unsigned long long flags)
 {

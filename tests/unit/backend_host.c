@@ -100,9 +100,8 @@ TEST(parallel_visits_each_worker_once_a_round_even_after_it_slept)
     visit_rounds(MOST, 2, 3000, 0);
     visit_rounds(3, 64, 20, 0); /* each worker has a core and spins */
     visit_rounds(3, 1, 20, 8000000);
-    visit_rounds(
-        3, 1, 100,
-        2000000); /* close to the moment of falling asleep, where a wake-up could be lost */
+    /* close to the moment of falling asleep, where a wake-up could be lost */
+    visit_rounds(3, 1, 100, 2000000);
 }
 
 TEST(marks_not_recorded_have_no_time)

@@ -1,7 +1,7 @@
-/* A libcublasLt.so.13 that multiplies on the CPU, in float and in the order of the stream, as its
- * descriptors say; for the made-up CUDA. Its first candidate takes 10 s by the stream's clock and
- * writes what is wrong: it must not be chosen. One column is what it cannot do; of two it says that
- * it can, and then each call fails. */
+/* A libcublasLt.so.13 for the simulated CUDA that multiplies on the CPU, in float and in stream
+ * order, as its descriptors specify. Its first candidate takes 10 s by the clock of the stream and
+ * writes wrong values: it must not be chosen. Products with one column are unsupported; products
+ * with two columns are announced as supported, and each call fails. */
 #include <cublasLt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,7 +134,7 @@ EXPORTED cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* D = A^T * B: their shapes must fit each other. */
+/* D = A^T * B requires matching shapes. */
 static bool fits(const struct operation *o, const struct matrix *a, const struct matrix *b,
                  const struct matrix *d)
 {
@@ -166,7 +166,7 @@ EXPORTED cublasStatus_t cublasLtMatmul(
 {
     union {
         struct product product;
-        char bytes[(sizeof(struct product) + 15) / 16 * 16]; /* as fake_queue() wants */
+        char bytes[(sizeof(struct product) + 15) / 16 * 16]; /* size as required by fake_queue() */
     } x = {.product = {.a_at = a, .b_at = b, .d_at = d, .slow = algo->data[0] == 0}};
 
     if (((const struct matrix *)(void *)d_of)->rows == 2)

@@ -1,5 +1,5 @@
-/* The CUDA runtime as our plugins use it, in host memory: GPUs whose memory is memfds. What
- * is freed twice ends the test. Streams are in fake_stream.c, kernels in ../simt. */
+/* The CUDA runtime for our plugins, in host memory: the memory of a GPU is a memfd. A double free
+ * ends the test. fake_stream.c contains streams, ../simt kernels. */
 #include "fake_cuda.h"
 
 #include <epa2a/plugin.h>
@@ -14,24 +14,24 @@
 #include "../simt/asan.h"
 
 enum {
-    GPUS = 4,    /* or as FAKE_GPUS of the environment says, at most */
-    MOST = 1024, /* blocks of memory */
+    GPUS = 4,    /* or FAKE_GPUS of the environment, if smaller */
+    MOST = 1024, /* maximum of memory blocks */
     L2_BYTES = 64 << 10,
-    GARBAGE = 0xa5, /* what memory has at first */
+    GARBAGE = 0xa5, /* initial contents of memory */
     PAGE = 4096,
     GUARD = 256
 };
 
-/* Of the thread, as CUDA has it. */
+/* current device of the thread, as in CUDA */
 static _Thread_local int here;
 static _Thread_local bool chosen;
 static _Thread_local cudaError_t last_error;
 
 EPA_PLUGIN_EXPORT struct fake_cuda fake_cuda = {.unreachable = -1};
 
-/* Memory that somebody has: no two overlap. */
+/* An allocation; allocations do not overlap. */
 struct block {
-    char *at; /* NULL: none */
+    char *at; /* NULL: unused */
     size_t bytes;
     int fd;
 };
@@ -39,7 +39,8 @@ struct table {
     pthread_mutex_t lock;
     struct block block[MOST];
 };
-static struct table blocks = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* from cudaMalloc and IPC */
+/* memory from cudaMalloc and IPC */
+static struct table blocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static struct table pinned = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool table_add(struct table *t, struct block b)
@@ -61,7 +62,7 @@ static bool table_add(struct table *t, struct block b)
     return apart && empty != NULL;
 }
 
-/* The block at `at`, which is in the table no more if it is taken. */
+/* Finds the block at `at`, and removes it from the table if `take` is set. */
 static struct block table_find(struct table *t, const void *at, bool take)
 {
     struct block found = {NULL, 0, -1};
@@ -111,7 +112,7 @@ const char *cudaGetErrorName(cudaError_t error)
     return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorUnknown";
 }
 
-/* Only a launch by <<<>>> says in no other way that it failed. */
+/* A launch by <<<>>> reports failures only through cudaGetLastError(). */
 void fake_last_error(cudaError_t error)
 {
     last_error = error;
@@ -128,7 +129,7 @@ cudaError_t cudaGetLastError(void)
 cudaError_t cudaSetDevice(int number)
 {
     if (chosen && number == here)
-        return cudaSuccess; /* nothing that could fail */
+        return cudaSuccess; /* cannot fail */
     if (fake_fails() || number >= GPUS)
         return cudaErrorInvalidDevice;
     here = number;
@@ -213,8 +214,7 @@ cudaError_t cudaHostUnregister(void *memory)
 
 /* ---- cudaMalloc and IPC ---- */
 
-/* Behind its last byte a mapping has room that nobody may touch: AddressSanitizer sees to
- * that. */
+/* Each mapping has a guard area behind its last byte, which AddressSanitizer poisons. */
 static size_t mapped_bytes(size_t bytes)
 {
     return (bytes + GUARD + PAGE - 1) / PAGE * PAGE;
@@ -245,7 +245,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     return cudaSuccess;
 }
 
-/* Kernels that run on the device end first, as it is with CUDA. */
+/* Waits for running kernels of the device first, as CUDA does. */
 cudaError_t cudaFree(void *at)
 {
     struct block block;
@@ -255,7 +255,7 @@ cudaError_t cudaFree(void *at)
     (void)cudaDeviceSynchronize();
     block = table_find(&blocks, at, true);
     if (block.at == NULL)
-        abort(); /* twice, or what nobody allocated */
+        abort(); /* double free or unknown pointer */
     SIMT_UNPOISON(block.at, mapped_bytes(block.bytes));
     munmap(block.at, mapped_bytes(block.bytes));
     close(block.fd);
@@ -285,7 +285,7 @@ cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned
 
     memcpy(&ipc, &handle, sizeof(ipc));
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", ipc.pid, ipc.fd);
-    if (ipc.pid == getpid()) /* as the real one */
+    if (ipc.pid == getpid()) /* as the real driver */
         return cudaErrorDeviceUninitialized;
     fd = fake_fails() ? -1 : open(path, O_RDWR | O_CLOEXEC);
     *out = fd < 0 ? NULL : map_block(fd, ipc.bytes);
@@ -297,7 +297,7 @@ cudaError_t cudaIpcCloseMemHandle(void *at)
     return cudaFree(at);
 }
 
-/* ---- copies and fills: queued as all else, done by the thread of the stream ---- */
+/* ---- copies and fills: queued like other work, executed by the thread of the stream ---- */
 
 struct copy {
     char *to;
@@ -305,7 +305,7 @@ struct copy {
     size_t to_pitch, from_pitch, bytes, rows;
 };
 
-/* A word is copied as one, as a GPU would: somebody else polls it or writes it. */
+/* An aligned word is copied at once, as on a GPU: other threads poll or write it. */
 static void run_copy(void *data)
 {
     const struct copy *c = data;
@@ -341,7 +341,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     return fake_fails() ? cudaErrorUnknown : fake_queue(stream, run_copy, &c, sizeof(c));
 }
 
-/* Of the stream that is none: at once. */
+/* Without a stream the copy is immediate. */
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
     return cudaMemcpyAsync(to, from, bytes, kind, NULL);

@@ -1,6 +1,5 @@
-/* The driver's virtual memory, as strict as the real one: what is mapped cannot be used
- * before it is made accessible, and a handle is a descriptor, so that a stale one is found
- * out. */
+/* Virtual memory of the driver, as strict as the real one: a mapping cannot be used before it is
+ * made accessible. A handle is a descriptor, so that stale handles are detected. */
 #include "fake_cuda.h"
 #include "fake_tensor_map.h"
 
@@ -13,7 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A function that does no more than that, or fails so; with CUDA_SUCCESS it never does. */
+/* Defines a function without further effect that may fail with `failure`; with CUDA_SUCCESS it
+ * never fails. */
 #define DRIVER(name, parameters, failure, ...) \
     static CUresult CUDAAPI name parameters \
     { \
@@ -25,8 +25,8 @@ DRIVER(error_string, (CUresult error, const char **out), CUDA_SUCCESS,
 DRIVER(device_get, (CUdevice_v1 * out, int number), CUDA_ERROR_INVALID_DEVICE, *out = number)
 DRIVER(device_uuid, (CUuuid * out, CUdevice_v1 device), CUDA_SUCCESS,
        memset(out, 'A' + device, sizeof(*out)))
-/* FAKE_RDMA: what a NIC may do with memory that is said to be a GPU's: "none", "memory", "vmm" as
- * well, or all of it in "order"; without it memory is this process's own, as it is. */
+/* FAKE_RDMA selects the RDMA attributes of GPU memory: "none", "memory", also "vmm", or all three
+ * with "order". Unset: plain host memory. */
 static int rdma_attribute(CUdevice_attribute attribute)
 {
     const char *may = getenv("FAKE_RDMA");
@@ -50,8 +50,8 @@ DRIVER(device_attribute, (int *out, CUdevice_attribute attribute, CUdevice_v1 de
                   : rdma_attribute(attribute))
 DRIVER(pointer_attribute, (void *out, CUpointer_attribute attribute, CUdeviceptr_v2 at),
        CUDA_SUCCESS,
-       *(CUmemorytype *)out =
-           getenv("FAKE_RDMA") != NULL ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST)
+       *(CUmemorytype *)out = getenv("FAKE_RDMA") != NULL ? CU_MEMORYTYPE_DEVICE
+                                                          : CU_MEMORYTYPE_HOST)
 DRIVER(granularity,
        (size_t * out, const CUmemAllocationProp_v1 *prop, CUmemAllocationGranularity_flags flags),
        CUDA_ERROR_UNKNOWN, *out = 2 << 20)
@@ -79,7 +79,7 @@ static CUresult CUDAAPI release(CUmemGenericAllocationHandle_v1 handle)
 static CUresult CUDAAPI export_handle(void *out, CUmemGenericAllocationHandle_v1 handle,
                                       CUmemAllocationHandleType type, unsigned long long flags)
 {
-    int fd = fake_fails() ? -1 : dup((int)handle); /* not close-on-exec, as the real one */
+    int fd = fake_fails() ? -1 : dup((int)handle); /* without close-on-exec, as the real one */
 
     memcpy(out, &fd, sizeof(fd));
     return fd < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
@@ -152,13 +152,13 @@ static void run_words(void *data)
     const struct words *w = data;
 
     for (unsigned i = 0; i < w->n; i++)
-        /* Release: pairs with the acquire of who polls the word. */
+        /* Release: pairs with the acquire load of the thread that polls the word. */
         __atomic_store_n((uint64_t *)(uintptr_t)w->op[i].writeValue.address,
                          w->op[i].writeValue.value64, __ATOMIC_RELEASE);
 }
 
-/* Writes of words alone, 256 at most, each after a fence, as the real one: its second version knows
- * no CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER. */
+/* Supports word writes only, at most 256, each after a fence, as the real function: its second
+ * version rejects CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER. */
 static CUresult CUDAAPI batch_words(CUstream stream, unsigned n, CUstreamBatchMemOpParams *ops,
                                     unsigned flags)
 {

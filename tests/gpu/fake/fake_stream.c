@@ -1,10 +1,10 @@
-/* Streams, events and graphs of the made-up CUDA. A stream is a thread that does what was
- * queued, in order, while the host goes on, as on a GPU: what the host forgets to wait for
- * is not there yet. A stream that is recorded puts what is queued into a graph instead.
+/* Streams, events and graphs of the simulated CUDA. A stream is a thread that executes queued work
+ * in order while the host continues, as on a GPU: missing waits of the host show old data. A stream
+ * in recording mode appends queued work to a graph instead.
  *
- * A stream that waits for an event of a recorded one is recorded, too, into a branch of the graph,
- * and must be waited for before the recording ends. A branch runs on a stream of the graph's own.
- * Of a recorded event there is one wait. */
+ * A stream that waits for an event of a recording stream records as well, into a branch of the
+ * graph; another stream must wait for it before the recording ends. A branch runs on a stream that
+ * the graph owns. A recorded event supports a single wait. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,9 @@
 #include <epa2a/wait.h>
 #include "fake_cuda.h"
 
-/* Nobody yields in a loop: see rest() in ../simt/block.c. */
-enum { BACKOFF_NS = 20000, QUESTION_NS = 100000, ALIGN = 128 /* of what kernels take */ };
+/* Waits sleep instead of yielding in a loop: see rest() in ../simt/block.c. ALIGN: alignment of
+ * kernel arguments. */
+enum { BACKOFF_NS = 20000, QUESTION_NS = 100000, ALIGN = 128 };
 
 struct op {
     struct op *next;
@@ -33,21 +34,21 @@ struct CUstream_st {
     pthread_cond_t changed;
     struct ops queue, recorded;
     bool busy, leaving, records;
-    bool unjoined;            /* a branch: nobody waits for its end yet */
-    unsigned long long graph; /* that is recorded */
+    bool unjoined;            /* a branch without a wait for its end so far */
+    unsigned long long graph; /* id of the graph in recording */
     int device;
     struct CUstream_st *next;
 };
 
 struct CUevent_st {
-    uint64_t ns;                  /* 0: never made */
-    uint32_t pending;             /* times that it, or a wait for it, is queued */
-    uint64_t queued, made;        /* so often */
-    struct CUstream_st *recorded; /* in a graph, by that stream, and not waited for yet */
-    uint32_t again;               /* made when the graph ran, less waits for it */
+    uint64_t ns;                  /* 0: never recorded */
+    uint32_t pending;             /* number of queued records and waits */
+    uint64_t queued, made;        /* counts of queued and executed records */
+    struct CUstream_st *recorded; /* recording stream in a graph, until a wait for the event */
+    uint32_t again;               /* records in graph runs, less the waits for them */
 };
 
-/* The first is that of the stream that records or launches. */
+/* The first branch is the stream that records or launches. */
 enum { BRANCHES = 3 };
 
 struct CUgraph_st {
@@ -56,7 +57,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
     struct CUgraph_st graph;
-    struct CUstream_st *stream[BRANCHES]; /* NULL: no such branch, or the first */
+    struct CUstream_st *stream[BRANCHES]; /* NULL: unused branch, or the first one */
 };
 
 static struct {
@@ -65,7 +66,7 @@ static struct {
     unsigned long long graphs;
 } streams = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- what is queued ---- */
+/* ---- queues ---- */
 
 static struct op *op_create(void (*run)(void *), const void *data, size_t bytes)
 {
@@ -209,7 +210,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     while (*at != NULL && *at != s)
         at = &(*at)->next;
     if (*at == NULL)
-        abort(); /* twice, or what is none */
+        abort(); /* double destroy or unknown stream */
     *at = s->next;
     pthread_mutex_unlock(&streams.lock);
     pthread_mutex_lock(&s->lock);
@@ -248,7 +249,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
         return cudaErrorUnknown;
     if (s == NULL || !is_busy(s))
         return cudaSuccess;
-    backoff(QUESTION_NS); /* who asks in vain asks again */
+    backoff(QUESTION_NS); /* slows callers that poll in a loop */
     return is_busy(s) ? cudaErrorNotReady : cudaSuccess;
 }
 
@@ -274,7 +275,7 @@ static bool device_is_busy(int device)
     return busy;
 }
 
-/* Nothing is held while it waits: what runs may wait for a thread that makes a stream. */
+/* Holds no lock during the wait: the queued work may wait for a thread that creates a stream. */
 cudaError_t cudaDeviceSynchronize(void)
 {
     int device = 0;
@@ -305,7 +306,8 @@ cudaError_t cudaEventCreate(cudaEvent_t *out)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    /* Acquire: pairs with the release in run_event(), which no longer uses it then. */
+    /* Acquire: pairs with the release in run_event(), after which run_event() no longer uses the
+     * event. */
     while (__atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) != 0)
         backoff(BACKOFF_NS);
     free(event);
@@ -330,7 +332,7 @@ static void run_event(void *data)
     __atomic_fetch_sub(&e->pending, 1, __ATOMIC_RELEASE);
 }
 
-/* In a graph: made each time that it runs; cudaGraphLaunch() queues it, not this. */
+/* In a graph: records the event in each run. cudaGraphLaunch() queues it. */
 static void run_event_again(void *data)
 {
     struct CUevent_st *e = *(struct CUevent_st **)data;
@@ -338,7 +340,7 @@ static void run_event_again(void *data)
     __atomic_store_n(&e->ns, epa_now_ns() + taken_ns, __ATOMIC_RELAXED);
 }
 
-/* In a graph: for the one wait for it, which takes it back. */
+/* In a graph: posts the event for its single wait, which consumes it. */
 static void run_post(void *data)
 {
     struct CUevent_st *e = *(struct CUevent_st **)data;
@@ -358,7 +360,7 @@ static void run_take(void *data)
 
 struct event_wait {
     struct CUevent_st *event;
-    uint64_t made; /* so often at least */
+    uint64_t made; /* least count of records */
 };
 
 static void run_wait(void *data)
@@ -370,7 +372,7 @@ static void run_wait(void *data)
     __atomic_fetch_sub(&w->event->pending, 1, __ATOMIC_RELEASE);
 }
 
-/* What was queued before the event was recorded comes before what is queued next. */
+/* Work queued before the event precedes work queued after this call. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
     struct event_wait w = {event, event->queued};
@@ -459,7 +461,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatu
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
 }
 
-/* What a stream has recorded goes to *out, or nowhere. */
+/* Moves the recorded work to *out, or discards it. */
 static void end_recording(struct CUstream_st *s, struct ops *out)
 {
     pthread_mutex_lock(&s->lock);
@@ -554,7 +556,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 
 FAKE(cudaGraphUpload, (cudaGraphExec_t exec, cudaStream_t stream), cudaErrorUnknown, )
 
-/* When the graph's turn has come: branches before may have waited for the same events. */
+/* Runs at the position of the graph in its stream: earlier branches may have waited for the same
+ * events. */
 static void run_branches(void *data)
 {
     struct CUgraphExec_st *exec = *(struct CUgraphExec_st **)data;

@@ -1,5 +1,5 @@
-/* Tensor maps of the made-up driver, refused where the documentation of the real one (cuda.h)
- * says so. What no kernel has needed yet is CUDA_ERROR_NOT_SUPPORTED. */
+/* Tensor maps of the simulated driver. They are refused as the documentation of the real driver
+ * (cuda.h) states. Features that no kernel uses return CUDA_ERROR_NOT_SUPPORTED. */
 #include "fake_tensor_map.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* What cuTensorMapEncodeTiled() of the made-up driver puts into a CUtensorMap: of two dimensions,
- * with boxes of rows of 128 bytes, swizzled. */
+/* Contents of a CUtensorMap from cuTensorMapEncodeTiled() of the simulated driver: two dimensions,
+ * boxes with rows of 128 bytes, swizzled. */
 #ifndef FAKE_TENSOR_MAP_H
 #define FAKE_TENSOR_MAP_H
 
@@ -12,7 +12,7 @@ struct fake_tensor_map {
     uint32_t magic, element_bytes;
     uint32_t box[2]; /* elements */
     char *at;
-    uint64_t stride;  /* bytes from row to row */
+    uint64_t stride;  /* bytes between rows */
     uint32_t last[2]; /* dimension - 1 */
 };
 

@@ -1,6 +1,5 @@
-/* A libnvidia-ml.so.1 of four GPUs that no machine needs to have: 0 and 2 have NVLink to
- * each other through switches, 1 and 3 have none. FAKE_NVML=FUNCTION makes that function
- * fail. */
+/* A libnvidia-ml.so.1 with four simulated GPUs: 0 and 2 have NVLink to each other through switches,
+ * 1 and 3 have no links. FAKE_NVML=FUNCTION makes this function fail. */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 #include <stdint.h>
 #include <stdio.h>
@@ -24,7 +23,7 @@ static int result(const char *function)
     return failing != NULL && strcmp(failing, function) == 0 ? FAILURE : 0;
 }
 
-/* A function of NVML: what it does, unless it is to fail. */
+/* Defines a function of NVML that fails if FAKE_NVML names it. */
 #define ANSWER(name, parameters, ...) \
     FAKE int name parameters \
     { \
@@ -59,7 +58,7 @@ ANSWER(nvmlShutdown, (void), )
 ANSWER(nvmlSystemGetDriverVersion, (char *out, unsigned room), snprintf(out, room, "580.1.2"))
 ANSWER(nvmlDeviceGetClockInfo, (OF, int kind, unsigned *out), *out = kind == 1 ? 1755 : 2619)
 ANSWER(nvmlDeviceGetMaxClockInfo, (OF, int kind, unsigned *out), *out = kind == 1 ? 1980 : 3201)
-/* The name of old drivers; the newer one is missing here. */
+/* Name in old drivers; the newer name is missing here. */
 ANSWER(nvmlDeviceGetCurrentClocksThrottleReasons, (OF, unsigned long long *out),
        *out = d->index == 0 ? 0x24 : 0)
 ANSWER(nvmlDeviceGetPowerUsage, (OF, unsigned *out), *out = 123456)
