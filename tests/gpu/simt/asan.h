@@ -1,5 +1,5 @@
-/* What AddressSanitizer is told of memory and stacks that it does not know itself; nothing
- * where it is not built in. */
+/* Annotations for AddressSanitizer about memory and stacks that it does not know; empty without
+ * it. */
 #ifndef SIMT_ASAN_H
 #define SIMT_ASAN_H
 

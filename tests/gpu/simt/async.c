@@ -1,12 +1,13 @@
-/* Mbarriers and bulk copies. A bulk copy is asynchronous: it happens at its issue or some rounds of
- * turns later, by chance that is the same in each run, at the latest when no thread can go on. A
- * store reads shared memory at one such time and writes global memory at another. So a kernel that
- * does not wait for the right thing finds old bytes, or overwrites what is still to be read.
+/* Mbarriers and bulk copies. A bulk copy is asynchronous: it runs at its issue or some rounds of
+ * turns later, by a random choice that repeats in each run, and at the latest when no thread can
+ * continue. A store reads shared memory at one such time and writes global memory at another. A
+ * kernel without the right wait therefore finds old bytes, or overwrites bytes that are still to be
+ * read.
  *
- * `view` is shared memory as the async proxy sees it. Bulk loads write both. What threads store
- * gets there when they fence: then a granule in which the proxy has found stores of theirs
- * before is copied. (In one where it has not, it must have seen no fence at all to complain.)
- * Bytes that differ when the proxy is to read them were stored without a fence. */
+ * `view` is shared memory as the async proxy sees it. Bulk loads write both copies. Stores of
+ * threads reach the view at their next fence, which copies each granule in which the proxy has
+ * found such stores before. (In other granules the proxy reports stores only if no fence was made
+ * at all.) Bytes that differ when the proxy reads them were stored without a fence. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +17,11 @@
 
 enum {
     COPIES = 256,   /* in flight */
-    BARRIERS = 128, /* that loads of a block complete on */
+    BARRIERS = 128, /* barriers of a block with loads */
     GRANULE = 1024,
     GRANULES = SIMT_SHARED_BYTES / GRANULE,
     GARBAGE = 0xa5,
-    UNIT = 16, /* of addresses and bytes */
+    UNIT = 16, /* unit of addresses and sizes */
     LATE = 4,  /* rounds that a copy may take */
     ROW_BYTES = 128,
 };
@@ -29,18 +30,19 @@ enum kind { COPY_LOAD, COPY_STORE };
 
 struct copy {
     enum kind kind;
-    uint64_t due;       /* round; of a store, when it is read, and then when it is written */
-    uint32_t at, bytes; /* in shared memory */
-    char *global;       /* NULL: `map` */
+    /* round of the copy; a store has one for its read and then one for its write */
+    uint64_t due;
+    uint32_t at, bytes; /* range in shared memory */
+    char *global;       /* NULL: use `map` */
     uint64_t *bar;
     struct lane *lane;
     uint32_t group;
-    char *read; /* of a store: what was in shared memory */
+    char *read; /* store: contents read from shared memory */
     int32_t x, y;
     struct fake_tensor_map map;
 };
 
-/* Loads that were issued on a barrier since a thread last found a phase of it ended. */
+/* Loads issued on a barrier since a thread last found an ended phase of it. */
 struct unseen {
     const uint64_t *bar;
     uint32_t loads;
@@ -51,7 +53,7 @@ struct async {
     uint32_t copies;
     struct unseen unseen[BARRIERS];
     uint32_t barriers;
-    bool inits; /* that simt_mbar_init_done() has not ended */
+    bool inits; /* mbarriers were made without simt_mbar_init_done() so far */
     uint32_t fences;
     bool watched[GRANULES];
     char *view;
@@ -104,8 +106,8 @@ void simt_async_publish(struct worker *w)
     }
 }
 
-/* A warp's threads fence one after the other; what the last one, and with it all of them, has
- * stored by then counts, and not what they store after it. */
+/* The threads of a warp fence one after the other. The fence of the last one publishes the stores
+ * made by then, and no later ones. */
 void simt_fence_async(void)
 {
     struct worker *w = simt_place()->worker;
@@ -152,8 +154,8 @@ void simt_async_check(struct worker *w, uint32_t at, uint32_t bytes, const char 
 
 /* ---- mbarriers ---- */
 
-/* A word of 64 bits: arrivals that are missing in this phase, arrivals of each phase, bytes that
- * are missing + 2^20, parity, and a mark. */
+/* Fields of the 64-bit word: arrivals missing in this phase, arrivals per phase, missing bytes +
+ * 2^20, parity, and a mark. */
 enum { COUNT_BITS = 20, BYTES_BITS = 21, PARITY_AT = 2 * COUNT_BITS + BYTES_BITS };
 #define COUNT_MASK ((1u << COUNT_BITS) - 1)
 #define BYTES_ZERO (1 << COUNT_BITS)
@@ -255,7 +257,7 @@ static struct unseen *unseen_of(struct worker *w, const uint64_t *bar)
     return &a->unseen[a->barriers++];
 }
 
-/* A phase has ended, and with it all loads but those in flight. */
+/* Records that a phase has ended, and with it all loads but those in flight. */
 static bool see(struct worker *w, const uint64_t *bar)
 {
     struct async *a = w->async;
@@ -294,8 +296,8 @@ void simt_mbar_tell(const struct worker *w, const uint64_t *bar, uint32_t parity
 
 /* ---- boxes of tensors ---- */
 
-/* A box of a tensor, 0 where that has nothing, into shared memory; of each row of 128 bytes pieces
- * of 16 change places by the number of the row. */
+/* Loads a box of a tensor into shared memory, with zeros outside the tensor. In each row of 128
+ * bytes, the pieces of 16 bytes are swizzled by the row number. */
 static void load_box(const struct copy *c, char *image)
 {
     const struct fake_tensor_map *m = &c->map;
@@ -351,7 +353,7 @@ static uint64_t some_rounds(struct worker *w)
     return simt_random(w, 4) == 0 ? 0 : 1 + simt_random(w, LATE);
 }
 
-/* What is due now: a store that is read comes up again. */
+/* Runs the part that is due: a store runs twice, first its read and then its write. */
 static void run_copy(struct worker *w, uint32_t i)
 {
     struct async *a = w->async;
@@ -399,7 +401,7 @@ bool simt_async_next(struct worker *w)
     return true;
 }
 
-/* `c` has all but `due` and, of a store, its thread and group. */
+/* Issues a copy. The caller has set all fields but `due`, and for a store its thread and group. */
 static void issue(struct worker *w, struct copy *c)
 {
     struct async *a = w->async;
@@ -510,7 +512,7 @@ void simt_bulk_wait(uint32_t pending, bool read)
     }
 }
 
-/* ---- copies of 16 bytes by threads: as late as they may be ---- */
+/* ---- copies of 16 bytes by threads: executed as late as possible ---- */
 
 static void run_later(struct lane *self, uint32_t n)
 {

@@ -1,10 +1,10 @@
-/* Runs a block: its threads are fibers that take turns, those of a warp in order of their
- * lanes, each until it meets others or looks in vain for what is to come.
+/* Runs a block. Its threads are fibers that take turns. The lanes of a warp run in order, each
+ * until it has to meet other lanes or polls without success.
  *
- * The order of lanes matters: what eight lanes store as one line ends with its last lane.
- * A lane goes out of turn only in a loop that waits, after which a kernel has to bring its
- * warp together anyway. */
-#undef _FORTIFY_SOURCE /* its longjmp() knows one stack */
+ * The order of lanes matters: when eight lanes store a line together, the last lane completes it. A
+ * lane runs out of order only in a waiting loop, after which a kernel has to converge its warp
+ * anyway. */
+#undef _FORTIFY_SOURCE /* the longjmp() of fortified headers supports one stack only */
 #include "block.h"
 
 #include <dlfcn.h>
@@ -25,13 +25,13 @@ enum {
     GUARD_EVERY = 8, /* stacks */
     MIN_BACKOFF_NS = 20000,
     MAX_BACKOFF_NS = 20000000,
-    TOLD = 12, /* groups of threads */
+    TOLD = 12, /* reported groups of threads */
     LATE = 4,
     LONG = 64, /* rounds that a warp may be held */
-    IDLE = 16, /* times that nothing could happen until nothing will */
+    IDLE = 16, /* consecutive times without progress until the block counts as deadlocked */
 };
 
-/* By this name device code finds it. */
+/* Device code refers to dynamic shared memory by this name. */
 extern SIMT_EXPORT __thread char shared[SIMT_SHARED_BYTES];
 __thread char shared[SIMT_SHARED_BYTES] __attribute__((aligned(1024)));
 
@@ -40,7 +40,7 @@ void *simt_shared(void)
     return shared;
 }
 
-/* ---- what is wrong ---- */
+/* ---- reports of errors ---- */
 
 static const char *name_of(const struct worker *w, const struct lane *lane)
 {
@@ -122,7 +122,7 @@ void *simt_alloc(size_t bytes)
 
 /* ---- turns ---- */
 
-/* The next lane from `number` on that can go on; NULL: no more in this round. */
+/* Returns the next lane from `number` on that can run, or NULL at the end of the round. */
 static struct lane *ready_from(struct worker *w, uint32_t number)
 {
     uint32_t warp = number / SIMT_WARP;
@@ -231,8 +231,8 @@ uint32_t simt_random(struct worker *w, uint32_t n)
     return (uint32_t)(w->random >> 33) % n;
 }
 
-/* A lane is the same thread of block after block. The first of all was called by the worker
- * itself. */
+/* Main function of a lane, which runs the same thread number in block after block. The worker
+ * itself called the first one. */
 static void lane_main(void)
 {
     struct worker *w = simt_place()->worker;
@@ -252,7 +252,7 @@ static void lane_main(void)
     }
 }
 
-/* Each lane that can go on has its turn, this one first. */
+/* Starts a round: each lane that can run gets a turn, beginning with `first`. */
 static void begin_round(struct worker *w, struct lane *first)
 {
     SIMT_LEAVE(&w->kept, first->thread->stack, first->thread->stack_bytes);
@@ -261,13 +261,13 @@ static void begin_round(struct worker *w, struct lane *first)
     SIMT_ENTER(w->kept, NULL, NULL);
 }
 
-/* Apart, as getcontext() may return twice, for all that the compiler knows. */
+/* A separate function, since the compiler has to assume that getcontext() returns twice. */
 static __attribute__((noinline)) bool context_is_kept(ucontext_t *out)
 {
     return getcontext(out) == 0;
 }
 
-/* On the stack that begins at `stack`, but for `spare` bytes at its end. */
+/* Creates a thread on the stack at `stack`, with `spare` unused bytes at its end. */
 static struct thread *thread_at(char *stack, bool guarded, size_t spare)
 {
     struct thread *t = (void *)(stack + SIMT_STACK - SIMT_SELF);
@@ -283,9 +283,10 @@ static struct thread *thread_at(char *stack, bool guarded, size_t spare)
     return t;
 }
 
-/* A warp's. Their stacks' ends are at different places of pages, as all of them would else
- * share a few lines of the cache. Each page that guards them is a mapping more, of which Linux
- * lets a process have 65,530: a recursion without end meets one in every few stacks as well. */
+/* Creates the threads of a warp. The ends of their stacks have different page offsets, since the
+ * stacks would otherwise share a few cache lines. Only some stacks have a guard page: each is a
+ * mapping, of which Linux permits 65,530 per process, and an endless recursion still reaches a
+ * guard page. */
 static void threads_create(struct lane *lane)
 {
     char *at = mmap(NULL, (SIMT_WARP + 1) * (size_t)SIMT_STACK, PROT_READ | PROT_WRITE,
@@ -295,8 +296,8 @@ static void threads_create(struct lane *lane)
     if (at == MAP_FAILED)
         abort();
     for (size_t i = 0; i < SIMT_WARP; i++)
-        lane[i].thread = thread_at(stack + i * SIMT_STACK, i % GUARD_EVERY == 0,
-                                   i * COLOUR_BYTES % PAGE);
+        lane[i].thread =
+            thread_at(stack + i * SIMT_STACK, i % GUARD_EVERY == 0, i * COLOUR_BYTES % PAGE);
 }
 
 /* ---- a block ---- */
@@ -342,7 +343,7 @@ static void place_lanes(struct worker *w, const struct simt_grid *grid, uint3 bl
     }
 }
 
-/* Do all that can go on only look whether something has come? */
+/* Returns true if all lanes that can run only poll. */
 static bool all_wait(const struct worker *w)
 {
     for (uint32_t i = 0; i * SIMT_WARP < w->lanes; i++)
@@ -351,10 +352,10 @@ static bool all_wait(const struct worker *w)
     return true;
 }
 
-/* Others need the core, the more so the longer it takes, as there are more blocks that wait
- * than cores. Never by sched_yield(): tests run side by side, each a session and so a group of
- * Linux's scheduler, and where threads of some groups yield in a loop, 6.18 does not run the
- * other groups for a minute. */
+/* Sleeps to leave the core to other threads, longer after a longer wait, since more blocks than
+ * cores may wait. It never uses sched_yield(): tests run side by side, each in its own session and
+ * scheduler group, and Linux 6.18 does not run other groups for a minute while threads of some
+ * groups yield in loops. */
 static void rest(uint64_t *since)
 {
     uint64_t now = epa_now_ns(), backoff;
@@ -372,14 +373,14 @@ static bool every(const struct lane *lane, const void *with)
     return true;
 }
 
-/* Those that wait for mbarriers look again, as their kernels may look elsewhere, too. */
+/* Wakes lanes that wait for mbarriers, since their kernels may poll other words as well. */
 static uint32_t look_again(struct worker *w)
 {
     return simt_wake(w, LANE_IN_MBAR, every, NULL);
 }
 
-/* No thread can go on: bulk copies come to their end, or there is nothing that could. */
-static void none_is_ready(struct worker *w, uint64_t *since)
+/* Handles a round without runnable lanes: completes bulk copies, or reports a deadlock. */
+static void handle_no_ready_lane(struct worker *w, uint64_t *since)
 {
     if (simt_cluster_next(w, *since) || simt_async_next(w) || release_held(w)) {
         *since = 0;
@@ -434,7 +435,7 @@ void simt_block_run(struct worker *w, const struct simt_grid *grid,
         struct lane *first = ready_from(w, 0);
 
         if (first == NULL) {
-            none_is_ready(w, &since);
+            handle_no_ready_lane(w, &since);
             continue;
         }
         w->polled = false;

@@ -1,5 +1,5 @@
-/* A block while it runs: its threads, where they wait, and who runs them. Of one OS thread, a
- * worker, which alone touches it. */
+/* State of a running block: its threads, their wait states, and the worker, the OS thread that runs
+ * it. Only the worker accesses it. */
 #ifndef SIMT_BLOCK_H
 #define SIMT_BLOCK_H
 
@@ -8,8 +8,8 @@
 
 #include "simt.h"
 
-/* Where a thread goes on: by the compiler, which keeps its registers on its stack and needs no
- * call, where there is such a thing. */
+/* Saves and restores the position of a thread with compiler builtins where available; they keep
+ * registers on the stack and need no call. */
 #if !defined(__clang__) || defined(__x86_64__)
 struct simt_spot {
     void *word[5];
@@ -26,31 +26,31 @@ struct simt_spot {
 
 enum { SIMT_LINE = 128, SIMT_LINE_WORDS = SIMT_LINE / 8, SIMT_SNAPSHOTS = 256 };
 enum { SIMT_WARPS = SIMT_THREADS / SIMT_WARP, SIMT_NAMED = 16, SIMT_WARPGROUP = 128 };
-/* A warp waits that has looked in vain and has met less often since: a loop meets its warp
- * between two looks. */
+/* Number of meetings after which a polling warp no longer counts as waiting: a loop meets its warp
+ * between two polls. */
 enum { SIMT_MEETINGS = 16 };
 
-/* Where a lane is that cannot go on. */
+/* State of a lane that cannot run. */
 enum lane_state {
-    LANE_IN_WARP,  /* waits for others of its warp */
-    LANE_IN_BLOCK, /* and of its block */
-    LANE_IN_NAMED, /* and of named barrier `op` */
-    LANE_IN_MBAR,  /* for a phase of `bar` */
-    LANE_IN_WGMMA, /* for others of its warpgroup */
-    LANE_HELD,     /* lets those go first that it has woken */
+    LANE_IN_WARP,  /* waits for other lanes of its warp */
+    LANE_IN_BLOCK, /* waits for other threads of its block */
+    LANE_IN_NAMED, /* waits at named barrier `op` */
+    LANE_IN_MBAR,  /* waits for a phase of `bar` */
+    LANE_IN_WGMMA, /* waits for other lanes of its warpgroup */
+    LANE_HELD,     /* paused in favour of the lanes that it has woken */
     LANE_LEFT,
     LANE_STATES,
 };
 
-/* What a lane looked at last, and what it found. */
+/* Address and value of the last poll of a lane. */
 struct look {
     const void *at;
     uint64_t first, second;
-    uint32_t again; /* looks that found the same */
+    uint32_t again; /* number of polls with the same value */
 };
 
 /* A thread of the block. */
-/* 16 bytes on their way to shared memory (cp.async). */
+/* A pending copy of 16 bytes to shared memory (cp.async). */
 enum { SIMT_LATER = 64 };
 struct copy16 {
     char *to;
@@ -59,38 +59,38 @@ struct copy16 {
 };
 
 struct lane {
-    struct simt_spot spot; /* where it goes on */
-    uint64_t result;       /* of what it waited in */
+    struct simt_spot spot; /* position to continue from */
+    uint64_t result;       /* result of the operation it waited in */
     enum lane_state state;
-    /* What that is, and since where. */
+    /* Operation of that state, and its call site. */
     int op;
     uint32_t mask;
-    uint32_t polls; /* of other things, since it last met others */
+    uint32_t polls; /* polls of clock or flags since it last met other lanes */
     const void *caller;
     struct look word, pair;
-    const uint64_t *bar; /* LANE_IN_MBAR: whose phase of that parity does not end */
+    const uint64_t *bar; /* LANE_IN_MBAR: barrier and parity of the awaited phase */
     uint32_t parity;
-    bool bulk_open;       /* it has bulk stores that are in no group */
-    uint32_t bulk_groups; /* committed, */
-    uint32_t bulk_read;   /* of which it has waited for those before to be read */
+    bool bulk_open;       /* has bulk stores outside a group */
+    uint32_t bulk_groups; /* committed groups of bulk stores */
+    uint32_t bulk_read;   /* groups whose reads have been waited for */
     struct copy16 later[SIMT_LATER];
-    uint32_t laters, later_groups; /* of which so many are committed */
-    uint32_t registers;            /* 0: as many as at first */
+    uint32_t laters, later_groups; /* pending copies, and committed groups of them */
+    uint32_t registers;            /* 0: initial number */
     uint32_t number;
     bool begun;
-    struct thread *thread; /* NULL: there never was such a lane */
-    void *kept;            /* for AddressSanitizer, while another runs */
+    struct thread *thread; /* NULL: lane not used so far */
+    void *kept;            /* for AddressSanitizer, while another lane runs */
 };
 
-/* At the end of a lane's stack. */
+/* Located at the end of the stack of a lane. */
 struct thread {
-    struct simt_place place; /* first: simt_place() */
+    struct simt_place place; /* first member, for simt_place() */
     char *stack;
     size_t stack_bytes;
     ucontext_t first;
 };
 
-/* Lanes of a warp on their way to do something together. */
+/* Lanes of a warp that have arrived at a common operation. */
 struct meeting {
     enum simt_warp_op op;
     uint32_t mask, here;
@@ -98,60 +98,59 @@ struct meeting {
     uint32_t arg[SIMT_WARP];
 };
 
-/* A line of 128 bytes as the first lane of an instruction found it; each lane gets its part
- * of that, once. */
+/* A line of 128 bytes as the first lane of an instruction read it. Each lane gets its part once. */
 struct snapshot {
     const char *line;
-    uint32_t seen[SIMT_LINE / 16]; /* by lane, of each 16 bytes */
+    uint32_t seen[SIMT_LINE / 16]; /* bit mask of lanes for each 16 bytes */
     uint64_t word[SIMT_LINE_WORDS];
 };
 
 struct warp {
-    struct meeting meeting[SIMT_WARP]; /* by the mask's lowest lane */
+    struct meeting meeting[SIMT_WARP]; /* indexed by the lowest lane of the mask */
     struct snapshot *snapshot;         /* [SIMT_SNAPSHOTS] */
     uint32_t snapshots;
-    uint32_t meetings; /* since it looked in vain; SIMT_MEETINGS: it does not wait */
+    uint32_t meetings; /* meetings since the last unsuccessful poll; SIMT_MEETINGS: not polling */
 };
 
-/* A named barrier: threads that are there, and that are to be. */
+/* A named barrier: arrived threads and expected threads. */
 struct named {
     uint32_t here, threads;
 };
 
 struct worker {
     struct lane lane[SIMT_THREADS], *now;
-    uint32_t ready[SIMT_WARPS]; /* lanes that can go on, as bits */
+    uint32_t ready[SIMT_WARPS]; /* bit mask of lanes that can run */
     struct warp warp[SIMT_WARPS];
     uint32_t lanes, left;
-    /* Of __syncthreads() and its like. */
+    /* State of __syncthreads() and similar operations. */
     int block_op;
     uint32_t here, counted;
     int block_result;
-    bool polled; /* in this round a lane only looked whether something has come */
+    bool polled; /* a lane only polled in this round */
     struct simt_spot spot;
     void *kept;
-    const void *bottom; /* of the stack that it was called on */
+    const void *bottom; /* stack of the caller */
     size_t stack_bytes;
     const struct simt_kernel *kernel;
     const void *args;
     struct named named[SIMT_NAMED];
-    uint32_t waiting[LANE_STATES]; /* lanes in simt_wait() */
-    uint32_t held[SIMT_WARPS];     /* lanes in simt_hold(), as bits */
-    uint32_t hold_rounds;          /* that these stay there */
+    uint32_t waiting[LANE_STATES]; /* number of lanes in simt_wait(), per state */
+    uint32_t held[SIMT_WARPS];     /* bit mask of lanes in simt_hold() */
+    uint32_t hold_rounds;          /* remaining rounds of simt_hold() */
     char *shared;                  /* dynamic shared memory */
     size_t shared_bytes;
-    uint64_t round, turn; /* a round is a turn of each lane that can go on */
+    uint64_t round, turn; /* a round is a turn of each lane that can run */
     uint64_t random;
-    uint32_t idle;         /* times in a row that no thread could go on */
-    bool looked;           /* at the clock or at global memory, since then */
-    bool fenced;           /* simt_async_publish() is due */
-    struct simt_cluster *cluster; /* NULL: the block is alone */
+    uint32_t idle;                /* consecutive rounds without runnable lanes */
+    bool looked;                  /* clock or global memory was polled since then */
+    bool fenced;                  /* simt_async_publish() is due */
+    struct simt_cluster *cluster; /* NULL: the block has no cluster */
     uint32_t place_in_cluster;
     struct async *async;
     struct matrix *matrix;
 };
 
-/* The lane that calls. */
+/* Returns the calling lane. */
 static inline struct lane *simt_self(void)
 {
     const struct simt_place *place = simt_place();
@@ -160,26 +159,26 @@ static inline struct lane *simt_self(void)
 }
 
 struct worker *simt_worker_create(void);
-/* One block from beginning to end. */
+/* Runs one block to its end. */
 void simt_block_run(struct worker *, const struct simt_grid *, const struct simt_kernel *,
                     const void *args, uint3 block, struct simt_cluster *);
-/* Lanes that wait so, where `which` is true of them, go on. */
+/* Makes lanes in this state runnable for which `which` is true. Returns their number. */
 uint32_t simt_wake(struct worker *, enum lane_state,
                    bool (*which)(const struct lane *, const void *), const void *with);
-/* Others get their turn until somebody makes this lane ready. */
+/* Suspends the lane until another thread makes it ready. */
 void simt_wait(struct worker *, enum lane_state, int op, const void *caller);
-/* This lane's warp pauses for some rounds, or until nothing else can happen: what lane 0
- * does for all of it must not come before the others have done their part. */
+/* Pauses the warp of this lane for some rounds, or until no other progress is possible: an
+ * operation of lane 0 on behalf of the warp must not run before the others have done their part. */
 void simt_hold(struct worker *);
-/* A number below `n`, the same in each run. */
+/* Returns a number below `n`, the same in each run. */
 uint32_t simt_random(struct worker *, uint32_t n);
-/* To whoever is next; comes back when it is this lane's turn. */
+/* Passes the turn to the next lane; returns at the next turn of this lane. */
 void simt_pass(struct worker *);
-/* Says what is wrong with the kernel, and where its threads are; then ends the program. */
+/* Reports an error of the kernel and the positions of its threads, then ends the program. */
 __attribute__((noreturn, format(printf, 2, 3))) void simt_die(const struct worker *,
                                                               const char *fmt, ...);
 
-/* Registers of the block's warpgroups were given and taken as they may be. */
+/* Checks that the warpgroups of the block have exchanged registers within its total. */
 void simt_registers_end(const struct worker *);
 
 static inline bool simt_can_go_on(const struct worker *w, const struct lane *lane)
@@ -198,7 +197,7 @@ static inline void simt_is_not_ready(struct worker *w, struct lane *lane, enum l
     w->ready[lane->number / SIMT_WARP] &= ~(1u << lane->number % SIMT_WARP);
 }
 
-/* Zeros, or the end of the program. */
+/* Returns zeroed memory or ends the program. */
 void *simt_alloc(size_t bytes);
 
 /* ---- async.c, cluster.c, matrix.c ---- */
@@ -206,34 +205,34 @@ void *simt_alloc(size_t bytes);
 struct async *simt_async_create(void);
 struct matrix *simt_matrix_create(void);
 void simt_async_begin(struct worker *);
-/* Copies of the block come to their end; it ends the program if it should have waited for some. */
+/* Completes the copies of the block. Ends the program if the block should have waited for one. */
 void simt_async_end(struct worker *);
-/* After a round: copies that are due. */
+/* Runs the copies that are due after a round. */
 void simt_async_round(struct worker *);
-/* One copy, if there is one. */
+/* Runs the next copy. Returns false if there are none. */
 bool simt_async_next(struct worker *);
-/* What threads have stored and fenced can be seen by the async proxy. */
+/* Publishes fenced stores of threads to the async proxy. */
 void simt_async_publish(struct worker *);
-/* Ends the program if there are bytes in `bytes` of shared memory from `at` on that a thread
- * stored without a fence, as `what` is about to read them. */
+/* Ends the program if `what` is about to read bytes of shared memory from `at` on that a thread
+ * stored without a fence. */
 void simt_async_check(struct worker *, uint32_t at, uint32_t bytes, const char *what);
-/* Says on standard error what is missing to end that phase. */
+/* Prints to standard error what the phase still misses. */
 void simt_mbar_tell(const struct worker *, const uint64_t *bar, uint32_t parity);
-/* Arrivals and bytes for the block, whoever sent them; returns how many threads go on. */
+/* Applies arrivals and bytes from any sender. Returns the number of threads that can continue. */
 uint32_t simt_mbar_change(struct worker *, uint64_t *bar, uint32_t arrivals, int64_t bytes);
 void simt_tile_issue(struct worker *, void *to, const CUtensorMap *, int32_t x, int32_t y,
                      uint64_t *bar);
-/* NULL: no memory. Of `n` clusters; free() it. */
+/* Returns `n` clusters, or NULL without memory. The caller frees them. */
 struct simt_cluster *simt_clusters_create(uint64_t n);
 struct simt_cluster *simt_cluster_at(struct simt_cluster *all, uint64_t block);
 void simt_cluster_begin(struct worker *, struct simt_cluster *, uint64_t block);
 void simt_cluster_end(struct worker *);
-/* What the other block has sent: some of it; or all, as no thread can go on, since then. False:
- * there was nothing; `looked` says whether something may come. */
+/* Handles messages of the other block: some of them after a round, or all when no thread could run
+ * since time `since`. Returns false if there were none; `looked` is set if more may arrive. */
 void simt_cluster_round(struct worker *);
 bool simt_cluster_next(struct worker *, uint64_t since);
 void simt_matrix_begin(struct worker *);
-/* Ends the program where a warpgroup has not done together what it should. */
+/* Ends the program if a warpgroup has not completed its common operations. */
 void simt_matrix_end(struct worker *);
 
 #endif

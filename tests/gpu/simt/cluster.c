@@ -1,6 +1,6 @@
-/* Clusters of two blocks. Each block runs in an OS thread of its own, so what one does in the
- * other's shared memory is a note to it: the other takes notes after a round of turns, some of them
- * some rounds later, by chance, as a GPU promises no order between them. */
+/* Clusters of two blocks. Each block runs in its own OS thread. An access to the shared memory of
+ * the other block is a message to it. The other block takes messages after a round of turns, some
+ * of them later at random, since a GPU promises no order between them. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,16 +8,17 @@
 #include "block.h"
 #include "epa2a/wait.h"
 
-enum { NOTES = 1024, PATIENCE_S = 60 /* beyond that nothing will come */ };
+/* PATIENCE_S: time after which the other block counts as stuck */
+enum { NOTES = 1024, PATIENCE_S = 60 };
 
 enum note_kind { NOTE_ARRIVE, NOTE_STORE, NOTE_LOAD };
 
-/* Offsets are in shared memory. */
+/* Offsets are offsets in shared memory. */
 struct note {
     enum note_kind kind;
     uint32_t bar, to;
     uint64_t value;
-    const CUtensorMap *map; /* an argument of the kernel, which outlives it */
+    const CUtensorMap *map; /* argument of the kernel, which outlives the message */
     int32_t x, y;
 };
 
@@ -25,7 +26,7 @@ struct simt_cluster {
     pthread_mutex_t lock;
     struct end {
         struct note note[NOTES];
-        uint32_t notes, meetings; /* that its threads have come to */
+        uint32_t notes, meetings; /* meetings: cluster barriers that this block has entered */
         bool ended;
     } end[2];
 };
@@ -60,9 +61,9 @@ uint32_t simt_cluster_rank(void)
     return w->cluster == NULL ? 0 : w->place_in_cluster;
 }
 
-/* ---- notes ---- */
+/* ---- messages ---- */
 
-static void send(struct worker *w, uint32_t rank, const struct note *note)
+static void send_note(struct worker *w, uint32_t rank, const struct note *note)
 {
     struct end *to = &w->cluster->end[rank % 2];
 
@@ -79,7 +80,7 @@ static void send(struct worker *w, uint32_t rank, const struct note *note)
     pthread_mutex_unlock(&w->cluster->lock);
 }
 
-static void take(struct worker *w, const struct note *n)
+static void apply_note(struct worker *w, const struct note *n)
 {
     uint64_t *bar = (uint64_t *)(void *)(w->shared + n->bar);
 
@@ -97,7 +98,7 @@ static void take(struct worker *w, const struct note *n)
     }
 }
 
-/* All notes, or only some of them. */
+/* Takes all messages, or a random part of them. */
 static bool take_notes(struct worker *w, bool all)
 {
     struct end *own = &w->cluster->end[w->place_in_cluster];
@@ -113,7 +114,7 @@ static bool take_notes(struct worker *w, bool all)
     own->notes = left;
     pthread_mutex_unlock(&w->cluster->lock);
     for (uint32_t i = 0; i < n; i++)
-        take(w, &now[i]);
+        apply_note(w, &now[i]);
     return n > 0;
 }
 
@@ -185,7 +186,7 @@ void simt_cluster_sync(void)
         simt_polled();
 }
 
-/* ---- what kernels do in another block ---- */
+/* ---- accesses of kernels to the other block ---- */
 
 static uint32_t offset_in(const void *at)
 {
@@ -200,7 +201,7 @@ void simt_cluster_arrive(uint64_t *bar, uint32_t rank)
     if (rank == w->place_in_cluster)
         simt_mbar_arrive(bar, 0);
     else
-        send(w, rank, &note);
+        send_note(w, rank, &note);
 }
 
 void simt_cluster_store(uint64_t *to, uint64_t value, uint64_t *bar, uint32_t rank)
@@ -210,9 +211,9 @@ void simt_cluster_store(uint64_t *to, uint64_t value, uint64_t *bar, uint32_t ra
         .kind = NOTE_STORE, .bar = offset_in(bar), .to = offset_in(to), .value = value};
 
     if (rank == w->place_in_cluster)
-        take(w, &note);
+        apply_note(w, &note);
     else
-        send(w, rank, &note);
+        send_note(w, rank, &note);
 }
 
 void simt_tile_multicast(void *to, const CUtensorMap *map, int32_t x, int32_t y, uint64_t *bar,
@@ -227,8 +228,8 @@ void simt_tile_multicast(void *to, const CUtensorMap *map, int32_t x, int32_t y,
     for (uint32_t i = 0; i < 2; i++)
         if ((blocks >> i & 1) != 0) {
             if (i == w->place_in_cluster)
-                take(w, &note);
+                apply_note(w, &note);
             else
-                send(w, i, &note);
+                send_note(w, i, &note);
         }
 }

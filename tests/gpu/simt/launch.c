@@ -1,5 +1,5 @@
-/* Launches: blocks of a grid on OS threads of their own, as many at once as the made-up
- * device has room for, while the stream that the kernel was queued in waits. */
+/* Launches: blocks of a grid run on OS threads, as many at once as fit on the simulated device. The
+ * stream of the kernel waits for them. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -9,28 +9,28 @@
 #include "../fake/fake_cuda.h"
 #include "block.h"
 
-enum { MODULES = 64, ARGS_ALIGN = 128 /* a tensor map's */ };
+enum { MODULES = 64, ARGS_ALIGN = 128 /* ARGS_ALIGN: alignment of a tensor map */ };
 
-/* A kernel that runs, and which block of it is next. */
+/* A running kernel and its next block. */
 struct run {
     const struct simt_grid *grid;
     const struct simt_kernel *kernel;
     const void *args;
-    struct simt_cluster *clusters; /* NULL: blocks are alone */
+    struct simt_cluster *clusters; /* NULL: no clusters */
     uint64_t next, blocks;
-    uint32_t busy; /* hands */
+    uint32_t busy; /* number of threads that run blocks of it */
     pthread_mutex_t lock;
     pthread_cond_t done;
 };
 
-/* A thread that runs blocks, and waits for the next kernel when there are no more. */
+/* A thread that runs blocks and waits for the next kernel when there are no more. */
 struct hand {
     pthread_cond_t called;
     struct run *run;
     struct hand *next;
 };
 
-/* Hands that have nothing to do. They stay until the process ends. */
+/* Idle threads. They stay until the process ends. */
 static struct {
     pthread_mutex_t lock;
     struct hand *first;
@@ -45,7 +45,7 @@ static struct {
     } module[MODULES];
 } modules = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- hands ---- */
+/* ---- threads that run blocks ---- */
 
 static void run_blocks(struct worker *w, struct run *run)
 {
@@ -129,7 +129,7 @@ struct launch {
     _Alignas(ARGS_ALIGN) char args[];
 };
 
-/* Blocks that a multiprocessor has room for. */
+/* Returns the number of blocks that fit on a multiprocessor. */
 static uint32_t blocks_that_fit(uint32_t threads, size_t shared_bytes)
 {
     uint32_t by_threads = FAKE_THREADS / threads;
@@ -190,7 +190,7 @@ cudaError_t simt_queue(const struct simt_grid *grid, const struct simt_kernel *k
     return code;
 }
 
-/* ---- as the runtime has it ---- */
+/* ---- functions of the runtime ---- */
 
 void simt_params(const void *here, const struct simt_kernel *takes)
 {
@@ -203,7 +203,7 @@ void simt_params(const void *here, const struct simt_kernel *takes)
     pthread_mutex_unlock(&modules.lock);
 }
 
-/* The last of that place, as another module may have stood there before. */
+/* Finds the latest entry for the address, since an unloaded module may have used it before. */
 static bool find_params(const void *kernel, struct simt_kernel *out)
 {
     Dl_info info = {0};
@@ -220,7 +220,7 @@ static bool find_params(const void *kernel, struct simt_kernel *out)
     return found;
 }
 
-/* Blocks of a cluster. */
+/* Returns the number of blocks per cluster. */
 static uint32_t cluster_of(const cudaLaunchConfig_t *config)
 {
     for (uint32_t i = 0; i < config->numAttrs; i++)

@@ -1,13 +1,14 @@
-/* wgmma. Its instructions are queued as lanes issue them, and run when a lane waits for them: as
- * late as they may, and after others had a turn. Who reads a tile's sum too early finds NaN, as the
- * sums of a chain of instructions are kept here meanwhile; who overwrites an operand too early
- * spoils it.
+/* Emulation of wgmma. Instructions are queued when lanes issue them. They run when a lane waits for
+ * them: as late as possible, and after others had a turn. The sums of a chain of instructions are
+ * stored here meanwhile, so that a tile's sum that is read too early is NaN; an operand that is
+ * overwritten too early gives a wrong sum.
  *
- * Products and sums are those of float32, in order of K, but for FP8 with EPA2A_SIMT_FP8_BITS=13 in
- * the environment: then, as Hopper's tensor cores do, the products of an instruction and the sum so
- * far are aligned to the largest of their exponents, cut to so many fraction bits, and added; the
- * sum is cut to as many fraction bits of its own. The exponent of a product is the sum of those of
- * its codes. An H200 gave the same bits for 262,144 sums of 32 and of 128 random products. */
+ * Products and sums are in float32, in order of K, except FP8 with EPA2A_SIMT_FP8_BITS=13 in the
+ * environment. Then, as in the tensor cores of Hopper, the products of an instruction and the
+ * current sum are aligned to the largest of their exponents, cut to this number of fraction bits,
+ * and added; the sum is cut to the same number of fraction bits of its own. The exponent of a
+ * product is the sum of the exponents of its codes. An H200 gave the same bits for 262,144 sums of
+ * 32 and of 128 random products. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,46 +17,46 @@
 
 enum {
     GROUPS = SIMT_THREADS / SIMT_WARPGROUP,
-    QUEUE = 64,   /* instructions of a warpgroup that did not run */
-    BATCHES = 64, /* and groups of them */
+    QUEUE = 64,   /* instructions of a warpgroup in the queue */
+    BATCHES = 64, /* committed groups of instructions */
     CHAINS = 8,
     ROWS = 64,
     MOST_N = 256,
-    K_BYTES = 32, /* of an instruction */
+    K_BYTES = 32, /* bytes of K per instruction */
     MOST_K = 32,
     TILE_ROW = 128,
     PIECE = 16,
-    MOST_ROUNDS = 3, /* that a warpgroup may take to multiply */
+    MOST_ROUNDS = 3, /* rounds that a warpgroup may take to multiply */
     MOST_BITS = 23,
 };
 
-/* Instructions that add to the same sums, from when a lane gives its registers away until it gets
- * them back. */
+/* Instructions that add to the same sums, from the first issue of a lane until it gets its
+ * registers back. */
 struct chain {
-    uint32_t n, last;                 /* the number of its last instruction */
-    uint32_t lanes;                   /* whose sums are here */
-    float *registers[SIMT_WARPGROUP]; /* NULL: has its own */
+    uint32_t n, last;                 /* number of its last instruction */
+    uint32_t lanes;                   /* number of lanes whose sums are here */
+    float *registers[SIMT_WARPGROUP]; /* registers of each lane; NULL: not handed over */
     float sum[ROWS][MOST_N];
 };
 
 struct instruction {
     struct simt_product what;
-    uint32_t lanes; /* that issued it */
+    uint32_t lanes; /* number of lanes that issued it */
     struct chain *chain;
 };
 
 struct group {
-    struct instruction queue[QUEUE]; /* by number */
-    uint32_t known, done;            /* instructions that a lane issued; that ran */
-    uint32_t batch_end[BATCHES];     /* by number: of the first instruction after it */
-    uint32_t batches;                /* that a lane committed */
-    bool runs;                       /* a lane is about to run some */
+    struct instruction queue[QUEUE]; /* indexed by instruction number */
+    uint32_t known, done;            /* issued instructions; executed instructions */
+    uint32_t batch_end[BATCHES];     /* number of the first instruction after each group */
+    uint32_t batches;                /* number of committed groups */
+    bool runs;                       /* a lane is about to run instructions */
     uint32_t issued[SIMT_WARPGROUP], committed[SIMT_WARPGROUP];
-    bool fenced[SIMT_WARPGROUP]; /* since its registers were its own */
+    bool fenced[SIMT_WARPGROUP]; /* wgmma.fence since the lane last owned its registers */
     struct chain *chain[CHAINS];
 };
 
-/* What was found to be seen by the async proxy, in which turn. */
+/* Operand that was checked last, and its turn. */
 struct operand {
     uint64_t turn;
     uint32_t tile, rows;
@@ -66,12 +67,13 @@ struct matrix {
     struct group group[GROUPS];
     float a[ROWS][MOST_K], b[MOST_K][MOST_N];
     float e4m3[256];
-    int bits; /* 0: sums of float32 */
+    int bits; /* 0: sums in float32 */
 };
 
 /* ---- operands ---- */
 
-/* The address of a row's 32 bytes: descriptors of this one kind, "128-byte swizzle", K first. */
+/* Returns the address of the 32 bytes of a row. The emulator supports one kind of descriptor:
+ * 128-byte swizzle, K-major. */
 static uint32_t take_descriptor(struct worker *w, uint64_t descriptor, uint32_t rows)
 {
     uint32_t address = (descriptor & 0x3fff) * PIECE, stride = (descriptor >> 32 & 0x3fff) * PIECE;
@@ -89,7 +91,7 @@ static uint32_t take_descriptor(struct worker *w, uint64_t descriptor, uint32_t 
     return address;
 }
 
-/* Where piece `i` of row `row` is. */
+/* Returns the address of piece `i` of row `row`. */
 static const unsigned char *piece_of(const struct worker *w, uint32_t address, uint32_t row,
                                      uint32_t i)
 {
@@ -98,7 +100,7 @@ static const unsigned char *piece_of(const struct worker *w, uint32_t address, u
     return (const unsigned char *)w->shared + (at ^ (at >> 7 & 7) * PIECE) - SIMT_SHARED_BASE;
 }
 
-/* 16 bytes as floats, `step` floats apart. */
+/* Converts 16 bytes to floats, `step` floats apart. */
 static void decode(const struct matrix *m, enum simt_type type, const unsigned char *from,
                    float *to, size_t step)
 {
@@ -131,7 +133,7 @@ typedef float floats __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t words __attribute__((vector_size(32), aligned(4), may_alias));
 enum { WIDE = sizeof(floats) / 4, HIGH = 4 };
 
-/* HIGH rows of WIDE * `wide` columns. Products of what 8 or 16 bits hold are exact. */
+/* Multiplies HIGH rows with WIDE * `wide` columns. Products of 8-bit or 16-bit values are exact. */
 static inline __attribute__((always_inline)) void multiply_block(float (*sum)[MOST_N],
                                                                  float (*a)[MOST_K],
                                                                  float (*b)[MOST_N], uint32_t k,
@@ -166,7 +168,7 @@ multiply(float (*sum)[MOST_N], float (*a)[MOST_K], float (*b)[MOST_N], uint32_t 
     }
 }
 
-/* The exponents of FP8 codes, in place; that of codes below 2^-6 is -6. */
+/* Extracts the exponents of FP8 codes in place; codes below 2^-6 have exponent -6. */
 static inline __attribute__((always_inline)) void code_exponent(const floats *v, words *out)
 {
     const words exponent = (words){0} + 0x7f800000, least = (words){0} + ((127 - 6) << 23);
@@ -175,7 +177,7 @@ static inline __attribute__((always_inline)) void code_exponent(const floats *v,
     *out = (less & least) | (~less & e);
 }
 
-/* The same with addends that are cut. The unit is 2^-bits of the power of two of the largest. */
+/* Multiplies with cut addends. The unit is 2^-bits of the power of two of the largest addend. */
 static inline __attribute__((always_inline)) void multiply_cut(float (*sum)[MOST_N],
                                                                float (*a)[MOST_K],
                                                                float (*b)[MOST_N], uint32_t n,
@@ -265,15 +267,15 @@ static void run_instruction(struct worker *w, const struct instruction *in)
 
 /* ---- registers ---- */
 
-/* Element `i` of a lane: its place in the sum. */
+/* Returns the address of element `i` of a lane in the sum. */
 static float *element_of(struct chain *c, uint32_t lane, uint32_t i)
 {
     return &c->sum[lane / 32 * 16 + lane % 32 / 4 + (i / 2 % 2) * 8]
                   [i / 4 * 8 + lane % 4 * 2 + i % 2];
 }
 
-/* The lane's registers belong to the chain; until then they hold NaN. */
-static void give(struct chain *c, uint32_t lane, float *d, bool sum)
+/* Hands the registers of the lane over to the chain. They contain NaN until take_back(). */
+static void hand_over(struct chain *c, uint32_t lane, float *d, bool sum)
 {
     for (uint32_t i = 0; sum && i < c->n / 2; i += 2)
         memcpy(element_of(c, lane, i), d + i, 2 * sizeof(*d));
@@ -351,7 +353,8 @@ static void wake_group(struct worker *w)
     (void)simt_wake(w, LANE_IN_WGMMA, is_in_group, &number);
 }
 
-/* Instructions that follow each other mostly read the same rows, each 32 bytes of them. */
+/* Consecutive instructions mostly read the same rows, 32 bytes of each: the check runs once per
+ * tile and turn. */
 static void check_operand(struct worker *w, uint64_t descriptor, uint32_t rows,
                           struct operand *last)
 {
@@ -363,13 +366,13 @@ static void check_operand(struct worker *w, uint64_t descriptor, uint32_t rows,
     simt_async_check(w, tile - SIMT_SHARED_BASE, rows * TILE_ROW, "wgmma");
 }
 
-/* Field by field: a lane's padding is whatever was on its stack. */
+/* Compares field by field, since padding has random contents. */
 static bool is_same(const struct simt_product *a, const struct simt_product *b)
 {
     return a->a == b->a && a->b == b->b && a->n == b->n && a->type == b->type && a->sum == b->sum;
 }
 
-/* The first lane says what the others are to say, too. */
+/* The first lane defines the instruction; the others must issue the same. */
 static struct instruction *instruction_of(struct worker *w, struct group *g, float *d,
                                           const struct simt_product *what)
 {
@@ -409,7 +412,7 @@ void simt_wgmma(float *d, const struct simt_product *what)
         if (!g->fenced[lane])
             simt_die(w, "thread %u: wgmma without wgmma.fence since its sums were its own",
                      w->now->number);
-        give(in->chain, lane, d, what->sum != 0);
+        hand_over(in->chain, lane, d, what->sum != 0);
     }
     if (++in->lanes == SIMT_WARPGROUP)
         wake_group(w);
@@ -429,7 +432,8 @@ void simt_wgmma_commit(void)
     }
 }
 
-/* Runs all before instruction `end`, which all lanes have issued, unless another lane does so. */
+/* Runs all instructions before `end`, which all lanes have issued, unless another lane is running
+ * them. */
 static void run_until(struct worker *w, struct group *g, uint32_t end)
 {
     while (g->runs)

@@ -1,11 +1,11 @@
-/* What threads of a block do together, and words that ranks share. */
+/* Common operations of the threads of a block, and words shared by ranks. */
 #include <string.h>
 
 #include "asan.h"
 #include <epa2a/wait.h>
 #include "block.h"
 
-enum { POLLS = 16 }; /* looks at one thing or another before others get their turn */
+enum { POLLS = 16 }; /* polls of any kind before other lanes get a turn */
 
 static struct warp *warp_of(struct worker *w, const struct lane *lane)
 {
@@ -62,7 +62,8 @@ static uint64_t outcome(const struct worker *w, const struct meeting *m, uint32_
     }
 }
 
-/* Those that have met go on; what they loaded before is loaded anew. */
+/* Releases the lanes that have met, and drops their snapshots, so that later loads read memory
+ * again. */
 static void has_met(struct warp *warp)
 {
     warp->snapshots = 0;
@@ -72,7 +73,7 @@ static void has_met(struct warp *warp)
 
 static void go_on(struct worker *w, struct warp *warp, struct meeting *m, uint32_t first)
 {
-    bool own = m->op == SIMT_SHFL; /* an outcome for each lane */
+    bool own = m->op == SIMT_SHFL; /* SIMT_SHFL: a result per lane */
     uint64_t all = own ? 0 : outcome(w, m, 0);
 
     for (uint32_t left = m->mask; left != 0; left &= left - 1) {
@@ -115,7 +116,7 @@ uint64_t simt_warp(enum simt_warp_op op, uint32_t mask, uint64_t value, uint32_t
     m->here |= 1u << lane;
     if (m->here == mask)
         go_on(w, warp, m, number - lane);
-    simt_pass(w); /* also the last: lanes go on in order */
+    simt_pass(w); /* the last lane passes as well: lanes continue in order */
     return self->result;
 }
 
@@ -154,7 +155,7 @@ static bool is_at(const struct lane *lane, const void *named)
     return lane->op == *(const int *)named;
 }
 
-/* Those that wait at the barrier go on. */
+/* Releases the threads that wait at the barrier. */
 static void named_ends(struct worker *w, int id)
 {
     w->named[id].here = w->idle = 0;
@@ -186,14 +187,14 @@ void simt_named(uint32_t id, uint32_t threads)
     }
     named_ends(w, (int)id);
     has_met(warp_of(w, w->now));
-    simt_pass(w); /* lanes go on in order */
+    simt_pass(w); /* lanes continue in order */
 }
 
 /* ---- registers ---- */
 
 enum { REGISTERS = 65536, MOST_REGISTERS = 256, LEAST_REGISTERS = 24 };
 
-/* Of each thread at first, as __launch_bounds__(threads, 1) has it. */
+/* Returns the initial registers per thread for __launch_bounds__(threads, 1). */
 static uint32_t first_registers(const struct worker *w)
 {
     uint32_t n = REGISTERS / w->lanes / 8 * 8;
@@ -232,7 +233,7 @@ void simt_registers_end(const struct worker *w)
 
 /* ---- words that ranks share ---- */
 
-/* The lane has looked in vain. */
+/* Passes the turn after an unsuccessful poll. */
 static void let_others(struct worker *w)
 {
     w->polled = true;
@@ -255,20 +256,21 @@ uint64_t simt_time(void)
     return epa_now_ns();
 }
 
-/* True: the lane has found the same there three times, so it waits. What has come is looked at
- * twice: to see that it has, and to take it. */
+/* Returns true if the lane has read the same value three times and therefore waits. An arrived
+ * value is read twice: once to detect it and once to take it. */
 static bool is_in_vain(struct worker *w, struct look *last, const void *at, uint64_t first,
                        uint64_t second)
 {
     bool same = last->at == at && last->first == first && last->second == second;
 
-    if (!same && last->at == at) /* it has come */
+    if (!same && last->at == at) /* the value has changed */
         warp_of(w, w->now)->meetings = SIMT_MEETINGS;
     *last = (struct look){at, first, second, same ? last->again + 1 : 0};
     return last->again > 1;
 }
 
-/* Acquire, also where the kernel asks for less: who waits for what is told is elsewhere. */
+/* Loads with acquire, even if the kernel requests less: the data that the word announces is read by
+ * other functions. */
 uint64_t simt_load(const uint64_t *word)
 {
     struct worker *w = simt_place()->worker;
@@ -279,14 +281,14 @@ uint64_t simt_load(const uint64_t *word)
     if (is_in_vain(w, &self->word, word, value, 0)) {
         let_others(w);
         value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-        (void)is_in_vain(w, &self->word, word, value, 0); /* it may have come meanwhile */
+        (void)is_in_vain(w, &self->word, word, value, 0); /* the value may have changed meanwhile */
     }
     warp_of(w, self)->snapshots = 0;
     return value;
 }
 
-/* From its end to its beginning, as it is written the other way round: what has come is there
- * together with all before it. A line may reach beyond the memory that it ends. */
+/* Reads the line from its end to its beginning, opposite to the order of writes: a word that has
+ * arrived implies all words before it. The line may extend beyond the memory block. */
 __attribute__((no_sanitize("address"))) static void take_line(struct snapshot *s, const char *line)
 {
     const uint64_t *word = (const uint64_t *)(const void *)line;
@@ -308,16 +310,16 @@ static struct snapshot *find_line(struct warp *warp, const char *line)
     return &warp->snapshot[warp->snapshots++];
 }
 
-/* This lane's 16 bytes of a line, as the first lane found it. */
+/* Returns the 16 bytes of this lane from the line as its first lane read it. */
 static void look_at_line(struct worker *w, const char *from, uint64_t *first, uint64_t *second)
 {
     uint32_t bit = 1u << w->now->number % SIMT_WARP, at = (uintptr_t)from % SIMT_LINE / 8;
     const char *line = from - (uintptr_t)from % SIMT_LINE;
     struct snapshot *s = find_line(warp_of(w, w->now), line);
 
-    if ((s->seen[at / 2] & bit) != 0) { /* others get what it got first */
+    if ((s->seen[at / 2] & bit) != 0) { /* second read: first give the other lanes their part */
         simt_pass(w);
-        s = find_line(warp_of(w, w->now), line); /* which may stand elsewhere now */
+        s = find_line(warp_of(w, w->now), line); /* another slot may hold the line now */
     }
     if ((s->seen[at / 2] & bit) != 0)
         take_line(s, line);
@@ -334,11 +336,11 @@ void simt_load_pair(const char *from, uint64_t *first, uint64_t *second)
 
     if ((uintptr_t)from % 16 != 0)
         simt_die(w, "thread %u loads 16 bytes at %p", self->number, (const void *)from);
-    (void)pair[0]; /* may it be read at all? */
+    (void)pair[0]; /* detects invalid addresses */
     (void)pair[1];
     look_at_line(w, from, first, second);
-    /* It goes on all the same: other lanes have what was there just now, and are not to be
-     * together with one that looks later. */
+    /* The lane continues without a wait: other lanes have the same state of the line, and must not
+     * get a part from a later read. */
     if (is_in_vain(w, &self->pair, from, *first, *second)) {
         w->polled = true;
         warp_of(w, self)->meetings = 0;

@@ -1,15 +1,15 @@
-/* What is wrong in a kernel is found: by what is said at its end, which ends the process, so that
- * each probe runs in one of its own; or by wrong results. That what is right comes out right is
- * what gpu/gemm.c, tests/oracle/layer.py and all runs of `epa2a verify` on CPUs show. And a wait
- * whose time is up looks once more, as its kernel may not have run for that long. */
+/* Tests that the emulator finds faults of kernels, either by a message that ends the process (each
+ * such probe runs in its own process) or by wrong results. gpu/gemm.c, tests/oracle/layer.py and
+ * all runs of `epa2a verify` on CPUs show that correct kernels pass. A wait polls once more after
+ * its time limit, since its thread may not have had a core for that long. */
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../unit/test.h"
 #include "probe.h"
 
-/* In a process of its own, which ends in failure and says so; or in silence, if there are no
- * words. */
+/* Runs a fault in its own process, which must fail with `words` on standard error, or succeed
+ * without output if there are no words. */
 static void expect(enum probe_fault fault, const char *words)
 {
     char said[8192];
@@ -36,7 +36,7 @@ static void expect(enum probe_fault fault, const char *words)
     assert_int_equal(words == NULL, status == 0);
 }
 
-TEST(a_fault_is_said)
+TEST(a_fault_is_reported)
 {
     static const struct {
         enum probe_fault fault;
@@ -75,7 +75,7 @@ TEST(a_fault_is_said)
         expect(faults[i].fault, faults[i].words);
 }
 
-/* From here on kernels run in this process, which no probe is forked of then. */
+/* From here on kernels run in this process, which can no longer fork probes. */
 TEST(a_fault_spoils_results)
 {
     static const enum probe_fault faults[] = {TILES_EARLY_SUM, TILES_EARLY_RELEASE,
@@ -85,8 +85,9 @@ TEST(a_fault_spoils_results)
         assert_int_not_equal(probe_run(faults[i]), 0);
 }
 
-/* Who was stopped for long finds what came meanwhile: after the clock there is one more look. */
-TEST(a_row_that_came_before_the_last_look_is_found)
+/* A thread that was stopped for long finds rows that arrived meanwhile: it polls once more after
+ * the time limit. */
+TEST(a_row_that_arrived_before_the_last_poll_is_found)
 {
     assert_int_not_equal(probe_late_row(false), 0);
     assert_int_not_equal(probe_late_row(true), 0);
@@ -97,8 +98,9 @@ TEST(lanes_of_a_line_see_it_at_one_time)
     assert_int_equal(probe_torn_line(), 0);
 }
 
-/* One poll beyond that at which the clock is looked at, not as many as between two looks. */
-TEST(a_word_that_never_came_is_given_up)
+/* The wait polls once after the poll that reads the clock, not as often as between two clock
+ * reads. */
+TEST(a_wait_for_a_missing_word_times_out)
 {
     assert_int_equal(probe_late_word() % 32, 1);
 }

@@ -1,4 +1,4 @@
-/* See probe.h. Blocks have two warps, or, of tiles, three warpgroups. */
+/* Implements probe.h. Blocks have two warps, or three warpgroups for tiles. */
 #include "probe.h"
 
 #include <common/gemm_cuda.h>
@@ -32,7 +32,7 @@ static __global__ void threads(int *words, enum probe_fault fault)
     words[t] = __shfl_sync(all, t, 3);
 }
 
-/* Blocks of a cluster send each other a number; the second is late. */
+/* Blocks of a cluster send each other a number; the second block is late. */
 static __global__ void talk(int *words, enum probe_fault fault)
 {
     extern __shared__ __align__(1024) char shared[];
@@ -59,7 +59,7 @@ static __global__ void talk(int *words, enum probe_fault fault)
         epa_dev_cluster_sync();
 }
 
-/* Device memory, zeroed. */
+/* Returns zeroed device memory. */
 template <class T> static T *create(size_t n)
 {
     void *at = nullptr;
@@ -70,11 +70,11 @@ template <class T> static T *create(size_t n)
     return (T *)at;
 }
 
-/* ---- the time is up ---- */
+/* ---- time limit ---- */
 
 enum { PACKETS = 8, MOST_LOOKS = 1000 };
 
-/* What kernels look at while they wait, and a row. */
+/* The words that kernels poll, and a row. */
 struct late {
     struct epa_fault fault;
     uint32_t stop;
@@ -82,7 +82,7 @@ struct late {
     unsigned looks;
 };
 
-/* Polls as kernels do, until all of the row is there, which is when the time is up. */
+/* Polls as kernels do until the whole row has arrived, which is at the time limit. */
 static __global__ void late_row(struct late *l, bool last)
 {
     uint64_t *first_count = (uint64_t *)(l->row + EPA_PACKET) - 1;
@@ -120,10 +120,10 @@ static __global__ void late_word(struct late *l)
         ;
 }
 
-/* ---- a line that is looked at while it is stored ---- */
+/* ---- a line that is read while it is stored ---- */
 
-/* One warp stores all of a line, then a single word of the next state of it, then the rest
- * while the other looks. */
+/* One warp stores a line, then a single word of its next state, then the rest, while the other warp
+ * reads. */
 static __global__ void torn_line(struct late *l)
 {
     uint32_t lane = threadIdx.x % 32;
@@ -182,8 +182,7 @@ unsigned probe_torn_line(void)
     return looks_of(l);
 }
 
-/* ---- a product of tiles: of a block's three warpgroups one loads, one multiplies, and one does
- * nothing ---- */
+/* ---- a product of tiles: of three warpgroups one loads, one multiplies, and one is idle ---- */
 
 enum {
     TILES_THREADS = 384,
@@ -194,8 +193,8 @@ enum {
     K = 512,
     ROWS = 64,
     COLUMNS = 128,
-    HALF = COLUMNS / 2, /* that are stored at a time */
-    BLOCK = 128,        /* bytes of K in a stage */
+    HALF = COLUMNS / 2, /* columns per store */
+    BLOCK = 128,        /* bytes of K per stage */
     LESS = 40,
     MORE = 216,
     MOST = 256,
@@ -242,7 +241,7 @@ EPA_DEV void release(struct product_shared &s, uint32_t stage)
         epa_dev_mbar_arrive(&s.empty[stage]);
 }
 
-/* As epa_dev_wgmma(), from a struct between whose members is what each lane had there. */
+/* Like epa_dev_wgmma(), with a struct whose padding differs between lanes. */
 EPA_DEV void multiply_from_padding(float *sum, uint64_t a, uint64_t b, bool add)
 {
     struct simt_product what;
@@ -356,7 +355,7 @@ static __global__ void __launch_bounds__(TILES_THREADS, 1)
 
 /* ---- hosts ---- */
 
-/* An integer from -4 to 4, as which sums are exact, and its bf16. */
+/* Returns an integer from -4 to 4, with exact sums, and its bf16 value. */
 static float value_of(uint32_t i, uint32_t seed)
 {
     return (float)((int)((i * 2654435761u + seed * 40503u) >> 13) % 9 - 4);
@@ -372,7 +371,7 @@ static unsigned multiply_tiles(enum probe_fault fault)
 {
     uint16_t *a = create<uint16_t>(M * K), *b = create<uint16_t>(N * K);
     float *c = create<float>(M * N);
-    /* Without a wait phases of later blocks of K would go wrong, too. */
+    /* Without the wait, phases of later blocks of K would be wrong as well. */
     const uint32_t k = fault == TILES_NO_FULL ? BLOCK / 2 : K;
     const dim3 blocks(M / ROWS, N / COLUMNS);
     struct product_args g = {{}, {}, c, k / (BLOCK / 2), fault};

@@ -1,4 +1,4 @@
-/* Kernels for probe.c: right, or with one fault that is to be found. */
+/* Kernels for probe.c: correct ones, and kernels with one fault that the emulator must find. */
 #ifndef PROBE_H
 #define PROBE_H
 
@@ -16,40 +16,41 @@ enum probe_fault {
     PROBE_FOREIGN_LANE,
     PROBE_CROOKED_STORE,
     PROBE_BEHIND_MEMORY,
-    PROBE_CLUSTER, /* right: two blocks tell each other a number */
+    PROBE_CLUSTER, /* correct: two blocks send each other a number */
     PROBE_CLUSTER_EARLY,
     PROBE_CLUSTER_ENDED,
-    /* Of a product of tiles, as kernels for Hopper are written. */
+    /* Faults in a product of tiles, written like kernels for Hopper. */
     TILES_RIGHT,
-    TILES_PADDING,       /* right as well: lanes' structs differ in bytes that are nobody's */
-    TILES_EARLY_SUM,     /* sums are read before wgmma is waited for */
-    TILES_EARLY_RELEASE, /* a stage is given back before */
-    TILES_NO_FULL,       /* nobody waits for loads */
-    TILES_PARITY,        /* the phase that loads wait for is the wrong one */
-    TILES_BYTES,         /* more bytes are expected than come */
-    TILES_NO_FENCE,      /* of threads' stores before a bulk store */
-    TILES_EARLY_FENCE,   /* before those stores */
+    TILES_PADDING,       /* correct: structs of the lanes differ in their padding */
+    TILES_EARLY_SUM,     /* reads sums before the wait for wgmma */
+    TILES_EARLY_RELEASE, /* releases a stage before the wait */
+    TILES_NO_FULL,       /* no wait for loads */
+    TILES_PARITY,        /* waits for the wrong phase before loads */
+    TILES_BYTES,         /* expects more bytes than arrive */
+    TILES_NO_FENCE,      /* no fence between stores of threads and a bulk store */
+    TILES_EARLY_FENCE,   /* fence before those stores */
     TILES_NO_WGMMA_FENCE,
-    TILES_NO_READ_WAIT, /* shared memory is written again while a store reads it */
+    TILES_NO_READ_WAIT, /* overwrites shared memory while a store reads it */
     TILES_NO_STORE_WAIT,
     TILES_NO_INIT_FENCE,
-    TILES_ODD_LANE, /* a lane does not issue wgmma */
+    TILES_ODD_LANE, /* one lane does not issue wgmma */
     TILES_OTHER_DESCRIPTOR,
-    TILES_NAMED,     /* a named barrier of two numbers of threads */
-    TILES_REGISTERS, /* more than there are */
+    TILES_NAMED,     /* a named barrier with two numbers of threads */
+    TILES_REGISTERS, /* more registers than available */
     TILES_ODD_REGISTERS,
     TILES_CROOKED, /* a tile that does not begin at a multiple of 1024 */
 };
 
-/* Launches such a kernel and waits for it. Elements of its product that are wrong. */
+/* Launches a kernel and waits for it. Returns the number of wrong elements of its product. */
 unsigned probe_run(enum probe_fault);
 
-/* Looks until a row that comes as the time is up is found, by its first or its last packet; 0:
- * never. */
+/* Polls until a row that arrives at the time limit is found by its first or last packet. Returns 0
+ * if it is never found. */
 unsigned probe_late_row(bool last);
-/* Polls until a word that never comes is given up. */
+/* Returns the number of polls until a wait for a missing word times out. */
 unsigned probe_late_word(void);
-/* Lanes that saw another state of a line than the others of their instruction. */
+/* Returns the number of lanes that saw another state of a line than other lanes of their
+ * instruction. */
 unsigned probe_torn_line(void);
 
 #ifdef __cplusplus

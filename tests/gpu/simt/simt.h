@@ -1,6 +1,6 @@
-/* A kernel on CPUs: what threads of its blocks do where they meet, and how it is launched.
- * README.md says how it works. Device code sees CUDA's names (include/simt_cuda.h); this is
- * what those are made of. */
+/* Kernels on CPUs: common operations of threads in a block, and launches. README.md describes the
+ * design. Device code uses the names of CUDA (include/simt_cuda.h), which are built on these
+ * functions. */
 #ifndef SIMT_H
 #define SIMT_H
 
@@ -19,16 +19,16 @@ extern "C" {
 
 enum { SIMT_WARP = 32, SIMT_THREADS = 1024, SIMT_SHARED_BYTES = 227 * 1024 };
 
-/* Where a thread is. */
+/* Position of a thread. */
 struct simt_place {
     uint3 thread, block;
     dim3 threads, blocks;
-    uint32_t number; /* of the thread in its block */
+    uint32_t number; /* number of the thread in its block */
     struct worker *worker;
 };
 
-/* A thread of a block has a stack that begins at a multiple of its size, the last SIMT_SELF
- * bytes of which are no stack: its place stands there. */
+/* The stack of a thread begins at a multiple of its size. Its last SIMT_SELF bytes hold the
+ * position of the thread. */
 enum { SIMT_STACK = 256 * 1024, SIMT_SELF = 2048 };
 
 static inline const struct simt_place *simt_place(void)
@@ -38,17 +38,17 @@ static inline const struct simt_place *simt_place(void)
     return (const struct simt_place *)((here | (SIMT_STACK - 1)) + 1 - SIMT_SELF);
 }
 
-/* What lanes of a warp do together. */
+/* Common operations of the lanes of a warp. */
 enum simt_warp_op {
     SIMT_NOTHING,
     SIMT_SYNCWARP,
-    SIMT_SHFL, /* `arg`: the lane whose value is wanted */
+    SIMT_SHFL, /* `arg`: source lane */
     SIMT_BALLOT,
     SIMT_OR,
 };
 SIMT_EXPORT uint64_t simt_warp(enum simt_warp_op, uint32_t mask, uint64_t value, uint32_t arg);
 
-/* What a block does together. */
+/* Common operations of a block. */
 enum simt_block_op {
     SIMT_SYNCTHREADS = 1,
     SIMT_SYNC_AND,
@@ -56,56 +56,56 @@ enum simt_block_op {
 };
 SIMT_EXPORT int simt_block(enum simt_block_op, int value);
 
-/* What `threads` threads of a block do together: barrier `id`. */
+/* Joins named barrier `id` of `threads` threads. */
 SIMT_EXPORT void simt_named(uint32_t id, uint32_t threads);
-/* Of a warpgroup, which from then on has as many registers a thread. */
+/* Sets the registers per thread of a warpgroup. */
 SIMT_EXPORT void simt_registers(uint32_t registers, bool more);
 
 /* ---- words that ranks share ---- */
 
-/* A load that a thread makes again and again is one that waits: others get their turn. */
+/* A repeated load counts as a poll and gives other threads a turn. */
 SIMT_EXPORT uint64_t simt_load(const uint64_t *word);
-/* Eight lanes that load or store a line of 128 bytes at once, 16 bytes each, find or leave it
- * whole, as NVLink and the caches of GPUs have it. */
+/* Eight lanes that load or store a line of 128 bytes together, 16 bytes each, access it as a whole,
+ * as NVLink and the caches of GPUs do. */
 SIMT_EXPORT void simt_load_pair(const char *from, uint64_t *first, uint64_t *second);
 SIMT_EXPORT void simt_store_pair(char *to, uint64_t first, uint64_t second);
-SIMT_EXPORT void simt_polled(void); /* by what else a loop may wait with */
+SIMT_EXPORT void simt_polled(void); /* for other operations in polling loops */
 SIMT_EXPORT uint64_t simt_time(void);
 
 /* ---- launches ---- */
 
-/* A block's shared memory whose size the launch says. Device code calls it `shared`; where that is
- * declared in a function, `compile` makes it this. */
+/* Returns dynamic shared memory, whose size the launch sets. Device code calls it `shared`;
+ * `compile` rewrites a declaration inside a function to this call. */
 SIMT_EXPORT void *simt_shared(void);
 struct simt_grid {
     dim3 blocks, threads;
     size_t shared_bytes;
-    uint32_t cluster; /* blocks: 1 or 2 */
+    uint32_t cluster; /* blocks per cluster: 1 or 2 */
 };
 
-/* A kernel with its arguments: run(args) in each thread. */
+/* A kernel with its arguments: each thread calls run(args). */
 struct simt_kernel {
     void (*run)(const void *kernel, const void *args);
     const void *kernel;
-    size_t bytes; /* of args */
+    size_t bytes; /* size of args */
 };
 
-/* Queues it; false: it could not be, and cudaGetLastError() says why. */
+/* Queues a kernel. If that fails, cudaGetLastError() returns the reason. */
 SIMT_EXPORT cudaError_t simt_queue(const struct simt_grid *, const struct simt_kernel *,
                                    const void *args, cudaStream_t);
 
-/* What the kernels of a module take that cudaLaunchKernelExC() launches: one struct, by
- * value. Called when the module is loaded (params.cpp.in). */
+/* Registers the argument struct of the kernels of a module that cudaLaunchKernelExC() launches.
+ * Called when the module is loaded (params.cpp.in). */
 SIMT_EXPORT void simt_params(const void *here, const struct simt_kernel *);
 
-/* ---- what Hopper does beside its threads, as the functions of epa2a/sm90.cuh ---- */
+/* ---- asynchronous units of Hopper, as in epa2a/sm90.cuh ---- */
 
-/* Pointers are a kernel's own; addresses of shared memory are those of PTX. */
-enum { SIMT_SHARED_BASE = 1024 }; /* the address of the first byte of dynamic shared memory */
+/* Pointers are pointers of the kernel; addresses of shared memory have the form of PTX. */
+enum { SIMT_SHARED_BASE = 1024 }; /* address of the first byte of dynamic shared memory */
 SIMT_EXPORT uint32_t simt_shared_address(const void *at);
 SIMT_EXPORT void simt_mbar_init(uint64_t *bar, uint32_t arrivals);
 SIMT_EXPORT void simt_mbar_init_done(void);
-SIMT_EXPORT void simt_mbar_arrive(uint64_t *bar, uint32_t bytes); /* that it expects */
+SIMT_EXPORT void simt_mbar_arrive(uint64_t *bar, uint32_t bytes); /* bytes: expected bytes */
 SIMT_EXPORT bool simt_mbar_try(uint64_t *bar, uint32_t parity);
 SIMT_EXPORT void simt_fence_async(void);
 SIMT_EXPORT void simt_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar);

@@ -1,5 +1,5 @@
-/* Read before each .cu file: CUDA C++ for a host's compiler. Names of CUDA with their meaning
- * there; what is not here, no kernel has needed yet. */
+/* Included before each .cu file: CUDA C++ for a host compiler. Defines the names of CUDA with their
+ * meaning on a host. Names that no kernel uses are missing. */
 #ifndef SIMT_CUDA_H
 #define SIMT_CUDA_H
 
@@ -31,7 +31,8 @@
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 
-/* `compile` makes config.gridDim, which is no gridDim, config.*simt_gridDim. */
+/* `compile` rewrites config.gridDim, which must not become the variable gridDim, as
+ * config.*simt_gridDim. */
 static constexpr dim3 cudaLaunchConfig_t::*simt_gridDim = &cudaLaunchConfig_t::gridDim;
 static constexpr dim3 cudaLaunchConfig_t::*simt_blockDim = &cudaLaunchConfig_t::blockDim;
 #define threadIdx (simt_place()->thread)
@@ -39,14 +40,14 @@ static constexpr dim3 cudaLaunchConfig_t::*simt_blockDim = &cudaLaunchConfig_t::
 #define blockDim (simt_place()->threads)
 #define gridDim (simt_place()->blocks)
 
-/* A function that is no more than an expression. */
+/* Defines a function that consists of one expression. */
 #define SIMT_IS(type, name, parameters, expression) \
     static inline type name parameters \
     { \
         return expression; \
     }
 
-/* ---- what threads do together ---- */
+/* ---- operations of several threads ---- */
 
 static inline void __syncthreads(void)
 {
@@ -87,7 +88,7 @@ static inline T __shfl_sync(unsigned mask, T value, int lane, int width = SIMT_W
     return simt_shuffle(mask, value, (simt_lane() & ~(width - 1)) + (lane & (width - 1)));
 }
 
-/* From lanes that are not in the segment: the lane's own. */
+/* A source lane outside the segment yields the value of the lane itself. */
 template <class T>
 static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = SIMT_WARP)
 {
@@ -119,8 +120,8 @@ static inline void __threadfence(void)
 SIMT_LOAD(__ldg)
 SIMT_LOAD(__ldcg)
 
-/* Replaces *at by what `with` makes of it; returns what was there. Who changes nothing may
- * wait for another to do so. */
+/* Replaces *at by with(*at) and returns the old value. A call without a change may wait for another
+ * thread, so it counts as a poll. */
 template <class T, class F> static inline T simt_atomic(T *at, F with)
 {
     T was;
@@ -137,7 +138,7 @@ template <class T, class F> static inline T simt_atomic(T *at, F with)
     }
 }
 
-/* T is the pointer's: a literal may be of another type. */
+/* Takes T from the pointer: a literal may have another type. */
 template <class T> struct simt_same {
     typedef T type;
 };
@@ -162,7 +163,7 @@ static inline T atomicCAS(T *at, typename simt_same<T>::type expected,
 
 /* ---- numbers ---- */
 
-/* Of two types that differ in their sign the unsigned one, as in CUDA. */
+/* For types that differ in sign the result is unsigned, as in CUDA. */
 template <class A, class B> static inline typename std::common_type<A, B>::type min(A a, B b)
 {
     typename std::common_type<A, B>::type x = a, y = b;
@@ -216,11 +217,11 @@ SIMT_IS(float, __fdiv_rn, (float a, float b), a / b)
 SIMT_IS(float, __frcp_rn, (float a), 1.0f / a)
 SIMT_IS(float, __fdividef, (float a, float b), a / b)
 
-#define __expf(a) expf(a) /* of the C library's names */
+#define __expf(a) expf(a) /* CUDA intrinsics that map to functions of the C library */
 
 /* ---- launches ---- */
 
-/* kernel<<<blocks, threads, bytes, stream>>>(args...), as `compile` writes it. */
+/* kernel<<<blocks, threads, bytes, stream>>>(args...), as rewritten by `compile`. */
 struct simt_where {
     struct simt_grid grid;
     cudaStream_t stream;

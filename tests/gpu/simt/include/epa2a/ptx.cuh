@@ -1,4 +1,4 @@
-/* In place of src/epa2a/ptx.cuh: the same functions, made up (../../README.md). */
+/* Replaces src/epa2a/ptx.cuh: the same functions, emulated (../../README.md). */
 #ifndef EPA2A_PTX_CUH
 #define EPA2A_PTX_CUH
 
@@ -9,7 +9,7 @@
 
 #define EPA_DEV static inline __attribute__((always_inline))
 
-/* Those that the emulator has as they are. */
+/* Functions that the emulator implements directly. */
 #define epa_dev_time simt_time
 #define epa_dev_load_acquire simt_load
 #define epa_dev_load_relaxed simt_load

@@ -1,4 +1,4 @@
-/* In place of src/epa2a/sm90.cuh: the same functions, made up (../../README.md). */
+/* Replaces src/epa2a/sm90.cuh: the same functions, emulated (../../README.md). */
 #ifndef EPA2A_SM90_CUH
 #define EPA2A_SM90_CUH
 
@@ -6,7 +6,7 @@
 
 enum { EPA_TILE_ROW = 128, EPA_TILE_ALIGN = 1024 };
 
-/* Those that the emulator has as they are. */
+/* Functions that the emulator implements directly. */
 #define epa_dev_shared_address simt_shared_address
 #define epa_dev_named_sync simt_named
 #define epa_dev_mbar_init simt_mbar_init
@@ -24,7 +24,7 @@ enum { EPA_TILE_ROW = 128, EPA_TILE_ALIGN = 1024 };
 #define epa_dev_copy16 simt_copy16
 #define epa_dev_copy_commit simt_copy_commit
 #define epa_dev_add_release_gpu epa_dev_add_release32
-#define epa_dev_fence_async_global epa_dev_fence /* global memory is one for all */
+#define epa_dev_fence_async_global epa_dev_fence /* there is a single global memory */
 #define epa_dev_wgmma_begin simt_wgmma_begin
 #define epa_dev_wgmma_commit simt_wgmma_commit
 
@@ -59,7 +59,7 @@ EPA_DEV void epa_dev_bulk_load(void *shared, const void *from, uint32_t bytes, u
     simt_bulk_load(shared, from, bytes, bar);
 }
 
-/* There is no cache; but what cannot be read is found. */
+/* There is no cache; the read detects invalid addresses. */
 EPA_DEV void epa_dev_prefetch(const void *from)
 {
     (void)*static_cast<const volatile char *>(from);
@@ -96,7 +96,7 @@ EPA_DEV void epa_dev_tile_multicast(void *shared, const CUtensorMap *map, int32_
     simt_tile_multicast(shared, map, x, y, bar, blocks);
 }
 
-/* Element (r, c) is in lane r * 4 + c / 2, its half c % 2. */
+/* Element (r, c) is in lane r * 4 + c / 2, in its half c % 2. */
 EPA_DEV uint32_t epa_dev_transpose(uint32_t word)
 {
     int lane = simt_lane(), from = lane % 4 * 8 + lane / 8, half = lane / 4 % 2 * 16;
