@@ -1,7 +1,8 @@
 #!/bin/bash
-# `epa2a bench` between hosts that are namespaces of this one, over UCX and links of MBIT each way (0: as they are).
+# `epa2a bench` between hosts, which are namespaces of this host, over UCX and links of MBIT each
+# way (0: unlimited).
 #   hosts.sh EPA2A MBIT PLACES mpirun|env CONFIG [OPTION...]
-#     PLACES: "host1 host1 host2", the host of each rank. A CONFIG with runs has them take turns.
+#     PLACES: "host1 host1 host2", the host of each rank. The runs of a CONFIG take turns.
 . "$(dirname "$0")/../hosts/hosts.sh"
 [ $# -ge 5 ] || { sed -n 3,4p "$0" >&2; exit 2; }
 enter "$@"

@@ -1,14 +1,15 @@
 #!/bin/bash
-# A tool of compute-sanitizer over `epa2a verify`, on small shapes: it must find nothing.
+# Runs a tool of compute-sanitizer over `epa2a verify` with small shapes; it must report no errors.
 #   sanitizer.sh EPA2A CONFIG PROBE TOOL [ALGORITHM]
-# TOOL: memcheck | racecheck | synccheck | initcheck. ALGORITHM: ll_v2 (if none is named).
-# PROBE (sanitizer_probe.c) does first what the tool must find, so that finding nothing means
-# something. Ranks are threads: two on two GPUs, one where there is one. The program is $COMPUTE_SANITIZER, or where CUDA puts it.
+# TOOL: memcheck | racecheck | synccheck | initcheck. ALGORITHM: default ll_v2. PROBE
+# (sanitizer_probe.c) first makes an error that the tool must report, so that an empty report means
+# something. Ranks are threads: two on two GPUs, or one. The program is $COMPUTE_SANITIZER, or the
+# one in the folder of CUDA.
 set -u
 epa2a=$1 config=$2 probe=$3 tool=$4 algorithm=${5:-ll_v2}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-limit=100 # seconds, for one run
+limit=100 # seconds for one run
 failed=0
 
 skip() {
@@ -25,8 +26,8 @@ find_sanitizer() {
     return 1
 }
 
-# sanitized TOOL PROGRAM ARGS: what it says goes to $work/out. Only kernels are looked at: what
-# calls of the driver return, the plugins check, and some are there to be refused.
+# sanitized TOOL PROGRAM ARGS: writes the report to $work/out. The tool checks kernels only:
+# plugins check the results of driver calls, some of which fail on purpose.
 sanitized() {
     local with=$1
     shift
@@ -34,22 +35,21 @@ sanitized() {
         --require-cuda-init no --report-api-errors no "$@" >"$work/out" 2>&1
 }
 
-# Of the summaries in $work/out, how many speak of findings, and how many there are.
+# Prints the number of summaries with errors in $work/out.
 findings() { grep -c '^=* .*SUMMARY: [1-9]' "$work/out"; }
 summaries() { grep -c '^=* .*SUMMARY: ' "$work/out"; }
 
 verify() {
     local set=() s
     for s in "$@"; do set+=(--set "$s"); done
-    # Under initcheck a memset of memory that was mapped by cuMemMap() fails in the driver.
+    # Under initcheck a memset of memory mapped by cuMemMap() fails in the driver.
     [ "$tool" = initcheck ] && set+=(--set transport.memory=ipc)
     [ "$algorithm" = allgather ] || set+=(--set moe.hidden=512 --set moe.max_tokens=8 --set moe.experts=8)
     command=("$epa2a" verify "$config" --set "algorithm.name=$algorithm" "${set[@]}"
         --set launcher=thread --set verify.iterations=3 --set timeout=60s)
 }
 
-# As many ranks as the machine has GPUs for, two at most; initcheck does not see what other
-# ranks store.
+# One rank per GPU, at most two; initcheck does not see stores of other ranks.
 count_ranks() {
     for ranks in 2 1; do
         [ "$tool" = initcheck ] && [ "$ranks" = 2 ] && continue
@@ -59,10 +59,10 @@ count_ranks() {
     skip "$(grep 'error: ' "$work/out" | tail -n 1)"
 }
 
-# The tool finds what is there to be found.
+# Checks that the tool reports the error of the probe.
 check_tool() {
     local with=$tool
-    [ "$tool" = synccheck ] && with=memcheck # which needs no kernel that may hang
+    [ "$tool" = synccheck ] && with=memcheck # needs no kernel that may hang
     sanitized "$with" "$probe" "$with"
     [ "$(findings)" -gt 0 ] && return
     grep -q 'not supported' "$work/out" && skip "$(grep -m 1 'not supported' "$work/out")"

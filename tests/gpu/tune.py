@@ -44,8 +44,9 @@ def main(epa2a):
 
         job = subprocess.Popen([epa2a, "tune", "x.yaml", "--keys", "algorithm.*", "--budget", "600s", "--out-dir", "dir",
                                 "--json", "x.json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        # One process for all turns. A setting of which it dies is dropped, and another process goes on. (Stopped, tune
-        # waits for a turn of the first round, and the one after it is not the file's, without which there is nothing.)
+        # All turns use one process. A setting that ends the process is dropped, and another
+        # process continues. (Stopped, tune waits for a turn of the first round; the next turn must
+        # not be the one with the settings of the file, which is required.)
         wait_for(5)
         (first,) = children(job.pid)
         wait_for(6)
@@ -58,14 +59,15 @@ def main(epa2a):
         wait_for(len(turns()) + 3)
         (second,) = children(job.pid)
         assert second != first
-        # Interrupted it says what it has, and leaves no process.
+        # An interrupted tune prints its results so far and leaves no process.
         job.send_signal(signal.SIGINT)
         printed = job.communicate()[0]
         assert job.returncode == 130 and "ranks were threads of one" in " ".join(printed.split("\n#   ")), printed
         assert not pathlib.Path(f"/proc/{second}").exists()
         (lost,) = [turn for turn in turns() if turn["code"] != 0]
         assert "died" in lost["error"], lost
-        # A sample is a graph of two calls: twenty are enough, or as many as take a third of a turn.
+        # A sample is a graph of two calls: twenty samples suffice, or as many as take a third of a
+        # turn.
         first, usual = turns()[1:4], turns()[4]["what"]
         most = max(turn["took_ns"] for turn in first) / 3 / (2 * min(turn["fastest_ns"] for turn in first))
         assert usual["iterations"] <= max(20, most), (first, usual)

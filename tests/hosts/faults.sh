@@ -1,9 +1,9 @@
 #!/bin/bash
-# What goes wrong between hosts: how each rank's program ends, how soon, what it says, and that
-# nothing is left behind. What one host is enough for is in tests/faults/env.sh.
+# Faults between hosts: the end of each rank's program, its time, its message, and that no process
+# or file is left. tests/faults/env.sh covers faults on one host.
 #   faults.sh EPA2A CABLE CONFIG LAUNCH KIND [SETTING ...]     LAUNCH: mpirun | env
 #     KIND: kill      a rank in each stage
-#           setup     a rank as soon as all are there
+#           setup     a rank as soon as all ranks have started
 #           agent     the process that was started for a rank
 #           cut       the cable of a host is pulled in mid-run
 # Limits grow with the time that this machine takes for one iteration from start to end.
@@ -21,7 +21,8 @@ for setting in "$@"; do
     settings+=(--set "$setting")
 done
 endless=(--set timeout=200s --set bench.iterations=1000000 --set bench.warmup=0 --set verify.iterations=1000000)
-# A rank that has no core for some seconds is not lost: who is killed is known by its connection.
+# A rank without a core for some seconds is not lost: the end of its connection reveals a killed
+# rank.
 patient=(--set launcher.heartbeat=30s)
 [ "$kind" = cut ] || endless+=("${patient[@]}")
 
@@ -31,13 +32,13 @@ fail() {
     failed=1
 }
 
-# What every test is to leave: nothing.
+# Checks that no process and no file is left.
 nothing_left() {
     none_left
     [ -z "$(ls /dev/shm)" ] || fail "left in /dev/shm: $(ls /dev/shm)"
 }
 
-# passes WHEN: one iteration, all of it; sets whole_ms
+# passes WHEN: runs one iteration and sets whole_ms
 passes() {
     local begin
     begin=$(now_ms)
@@ -49,7 +50,7 @@ passes() {
     nothing_left
 }
 
-# begin_only VERB ARGS: what does not end by itself, until all ranks are there
+# begin_only VERB ARGS: starts an endless command and waits until all ranks exist
 begin_only() {
     local i verb=$1
     shift
@@ -63,7 +64,7 @@ begin_only() {
     fail "the ranks never came"
 }
 
-# begin VERB ARGS: the same, until they are under way
+# begin VERB ARGS: the same, and waits until the ranks iterate
 begin() {
     begin_only "$@"
     rest_ms $((whole_ms + 50 + RANDOM % 200))
@@ -71,8 +72,8 @@ begin() {
 
 rest_ms() { rest "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))"; }
 
-# kill_one "RANK PID" ...: one of these, at $since; sets rank and pid. Who had no core for so long
-# that the limit of time has ended them all is late.
+# kill_one "RANK PID" ...: kills one of these at $since; sets rank and pid. The test is late if the
+# time limit has ended all ranks for want of a core.
 kill_one() {
     read -r rank pid <<<"${*:1 + RANDOM % ($# > 0 ? $# : 1):1}"
     since=$(now_ms)
@@ -84,7 +85,8 @@ kill_one() {
     kill -KILL "$pid"
 }
 
-# ends WANT LIMIT_MS: every epa2a, since the fault at $since, with one of the exit codes WANT
+# ends WANT LIMIT_MS: waits for the end of every epa2a after the fault at $since, with an exit code
+# in WANT
 ends() {
     local code limit=$(($2 + 3 * whole_ms))
     finish
@@ -98,9 +100,9 @@ ends() {
 
 says() { grep -Eq "$1" "$work"/err.* || fail "nobody says: $1"; }
 
-# Until a rank has been lost in each stage, at most 24 times; 10 times if between stages alone is
-# what is left: it is seldom met, where they take as long as they do over tcp. Where it takes
-# seconds to begin, under mpirun and on GPUs, three times, whatever the stage.
+# Repeats until a rank has been lost in each stage, at most 24 times, and 10 times if only the time
+# between stages is missing: it is short, since stages take long over tcp. Under mpirun and on
+# GPUs, which take seconds to start, three times in any stage.
 kill_in_each_stage() {
     local seen="" slowest=0 i stage rank pid tries=24
     [ "$launch" != mpirun ] && [ -z "$on_gpus" ] || tries=3
@@ -130,8 +132,8 @@ kill_in_each_stage() {
     echo "killed in: ${seen#, }; slowest end $slowest ms"
 }
 
-# Where mpirun has started it, it may be on its way into MPI, with the others: what MPI and
-# mpirun make of that is theirs, but they end, and it is said that a rank was killed.
+# With mpirun the rank may be starting MPI together with the others: the reaction of MPI and mpirun
+# is theirs, but all processes must end, and a message must say that a rank was killed.
 kill_in_set_up() {
     local rank pid
     for _ in $([ "$launch" = mpirun ] && echo 1 2 || echo 1 2 3 4); do
@@ -155,7 +157,7 @@ agent_is_lost() {
     find_processes
     kill_one "${agents[@]}" || return
     echo "killed: the agent of rank $rank"
-    # mpirun itself ends all the rest.
+    # mpirun ends the other processes itself.
     if [ "$launch" = mpirun ]; then
         ends 137 8000
     else
@@ -164,7 +166,7 @@ agent_is_lost() {
     fi
 }
 
-# Neither side can tell the other, and each must end.
+# Neither side can notify the other, and each must end.
 host_is_cut_off() {
     local i
     begin bench --set launcher.heartbeat=2s

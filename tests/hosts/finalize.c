@@ -1,5 +1,5 @@
-/* Loaded into ranks before MPI: rank 2 is stopped as it is about to leave MPI, which the others
- * then wait for. */
+/* Loaded into ranks before MPI: stops rank 2 when it is about to leave MPI, so that the others wait
+ * for it. */
 #include <dlfcn.h>
 #include <mpi.h>
 #include <signal.h>

@@ -1,26 +1,26 @@
-# Hosts that are namespaces of this one; sourced by the tests in this folder.
+# Hosts as namespaces of this host; sourced by the tests in this folder.
 #
-# A test runs itself again as process 1 of PID, network, mount and (without root) user
-# namespaces. A host is a process therein with a network and a host name of its own, on a
-# bridge to the others. All of it is gone with process 1, whichever way the test ends, and is
-# never seen outside. Files of a test are in $work, in a /dev/shm of its own.
+# A test runs itself again as process 1 of PID, network, mount and (without root) user namespaces.
+# A host is a process in them with its own network and host name, on a bridge to the others. All of
+# this ends with process 1, however the test ends, and is invisible outside. Files of a test are in
+# $work, in its own /dev/shm.
 #
-#   enter ARGS            first of all, with the test's own arguments
-#   hosts_up N CABLE      host1 to hostN, 10.1.0.1 and so on; CABLE is the program cable
-#   on HOST COMMAND       runs it there
-#   link_is HOST DELAY_US LOSS_PERCENT   for both directions of its cable
-#   cut HOST; mend HOST   its cable is pulled out, and put back
-#   start LAUNCH PLACES COMMAND          LAUNCH: mpirun, or env for what torchrun would set;
-#                         PLACES: "host1 host1 host2", the host of each rank, or "-" for one
-#                         that env leaves out. Output goes to $work/out.R and $work/err.R; of
-#                         mpirun all of it to out.0 and err.0. It has 100 s.
-#   finish                waits for it; $codes is the exit code of each rank, of mpirun its own
+#   enter ARGS            call first, with the arguments of the test
+#   hosts_up N CABLE      host1 to hostN, 10.1.0.1 and so on; CABLE is the program cable.py
+#   on HOST COMMAND       runs a command there
+#   link_is HOST DELAY_US LOSS_PERCENT   sets both directions of its cable
+#   cut HOST; mend HOST   pulls its cable out, and puts it back
+#   start LAUNCH PLACES COMMAND          LAUNCH: mpirun, or env for the variables of torchrun;
+#                         PLACES: "host1 host1 host2", the host of each rank, or "-" for a rank
+#                         that env leaves out. Output goes to $work/out.R and $work/err.R; the
+#                         whole output of mpirun to out.0 and err.0. The limit is 100 s.
+#   finish                waits for it; $codes has the exit code of each rank, or of mpirun
 #   find_processes        see ../faults/late.sh
 
 . "$(dirname "$0")/../faults/late.sh"
 . "$(dirname "$0")/../contract/algorithm/mpirun.sh"
 
-# needs EPA2A LAUNCH TRANSPORT: what was not built, or is not installed, is skipped
+# needs EPA2A LAUNCH TRANSPORT: skips if one was not built or is not installed
 needs() {
     "$1" list transport | grep -q "^  $3 " || skip "built without transport $3"
     [ "$2" != mpirun ] || needs_mpirun "$1"
@@ -39,7 +39,8 @@ enter() {
     for user in no yes; do
         new=(--net --uts --mount --pid --fork --kill-child --mount-proc)
         [ $user = no ] || new+=(--user --map-root-user)
-        # Plugins are loaded from folders of root, who is somebody else where only we are mapped.
+        # Plugins are loaded from folders of root, which is another user in a namespace that maps
+        # only the own user.
         if why=$(unshare "${new[@]}" sh -c 'mount -t tmpfs hosts /dev/shm &&
             mount --bind /dev/null /etc/hosts && hostname host0 &&
             ip link add type veth && ip link add name bridge type bridge || exit 1
@@ -61,7 +62,7 @@ set_up() {
     ip link set dev lo up
     ip link add name bridge type bridge
     ip link set dev bridge up
-    # What a shell on another host would find, and no more.
+    # The environment of a shell on another host.
     cat >"$work/agent" <<EOF
 #!/bin/sh
 host=\$1
@@ -77,13 +78,13 @@ on() {
     nsenter -t "$(cat "$work/$host")" -n -u -i "$@"
 }
 
-# give_address N: to eth0 of that host, which has just come
+# give_address N: to eth0 of that new host
 give_address() {
     on "host$1" ip address add "10.1.0.$1/24" dev eth0 &&
         on "host$1" ip link set dev eth0 up || exit 99
 }
 
-# plug HOST: a cable that is as good as it gets
+# plug HOST: a cable without delay and loss
 plug() {
     ip link add "to_$1" type veth peer name eth0 netns "$(cat "$work/$1")" &&
         ip link set dev "to_$1" master bridge up && give_address "${1#host}"
@@ -104,7 +105,7 @@ hosts_up() {
     done
 }
 
-# By netem; where the kernel has none, by a cable that is a program.
+# Uses netem, or a cable program if the kernel lacks netem.
 link_is() {
     local host=$1 delay=$2 loss=$3 _
     if tc qdisc add dev "to_$host" root netem delay "${delay}us" loss "$loss%" 2>/dev/null &&

@@ -1,14 +1,14 @@
 #!/bin/bash
-# mpirun on one host: what launcher mpi promises where no network is needed.
+# mpirun on one host: promises of launcher mpi that need no network.
 #   mpirun.sh EPA2A CONFIG KIND [FINALIZE]
-#     KIND: verify    a report by rank 0 alone, that says who launched
+#     KIND: verify    only rank 0 reports, and the report names the launcher
 #           again     several launches of one command, in the processes of the first
 #           refused   outside of mpirun, with another size, with variables of another job
-#           kill      a rank in mid-run, and what is left of the launches after it
+#           kill      a rank in mid-run, and the launches after it
 #           setup     a rank while MPI starts
-#           term      one of the processes is told to stop
-#           leave     a rank that is stopped as it leaves MPI: FINALIZE is loaded before that
-#           orphan    who started a rank is gone before it has met the others
+#           term      one of the processes receives SIGTERM
+#           leave     a rank is stopped as it leaves MPI: FINALIZE is loaded before MPI
+#           orphan    the starter of a rank ends before the rank has met the others
 set -u
 epa2a=$1 config=$2 kind=$3
 outer=${TMPDIR-/tmp}
@@ -26,7 +26,7 @@ fail() {
 }
 says() { grep -Eq -- "$1" "$work/err" || fail "nobody says: $1"; }
 
-# job SIZE ARGS: mpirun in the background; as root it wants to be asked twice
+# job SIZE ARGS: mpirun in the background; for root it needs two variables
 job() {
     local size=$1
     shift
@@ -35,7 +35,7 @@ job() {
     pid=$!
 }
 
-# alone VARIABLES: the program as if in a shell of a job, or in none
+# alone VARIABLES: the program as in a shell of a job, or outside of a job
 alone() {
     env "$@" timeout -k 5 100 "$epa2a" verify "$config" --set launcher=mpi \
         >"$work/out" 2>"$work/err" </dev/null &
@@ -50,7 +50,7 @@ ends() {
     none_left
 }
 
-# Until all four ranks are there.
+# Waits until all four ranks exist.
 all_come() {
     local i
     for i in $(seq 2000); do
@@ -64,7 +64,7 @@ all_come() {
 mpi=(--set launcher=mpi)
 endless=(--set launcher=mpi --set bench.iterations=1000000)
 case $kind in
-verify) # as users start it: the launcher is found
+verify) # as users start it: the launcher is detected
     job 4 verify "$config"
     ends 0
     [ "$(grep -c '^# epa2a verify' "$work/out")" = 1 ] || fail "not one report"
@@ -97,7 +97,7 @@ kill)
     says 'rank [0-3] .*was killed by signal 9 \(Killed\)'
     says 'was lost in an earlier run, and cannot be started again'
     ;;
-setup) # a rank that dies while MPI starts: all know of it, and the document says so
+setup) # a rank dies while MPI starts: all ranks report it, and so does the document
     job 4 bench "$config" "${endless[@]}" --json "$work/out.json"
     all_come
     kill -KILL "${ranks[3]#* }"
@@ -112,14 +112,14 @@ term)
     kill -TERM "${agents[RANDOM % 4]#* }"
     ends 143
     ;;
-leave) # MPI itself has no limit, and mpirun says that some process did not finalize, or crashes as it does.
+leave) # MPI itself has no limit, and mpirun reports that a process did not finalize, or crashes. The others wait for rank 2: the first rank whose 30 s end is killed and named.
     # The others wait for rank 2: of whom the 30 s end first is killed, and named.
     LD_PRELOAD=$4 job 4 verify "$config" "${mpi[@]}"
     ends 1
     says 'rank [0-3] \(host .*, pid [0-9]+\) did not leave within 30 s of its last run, and was killed'
     grep -q '^# epa2a verify' "$work/out" || fail "no report"
     ;;
-orphan) # rank 0 never was: nobody waits for it until launcher.start
+orphan) # rank 0 never exists: no rank waits for it until launcher.start
     OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4 bash -c '"$@" & sleep 1' - \
         "$epa2a" verify "$config" "${mpi[@]}" --set launcher.start=60s >"$work/out" 2>"$work/err" </dev/null
     for _ in $(seq 2000); do

@@ -1,6 +1,7 @@
 #!/bin/bash
-# srun.sh EPA2A CONFIG: ranks that srun starts, by a Slurm of one node that is made here: they verify, and one that
-# is killed ends all by its name. 77 where there is no Slurm, or who runs this is not root, as its daemons must be.
+# srun.sh EPA2A CONFIG: ranks started by srun in a Slurm of one node that this script sets up. They
+# verify, and a killed rank ends all with its name. Exits with 77 without Slurm or without root,
+# which its daemons need.
 set -u
 epa2a=$1 config=$2
 PATH=$PATH:/usr/sbin:/sbin
@@ -8,7 +9,7 @@ for program in srun slurmctld slurmd munged; do
     [ "$(id -u)" = 0 ] && type "$program" >/dev/null 2>&1 || { echo "SKIP: no $program, or not root"; exit 77; }
 done
 work=$(mktemp -d)
-chmod 755 "$work" # or munged takes no socket in it
+chmod 755 "$work" # munged needs this for its socket
 mkdir "$work/state" "$work/spool"
 host=$(hostname -s) port=$((20000 + $$ % 10000))
 daemons=

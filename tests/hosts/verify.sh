@@ -1,9 +1,10 @@
 #!/bin/bash
-# An experiment over ucx between hosts that are namespaces: every rank of every launch must be right.
+# An experiment over ucx between hosts that are namespaces: every rank of every launch must be
+# right.
 #   verify.sh EPA2A CABLE CONFIG LAUNCH LINK PLACES [SETTING ...]
 #     LAUNCH: mpirun | env, see hosts.sh
-#     LINK    of host2: good | delay, 1 ms each way | loss, 1 % of packets each way | second: there is another
-#             network, and ranks listen at the one that leads to rank 0 and nowhere else
+#     LINK    of host2: good | delay, 1 ms each way | loss, 1 % of packets each way | second: another network
+#             exists, and ranks listen only at the address that leads to rank 0
 set -u
 . "$(dirname "$0")/hosts.sh"
 enter "$@"
@@ -18,10 +19,10 @@ fail() {
     failed=1
 }
 
-# listens HOST: local addresses of TCP sockets that listen there, as /proc/net has them
+# listens HOST: local addresses of TCP sockets that listen there, in the format of /proc/net
 listens() { on "$1" awk '$4 == "0A" { sub(":.*", "", $2); print $2 }' /proc/net/tcp /proc/net/tcp6; }
 
-# resent HOST: segments that its TCP has sent again
+# resent HOST: number of segments that its TCP has sent again
 resent() {
     on "$1" awk '$1 == "Tcp:" && n++ { print $13 }' /proc/net/snmp
 }

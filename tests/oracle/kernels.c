@@ -1,8 +1,8 @@
-/* What unit/kernels.c holds all kernels to, for kernels.py, which makes inputs and works out again
- * what comes of them: arrays as they stand in memory, from standard input to standard output.
- *     kernels scalars         float32 to bf16, f16 and e4m3; all of e4m3 and of f16 to float32;
- *                             what the synthetic experts multiply by
- *     kernels TYPE GROUP      groups of 16 bits to codes and scales */
+/* Reference of unit/kernels.c as a program, for kernels.py, which makes inputs and recomputes the
+ * results. Standard input and output contain arrays in the layout of memory.
+ *       kernels scalars         float32 to bf16, f16 and e4m3; all e4m3 and f16 to float32;
+ *                               the factors of the synthetic experts
+ *       kernels TYPE GROUP      groups of 16-bit values to codes and scales */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 enum { MOST = 4 << 20, FACTORS = 251 };
 
-static _Alignas(64) unsigned char in[MOST]; /* and what is read of it */
+static _Alignas(64) unsigned char in[MOST]; /* input; converted arrays in place */
 static size_t bytes;
 
 static void *room(size_t n)

@@ -18,11 +18,12 @@ import tempfile
 
 import fp8
 
-FP8_BITS = "13"  # of sums of tensor cores
+FP8_BITS = "13"  # fraction bits of sums in tensor cores
 OFF = 1 / 256
 INTEGERS = {"expert.activation": "none", "expert.values": "integers"}
 FP8 = {"expert.weights": "fp8"}
-# What each case sets, whose weights are the same, and whether its rows are quantised on the way.
+# Settings of each case, the case with the same weights, and whether its rows are quantised in
+# transit.
 ON_CPUS = {
     "fused, bf16": ({}, None, False),
     "fused, integers": (INTEGERS, None, False),
@@ -30,10 +31,10 @@ ON_CPUS = {
     "fused, FP8 weights": (FP8, None, True),
     "ll_v2, bf16": ({}, "fused, bf16", True),
     "ll_v2, FP8 weights": (FP8, "fused, FP8 weights", True),
-    "ll_v2, oneDNN": ({"expert.library": "onednn"}, "fused, bf16", True),  # which may be missing
+    "ll_v2, oneDNN": ({"expert.library": "onednn"}, "fused, bf16", True),  # may be missing
 }
 EMULATED = {"fused, FP8 weights": ON_CPUS["fused, FP8 weights"]}
-# Few rows of an expert, whose tiles are swapped; whole tiles, and what is left of them.
+# Few rows per expert with swapped tiles; whole tiles, and partial tiles.
 ON_GPUS = {f"fused, {name}, {tokens} tokens": (sets | {"moe.max_tokens": tokens}, None, sets.get("expert.weights") == "fp8")
            for tokens in (24, 700) for name, sets in (("bf16", {}), ("integers", INTEGERS), ("FP8", FP8),
                                                       ("FP8, integers", FP8 | INTEGERS))}

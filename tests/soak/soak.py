@@ -220,7 +220,7 @@ while time.monotonic() < end and (args.runs is None or total["runs"] - total["re
     if found is not None:
         print(f"{found[0]}: {found[1]}\n{found[2]}", flush=True)
 print(", ".join(f"{n} {key}" for key, n in total.items()) + f", seed {args.seed}")
-# What is refused is no experiment: an algorithm that never runs would say that this script is out of date.
+# An algorithm whose runs were all refused shows that this script is outdated.
 stale = [name for name, (well, refused) in ran.items() if well == 0 and refused > 3]
 print(*(f"{name}: all refused" for name in stale), sep="\n", end="\n" if stale else "")
 sys.exit(total["wrong"] + total["hangs"] + total["failed"] > 0 or stale != [])

@@ -168,7 +168,7 @@ def nodes():
     longest = max(counts, key=lambda e: e['dur'])  # of those that had a core in time
     assert longest['args']['peer'] == 2 and longest['pid'] != 2, counts
     assert 'slowest source of tokens: rank' in run('trace', 'summary', 'slow.json').stdout
-    # In bench kernels are those of the last iteration, not of the check that comes a while after it.
+    # In bench the kernels belong to the last iteration, not to the check that follows later.
     profile('bench', 'b', 'transport.between_nodes=shm', 'launcher=thread', 'bench.iterations=3', 'bench.warmup=1',
             'bench.clock=events', 'tokens=full', 'moe.max_tokens=9', 'moe.hidden=512', 'moe.experts=12', 'moe.topk=3',
             'timeout=60s')

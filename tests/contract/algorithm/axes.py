@@ -1,6 +1,6 @@
-"""What pairs.py combines: for each matrix file its axes, and what belongs to them.
+"""Input of pairs.py: for each matrix file its axes and rules.
 
-An axis is a list of values: a name, and what it adds to a run. The first value of an axis is the
+An axis is a list of values: a name, and its settings for a run. The first value of an axis is the
 usual one. `never` names pairs that an algorithm refuses, or that have no effect. `always`
 are combinations of more than two values that must occur; other axes are free in them. `also` are
 runs for settings that do not combine.
@@ -43,7 +43,7 @@ PROMISES = {
         "verify.iterations: 1500, verify.check_every: 97",
     "two workers a rank": "backend.workers: 2, ranks: 2",
     "three workers a rank": "backend.workers: 3, ranks: 2",
-    # Of rows as they are; the first three cannot be quantised in groups of 128.
+    # Unquantised rows; the first three widths do not permit groups of 128.
     "a width of 16": "moe.hidden: 16",
     "an odd width": "moe.hidden: 1040",
     "tolerance of a contest": "expert.kind: rank, routing.weights: uniform, "
@@ -74,7 +74,7 @@ STORES = {
     "cached stores": "algorithm.nontemporal: off",
     "streaming stores": "algorithm.nontemporal: on",
 }
-# What UCX has a part in, over each of its ways.
+# Promises that depend on UCX, for each of its links.
 UCX_PROMISES = ["counts change with every iteration", "eight ranks", "some ranks have no tokens",
                 "the real width", "ranks straggle", "full speed, few iterations checked"]
 
@@ -95,7 +95,7 @@ HOST_ALSO = {
     "4096 tokens": MANY_TOKENS,
 }
 
-# Of real experts, whose rows are multiples of 32 channels; the layer is one stage.
+# Real experts need multiples of 32 channels; the layer is one stage.
 CHANNELS_IN_32S = "moe.hidden: 96, expert.ffn: 160, moe.fp8_group_size: 32"
 CHANNELS_IN_64S = "moe.hidden: 192, expert.ffn: 320, moe.fp8_group_size: 64"
 FP8_BY_64 = "expert.weights: fp8, expert.fp8_group_size: 64"
@@ -346,7 +346,7 @@ FILES = {
                  "expert.kind: mlp, expert.ffn: 128, expert.weights: fp8"},
         ],
         "base": ["transport: ucx"],
-        # GEMMs take longer there than all the rest; the runs of fused have it by reorder.
+        # GEMMs dominate the time there; the runs of fused cover reorder.
         "never": [(["the real width", "ranks straggle"],
                    ["fused", "fused, ready by expert, packed, FP8"])],
         "also": {"one rank is a world, ll_v2": "algorithm: ll_v2, ranks: 1"},
@@ -413,7 +413,7 @@ FILES = {
             LAUNCHERS,
         ],
     },
-    # Of fused the layer with experts of small integers, each element to the bit.
+    # The fused layer with experts of small integers; each element is compared to the bit.
     "fused_layer": {
         "base": ["ranks: 3", "algorithm: {name: fused, block_rows: 32}", "seed: 5",
                  "moe: {max_tokens: 40, hidden: 256, experts: 9}",

@@ -1,12 +1,12 @@
-"""What pairs.py combines of GPUs; also where kernels run on CPUs. axes.py says how it is written."""
+"""Input of pairs.py for GPUs, and for kernels on CPUs. axes.py describes the format."""
 
 from axes import (PROMISES, ORDERS, GIVEN_UP, WIRES, DTYPES, TOKEN_FLAG_WAYS, TOKEN_FLAG_NEVER, FUSED_WAYS)
 
 GPU_UNQUANTISED = ["a width of 16", "48 channels", "an odd width"]
 GPU_ALSO = {"room for twice the even share": "algorithm.capacity: 2"} | GIVEN_UP
 GPU_NEVER = [(GPU_UNQUANTISED, ["as FP8"]), (["input is quantised already"], ["as it is"])]
-# Of kernels; those that have more rows or channels than a block takes at a time are the last.
-# Sent by expert, not picked.
+# Axes of kernels. The last values have more rows or channels than a block handles at a time, sent
+# by expert and not picked.
 MANY_LAYER_TOKENS = "moe.max_tokens: 300, moe.topk: 16, moe.hidden: 128, algorithm.capacity: 64, verify.iterations: 2"
 GPU_PROMISES = {name: PROMISES[name] for name in (
     "counts change with every iteration", "one rank is a world", "three ranks", "one expert gets everything",

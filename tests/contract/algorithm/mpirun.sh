@@ -1,8 +1,8 @@
 #!/bin/bash
-# mpirun for tests; sourced, or run:
-#   mpirun.sh EPA2A RANKS ARGS...       epa2a ARGS as that many ranks
-#   mpirun.sh EPA2A cases COMMAND...    the command, which runs such
-# Where there is no mpirun, or none of the plugins that need one, 77 and why.
+# mpirun for tests. Source it or run it:
+#   mpirun.sh EPA2A RANKS ARGS...       epa2a ARGS with this number of ranks
+#   mpirun.sh EPA2A cases COMMAND...    a command that runs mpirun
+# Exits with 77 and the reason without mpirun or without the plugins for it.
 
 skip() {
     echo "SKIP: $*"
@@ -16,8 +16,9 @@ needs_mpirun() {
     mpirun --version | grep -q 'Open MPI' || skip "this mpirun is not that of Open MPI"
 }
 
-# mpirun_failed ERR: mpirun ended badly, and nobody of epa2a says why. That of Open MPI 4.1 may as ranks leave: it crashes
-# in a thread of PMIx, or misses a rank that does not wait for longer than 2 s where the machine stands still.
+# mpirun_failed ERR: mpirun failed and epa2a reports no cause. mpirun of Open MPI 4.1 may fail when
+# ranks leave: it crashes in a thread of PMIx, or misses the exit of a rank on a machine that
+# stands still for more than 2 s.
 mpirun_failed() {
     local crashed
     crashed=$(sed -nE 's/^\[[^]:]*:([0-9]+)\] \*\*\* Process received signal.*/\1/p' "$1" | head -n 1)
@@ -28,8 +29,8 @@ mpirun_failed() {
     fi && echo "again: mpirun itself ended badly"
 }
 
-# run OUT ERR RANKS COMMAND...: by mpirun, again where it fails itself, three times at most. As root Open MPI wants to be asked
-# twice. It leaves memory behind, of which LeakSanitizer would tell.
+# run OUT ERR RANKS COMMAND...: runs mpirun, up to three times if mpirun itself fails. For root,
+# Open MPI needs two variables. LeakSanitizer would report memory that MPI leaves behind.
 run() {
     local out=$1 err=$2 ranks=$3 try code
     shift 3

@@ -1,6 +1,6 @@
 /* What the bad plugins share: code that runs when the file is loaded and leaves a mark. A
  * plugin that is refused must not have left one. Where it is asked to, it takes SIGHUP for itself,
- * just as somebody sends it. */
+ * just as a signal arrives. */
 #ifndef BAD_H
 #define BAD_H
 
