@@ -1,8 +1,8 @@
-# bash completion for epa2a. Candidates come from `epa2a __complete`, so from the program's own
-# tables; here they are only handed on. Needs no bash-completion, but is loaded by it.
+# bash completion for epa2a. The candidates are those that `epa2a __complete` prints from the
+# tables of the program. bash-completion is optional and loads this file.
 
-# Words as the shell will see them, up to the cursor, to `words`: readline also splits at the
-# characters of COMP_WORDBREAKS, = among them.
+# Splits the line up to the cursor into the words of the shell, stored in `words`: readline also
+# splits at the characters of COMP_WORDBREAKS, including =.
 _epa2a_words() {
     local i text=${COMP_LINE:0:COMP_POINT} rest part glued=
     rest=$text
@@ -14,7 +14,7 @@ _epa2a_words() {
             glued=
         fi
         if ((i == COMP_CWORD)); then
-            part=$rest # what is behind the cursor does not count
+            part=$rest # ignores text behind the cursor
         else
             rest=${rest#"$part"}
         fi
@@ -32,9 +32,9 @@ _epa2a() {
     local -a candidates=()
     _epa2a_words
     COMPREPLY=()
-    words=("${words[@]//[\'\"\\]/}") # quotes are the shell's and not the program's
+    words=("${words[@]//[\'\"\\]/}") # removes quotes
     word=${words[${#words[@]} - 1]}
-    # What readline takes for the start of the word is not in its candidates.
+    # Candidates lack the part before the start of the word for readline.
     cut=
     [[ $COMP_WORDBREAKS == *=* ]] && cut+='='
     [[ $COMP_WORDBREAKS == *:* ]] && cut+=':'
@@ -61,7 +61,7 @@ _epa2a() {
         word=${line#"$cut"}
         if [[ $kind != :* && $word == *[^A-Za-z0-9_.,:=/+@%-]* &&
             ${COMP_WORDS[COMP_CWORD]} != [\'\"]* ]]; then
-            printf -v word %q "$word" # of files' names readline does that
+            printf -v word %q "$word" # readline quotes only file names
         fi
         COMPREPLY+=("$word")
         [[ $line == *[=.] && ! -e $line ]] && compopt -o nospace 2>/dev/null

@@ -1,5 +1,5 @@
-# fish completion for epa2a. Candidates come from `epa2a __complete`, so from the program's own
-# tables; here they are only handed on.
+# fish completion for epa2a. `epa2a __complete` prints the candidates from the tables of the
+# program.
 
 function __epa2a_complete
     set -l words (commandline -opc)

@@ -47,5 +47,5 @@ _epa2a() {
 if [[ $funcstack[1] == _epa2a ]]; then
     _epa2a "$@"
 else
-    compdef _epa2a epa2a # read by `source` or eval
+    compdef _epa2a epa2a # when sourced or evaluated
 fi

@@ -1,17 +1,17 @@
-/* An algorithm to start from: AllGather on hosts, over any transport. algorithm.h and problem.h
- * say what is promised; the folder `contract` beside this file says how that is tested.
+/* Skeleton of an algorithm: AllGather on hosts, over any transport. algorithm.h and problem.h
+ * define the contract; the folder `contract` beside this file describes its tests.
  *
  *     cc -std=gnu11 -O2 -shared -fPIC -Wl,-z,defs $(pkg-config --cflags epa2a) \
  *         skeleton_algorithm.c -o epa2a-algorithm-mine.so
  *     epa2a verify mine.yaml --plugin-path $PWD --set algorithm=mine
  *
- * The heap is two sets, which calls use in turn: call e = 1, 2, ... has its output in set e % 2,
- * the rows of rank 0, of rank 1 and so on, at the same offset on all ranks. A rank copies its rows
- * to its own set, stores or puts them to the set of each peer, and sets its signal there to e.
- * The call ends when the signals of all peers are e, and its own puts are in place.
+ * The heap contains two sets, which calls use alternately: call e = 1, 2, ... writes its output to
+ * set e % 2: the rows of rank 0, of rank 1 and so on, at the same offset on all ranks. A rank
+ * copies its rows to its own set, stores or puts them to the set of each peer, and sets its signal
+ * there to e. The call ends when the signals of all peers are e and its own puts are complete.
  *
- * Two sets are enough, without a barrier: when all signals of call e - 1 are here, all peers have
- * begun call e - 1, so nobody reads the output of e - 2, which call e writes over. */
+ * Two sets suffice without a barrier: when all signals of call e - 1 have arrived, all peers have
+ * begun call e - 1 and no longer read the output of e - 2, which call e overwrites. */
 #include <epa2a/algorithm.h>
 
 #include <stdlib.h>
@@ -32,9 +32,9 @@ static const struct epa_option options[] = {
     {0},
 };
 
-/* ---- 2. plan: what a shape needs; no side effects ---- */
+/* ---- 2. plan: resources for a shape; no side effects ---- */
 
-/* Of one output, in whole pages. */
+/* Returns the bytes of one output, rounded up to whole pages. */
 static uint64_t set_bytes(const struct epa_allgather *g, uint32_t ranks)
 {
     return ((uint64_t)ranks * g->max_rows * g->row_bytes + 4095) / 4096 * 4096;
@@ -55,7 +55,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
                         "mine needs allgather.max_rows and allgather.row_bytes above 0");
     *out = (struct epa_footprint){
         .heap_bytes = 2 * set_bytes(g, world->size),
-        .signals = world->size, /* one for each source of rows */
+        .signals = world->size, /* one per source of rows */
         .stages = stage_names,
         .in_flight = 1, /* an output is valid until the next call begins */
         .u.allgather.control_bytes = sizeof(uint64_t), /* to each peer: its signal */
@@ -63,16 +63,16 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     return EPA_OK;
 }
 
-/* ---- 3. the stage: inputs of an iteration to outputs ---- */
+/* ---- 3. the stage: from inputs of an iteration to outputs ---- */
 
 struct mine {
-    struct epa_algorithm base; /* first: a pointer to it is one to all of this */
+    struct epa_algorithm base; /* first member: a pointer to it also points to struct mine */
     struct epa_transport *t;
     struct epa_world world;
     bool store;
     uint64_t heap, set_bytes, timeout_ns, epoch;
     uint32_t signal;
-    struct epa_error failure; /* what this file says of the last one; else the transport knows */
+    struct epa_error failure; /* last error of this file; otherwise the transport explains */
 };
 
 static uint64_t set_at(const struct mine *m, uint64_t epoch)
@@ -80,7 +80,7 @@ static uint64_t set_at(const struct mine *m, uint64_t epoch)
     return m->heap + epoch % 2 * m->set_bytes;
 }
 
-/* `bytes` at offset `at` of the own heap, to the same place at `peer`, and then the signal. */
+/* Sends `bytes` at offset `at` of the own heap to the same offset at `peer`, then the signal. */
 static enum epa_status send_rows(struct mine *m, uint64_t at, uint64_t bytes, uint32_t peer)
 {
     char *to = m->store ? epa_peer(m->t, at, peer) : NULL;
@@ -88,7 +88,7 @@ static enum epa_status send_rows(struct mine *m, uint64_t at, uint64_t bytes, ui
     enum epa_status status;
 
     if (to != NULL) {
-        memcpy(to, m->t->heap + at, bytes); /* is seen before the signal, which follows */
+        memcpy(to, m->t->heap + at, bytes); /* visible before the signal that follows */
         bytes = 0;
     }
     do {
@@ -96,7 +96,7 @@ static enum epa_status send_rows(struct mine *m, uint64_t at, uint64_t bytes, ui
                                 m->epoch, peer);
         if (status != EPA_AGAIN)
             return status;
-        status = m->t->ops->progress(m->t); /* no room: once something has gone, there is */
+        status = m->t->ops->progress(m->t); /* no room: progress() completes earlier puts */
     } while (status == EPA_OK && epa_now_ns() - begun_ns < m->timeout_ns);
     if (status != EPA_OK)
         return status;
@@ -115,19 +115,19 @@ static enum epa_status gather(struct epa_algorithm *a, struct epa_problem *probl
     m->failure = (struct epa_error){EPA_OK, ""};
     for (uint32_t r = 0; r < me; r++)
         at += (uint64_t)g->rows[r] * g->row_bytes;
-    if (g->in != NULL && bytes != 0) /* NULL: in place, the rows are there */
+    if (g->in != NULL && bytes != 0) /* NULL: the rows are already in place */
         memcpy(m->t->heap + at, g->in, bytes);
     for (uint32_t i = 1; i < size && status == EPA_OK; i++)
         status = send_rows(m, at, bytes, (me + i) % size);
     for (uint32_t i = 1; i < size && status == EPA_OK; i++)
         status = epa_wait(m->t, m->signal + (me + i) % size, m->epoch, m->timeout_ns);
     if (status == EPA_OK)
-        status = m->t->ops->quiet(m->t); /* the own set is read until then */
+        status = m->t->ops->quiet(m->t); /* until then the own set is read */
     g->epoch = m->epoch;
     g->out = m->t->heap + set_at(m, m->epoch);
     g->next_out = m->t->heap + set_at(m, m->epoch + 1);
     g->signal = m->signal;
-    g->chunks = 1; /* a signal for all rows of a rank */
+    g->chunks = 1; /* one signal for all rows of a rank */
     g->chunk_rows = g->max_rows;
     return status;
 }
@@ -136,7 +136,7 @@ static const struct epa_stage stages[] = {
     {.name = "allgather", .kind = EPA_STAGE_WHOLE, .run = gather},
 };
 
-/* For `epa2a status`: whom a wait for one of these signals is for. */
+/* For `epa2a status`: names the peer of a wait for one of these signals. */
 static void wait_describe(const struct epa_algorithm *a, struct epa_wait_state *w)
 {
     const struct mine *m = (const struct mine *)a;

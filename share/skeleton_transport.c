@@ -1,10 +1,10 @@
-/* A transport to start from: shared memory between the ranks of one host. transport.h says what
- * each function promises; the folder `contract` beside this file says how that is tested.
+/* Skeleton of a transport: shared memory between the ranks of one host. transport.h defines the
+ * contract of each function; the folder `contract` beside this file describes its tests.
  *
- * All ranks map the same memory: the words of each rank, then the heap of each. Word 0 of a rank
- * counts the barriers that it has entered, word 1 + i is its signal i. A put is a copy, and a
- * signal is a store with release that a wait reads with acquire. */
-#define _GNU_SOURCE /* memfd_create() */
+ * All ranks map the same memory: the words of each rank, then the heap of each rank. Word 0 of a
+ * rank counts the barriers that it has entered, word 1 + i is its signal i. A put is a copy. A
+ * signal is a release store, which a wait reads with acquire. */
+#define _GNU_SOURCE /* for memfd_create() */
 #include <epa2a/transport.h>
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-    LINE = 8, /* 64-bit words of a cache line: ranks poll different ones */
+    LINE = 8, /* 64-bit words per cache line: ranks poll different lines */
     PATH = 48,
     FLAGS = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_SIGNAL_ADD |
             EPA_TRANSPORT_ANY_SOURCE
@@ -23,11 +23,11 @@ enum {
 /* ---- 1. the state of a rank ---- */
 
 struct mine {
-    struct epa_transport base; /* first: a pointer to it is one to all of this */
+    struct epa_transport base; /* first member: a pointer to it also points to the whole struct */
     struct epa_bootstrap *boot;
     struct epa_wait_config wait;
-    uint64_t *words, bytes, signals; /* words: where the memory is mapped here */
-    struct epa_error failure;        /* the last one */
+    uint64_t *words, bytes, signals; /* words: address of the mapping */
+    struct epa_error failure;        /* last failure */
     char *peer_heap[];               /* [size] */
 };
 
@@ -43,12 +43,12 @@ static uint64_t *word_of(const struct epa_transport *t, uint32_t rank, uint32_t 
 static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
                            uint32_t peer)
 {
-    if (bytes != 0) /* src may be NULL then */
+    if (bytes != 0) /* src may be NULL otherwise */
         memcpy(t->peer_heap[peer] + dst, src, bytes);
     return EPA_OK;
 }
 
-/* Release: whoever sees the signal sees all that this rank stored before it. */
+/* Release: a rank that reads the signal sees all earlier stores of this rank. */
 static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, uint64_t value,
                                     enum epa_signal_op op, uint32_t peer)
 {
@@ -78,7 +78,7 @@ static enum epa_status fence(struct epa_transport *t, uint32_t peer)
 static enum epa_status quiet(struct epa_transport *t)
 {
     (void)t;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* others can see what was stored */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* makes earlier stores visible to other ranks */
     return EPA_OK;
 }
 
@@ -87,8 +87,8 @@ static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
     return __atomic_load_n(word_of(t, t->rank, 1 + signal), __ATOMIC_ACQUIRE);
 }
 
-/* The loop of epa2a/wait.h: polls in bursts. Between two, epa_wait_turn() reads the clock and
- * `aborted`, reports a long wait (`epa2a status` shows it), and lets others run. */
+/* The wait loop of epa2a/wait.h polls in bursts. Between bursts, epa_wait_turn() reads the clock
+ * and `aborted`, reports a long wait (shown by `epa2a status`), and yields the core. */
 static enum epa_status wait_for(struct epa_transport *t, struct epa_wait_state w,
                                 enum epa_compare compare, uint64_t timeout_ns)
 {
@@ -108,7 +108,7 @@ static enum epa_status wait_for(struct epa_transport *t, struct epa_wait_state w
         }
         status = epa_wait_turn(&m->wait, &wait, &w);
     }
-    m->failure.status = EPA_OK; /* of an earlier wait */
+    m->failure.status = EPA_OK; /* clears the failure of an earlier wait */
     snprintf(what, sizeof(what), "at barrier %u for rank %u", (unsigned)w.wanted, w.peer);
     if (!barrier)
         snprintf(what, sizeof(what), "(signal %u is %llu, wants %s%llu)", w.number,
@@ -128,7 +128,7 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
         compare, timeout_ns);
 }
 
-static enum epa_status progress(struct epa_transport *t) /* nothing is ever held back */
+static enum epa_status progress(struct epa_transport *t) /* operations are never delayed */
 {
     return epa_aborted(((struct mine *)t)->boot) ? EPA_ERR_ABORTED : EPA_OK;
 }
@@ -151,14 +151,14 @@ static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns
 static enum epa_status reset_signals(struct epa_transport *t)
 {
     struct mine *m = (struct mine *)t;
-    enum epa_status status = m->boot->barrier(m->boot); /* nobody signals any more */
+    enum epa_status status = m->boot->barrier(m->boot); /* no rank signals any more */
 
     for (uint32_t i = 0; i < m->signals && status == EPA_OK; i++)
         __atomic_store_n(word_of(t, t->rank, 1 + i), 0, __ATOMIC_RELAXED);
-    return status == EPA_OK ? m->boot->barrier(m->boot) : status; /* nobody signals yet */
+    return status == EPA_OK ? m->boot->barrier(m->boot) : status; /* no rank signals yet */
 }
 
-/* The functions above return a status only; this says why, of the last one that failed. */
+/* Explains the last failure, since the functions above return only a status. */
 static void explain(struct epa_transport *t, struct epa_error *err)
 {
     struct mine *m = (struct mine *)t;
@@ -178,12 +178,12 @@ static void close_all(struct epa_transport *t)
     free(m);
 }
 
-/* In the order of the struct; device_peak and describe are for other kinds. */
+/* In the order of the struct; device_peak and describe are for other kinds of transports. */
 static const struct epa_transport_ops ops = {
     put,      put_signal,   raise_signal,  fence, quiet, read_signal, wait_signal,
     progress, pass_barrier, reset_signals, NULL,  NULL,  explain,     close_all};
 
-/* ---- 3. set-up: rank 0 makes memory without a name, which the others open through /proc ---- */
+/* ---- 3. set-up: rank 0 creates memory without a name, which the others open through /proc ---- */
 
 static enum epa_status share_memory(struct mine *m, char *paths, struct epa_error *err)
 {
@@ -191,17 +191,17 @@ static enum epa_status share_memory(struct mine *m, char *paths, struct epa_erro
     char own[PATH] = "";
     enum epa_status status;
 
-    /* All pages now: too little memory is an error here, and no SIGBUS later. */
+    /* Allocates all pages now: missing memory is an error here instead of SIGBUS later. */
     if (made >= 0 && posix_fallocate(made, 0, (off_t)m->bytes) == 0)
         snprintf(own, PATH, "/proc/%d/fd/%d", (int)getpid(), made);
     status = m->boot->allgather(m->boot, own, PATH, paths);
-    fd = open(paths, O_RDWR | O_CLOEXEC); /* that of rank 0 */
+    fd = open(paths, O_RDWR | O_CLOEXEC); /* the file of rank 0 */
     m->words = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (status == EPA_OK && m->words == MAP_FAILED)
         status = epa_fail(err, EPA_ERR_SYSTEM, "mine: no shared memory of %llu bytes",
                           (unsigned long long)m->bytes);
     if (status == EPA_OK)
-        status = m->boot->barrier(m->boot); /* all have mapped it */
+        status = m->boot->barrier(m->boot); /* all ranks have mapped it */
     (void)close(fd), (void)close(made);
     return status;
 }

@@ -1,4 +1,4 @@
-/* Loaded into the command: its ranks are killed before they can say anything. */
+/* Loaded into the command: kills its ranks before they can report anything. */
 #include <pthread.h>
 #include <signal.h>
 

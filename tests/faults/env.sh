@@ -1,6 +1,6 @@
 #!/bin/bash
-# Ranks that are started one by one, as torchrun and srun do, on this host: that all end alike,
-# whatever becomes of one of them, how soon, what they say, and that nothing is left behind.
+# Ranks started one by one on this host, as torchrun and srun do. If a rank fails in any way, all
+# ranks must end with one status, in time, with the right messages, and leave no process or file.
 #   env.sh EPA2A CONFIG KIND [UNPACK]
 #   KIND: well | few | kill | stop | launcher | rendezvous | never | other | token | int | term | garbage | several | silent | pause | keys
 set -u
@@ -8,7 +8,7 @@ epa2a=$1 config=$2 kind=$3 unpack=${4-} n=4
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 . "$(dirname "$0")/late.sh"
-# The variables of a job that this test may itself be a part of.
+# Variables of a job that runs this test.
 unset "${!SLURM_@}" "${!OMPI_@}" "${!PMI_@}" "${!PMIX_@}" "${!TORCHELASTIC_@}" EPA2A_JOB_TOKEN
 # With a token ranks meet by TCP, without one at a local socket.
 case $kind in well | few | several) ;; *) export EPA2A_JOB_TOKEN=token.of.one.test.$RANDOM$RANDOM$RANDOM ;; esac
@@ -21,7 +21,7 @@ fail() {
     failed=1
 }
 
-# A port that nobody listens at, below those that are given away.
+# A port without a listener, below the range of ephemeral ports.
 free_port() {
     local p
     for _ in $(seq 100); do
@@ -32,7 +32,7 @@ free_port() {
 }
 port=$(free_port)
 
-# rank R ARGS: starts one, sets pid[R].
+# rank R ARGS: starts a rank and sets pid[R].
 declare -a pid=()
 rank() {
     local r=$1
@@ -45,7 +45,7 @@ rank() {
 
 endless=(bench "$config" --set timeout=200s --set bench.iterations=1000000 --set bench.warmup=0)
 
-# some RANKS ARGS: starts these
+# some RANKS ARGS: starts these ranks
 some() {
     local r
     for r in $1; do rank "$r" "${@:2}"; done
@@ -54,7 +54,7 @@ some() {
 
 start_all() { some "$(seq 0 $((n - 1)))" "$@"; }
 
-# The process of rank R, once it is there.
+# Prints the process of rank R as soon as it exists.
 child_of() {
     for _ in $(seq 4000); do
         find_children "${pid[$1]}"
@@ -65,7 +65,7 @@ child_of() {
 
 iterates() { "$epa2a" status "${pid[$1]}" --json - 2>/dev/null | grep -Ec '"iteration": *[1-9]' >/dev/null; }
 
-# Until all ranks iterate, and then some; or one has ended.
+# Waits until all ranks iterate and a while longer, or until one has ended.
 children=
 underway() {
     children=
@@ -76,14 +76,14 @@ underway() {
     sleep "0.$((RANDOM % 4))"
 }
 
-# go_on ARGS: a run without an end, until it is under way
+# go_on ARGS: starts an endless run and waits until it iterates
 go_on() {
     start_all "${endless[@]}" "$@"
     underway
     since=$(now_ms)
 }
 
-# ends WANT_CODE LIMIT_MS [RANKS]: since $since
+# ends WANT_CODE LIMIT_MS [RANKS]: waits for their end after the fault at $since
 ends() {
     local code ms
     for r in ${3:-$(seq 0 $((n - 1)))}; do
@@ -100,7 +100,7 @@ ends() {
 
 says() { grep -Eq -e "$2" "$work/err.$1" || fail "rank $1 does not say: $2"; }
 
-# Ranks that do not report print no table, and no line but their own.
+# Ranks that do not report print no table, and only lines of their own.
 others_are_quiet() {
     for r in $(seq 1 $((n - 1))); do
         [ -s "$work/out.$r" ] && fail "rank $r prints a table"
@@ -126,11 +126,11 @@ assert all(rank["median_ns"] > 0 for rank in total["ranks"]), total["ranks"]
 PYTHON
 }
 
-# Of a wait for a rank that was stopped, for one that never comes, and for a launcher's word.
+# Messages of waits for a stopped rank, for a missing rank, and for a silent launcher.
 limit_ms=500 start_s=2 heart_s=1
 
-# others_came WORDS: rank 0 says so. Or others were as late on a machine that is busy: then all is done
-# again, and they are given longer.
+# others_came WORDS: rank 0 says this. On a busy machine other ranks may be late, too: the test
+# repeats with a longer limit.
 others_came() {
     if ! grep -Eq -e "$1" "$work/err.0" && grep -q 'did not connect within' "$work/err.0"; then
         late="others did not connect within $start_s s"
@@ -140,7 +140,7 @@ others_came() {
     says 0 "$1"
 }
 
-# keeps LOST: the result is partial, has samples, and lacks the times of ranks LOST ("[2]") alone
+# keeps LOST: the result is partial, has samples, and lacks only the times of ranks LOST ("[2]")
 keeps() {
     grep -q '^# partial: it ended after [0-9,]* samples' "$work/out.0" || fail "the table is not marked as partial"
     command -v python3 >/dev/null || return
@@ -154,7 +154,7 @@ assert [r["rank"] for r in total["ranks"] if r["median_ns"] is None] == lost, to
 PYTHON
 }
 
-# lose RANK OTHERS WHO WORDS ARGS: its launcher is killed, the others end, and WHO says so
+# lose RANK OTHERS WHO WORDS ARGS: kills the launcher of RANK; the others end, and WHO prints WORDS
 lose() {
     go_on "${@:5}"
     kill -KILL "${pid[$1]}"
@@ -188,7 +188,7 @@ meet_their_end() {
         done ;;
     stop)
         go_on --set "timeout=${limit_ms}ms"
-        # Ranks that had no core for so long wait in vain for each other.
+        # Ranks without a core for so long time out on each other.
         if ! kill -STOP "${children##* }" 2>/dev/null || ! kill -0 "${pid[@]}" 2>/dev/null; then
             late="it ended before a rank was stopped, by a timeout of $limit_ms ms"
             limit_ms=$((4 * limit_ms))
@@ -226,7 +226,7 @@ meet_their_end() {
         sleep "$((heart_s + 1)).5"
         kill -CONT "${pid[@]}"
         wait "${pid[@]}"
-        # One that had no core for so long is lost to the others.
+        # The others lose a rank without a core for so long.
         if [ "$heart_s" -lt 9 ] && grep -q 'nothing was heard from it' "$work"/err.*; then
             late="a launcher had no core for $heart_s s"
             heart_s=$((3 * heart_s))

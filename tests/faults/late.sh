@@ -1,18 +1,19 @@
 # shellcheck shell=bash
-# How soon something ends, for scripts that have fail() and $failed. A machine on which no core is free may be
-# late: then all is done again, five times at most, and none may take as long as a wait for a rank that nobody
-# says is lost: set a longer timeout than late_ms.
+# Time limits for scripts that have fail() and $failed. On a machine without a free core a run may
+# be late: the script repeats it, at most five times. A run may not take as long as a wait for a
+# rank whose loss is not reported: set a timeout longer than late_ms.
 late_ms=60000 late='' failed=0
 
-# Without a process, unlike sleep: what is waited for needs the cores.
+# Needs no process, unlike sleep: the awaited ranks need the cores.
 exec {never}<> <(:)
 rest() { read -rt "$1" -u "$never"; }
 
-# The processes that PID has started, in $children_of.
+# Stores the child processes of PID in $children_of.
 find_children() { children_of='' && read -r children_of 2>/dev/null <"/proc/$1/task/$1/children"; }
 
-# find_processes: "RANK PID" of every epa2a that lives and has TMPDIR=$work: of what was started in agents(), of
-# its children in ranks(). By bash alone: a process that looks may wait for a core behind those that it looks for.
+# find_processes: collects "RANK PID" of every live epa2a with TMPDIR=$work: started processes in
+# agents(), their children in ranks(). It uses bash only: another process could wait for a core
+# behind the processes that it looks for.
 find_processes() {
     local stat pid name state parent word words rank ours
     agents=() ranks=()
@@ -37,7 +38,7 @@ find_processes() {
     done
 }
 
-# none_left: all of these have ended
+# none_left: checks that all of these have ended
 none_left() {
     find_processes
     [ $((${#agents[@]} + ${#ranks[@]})) = 0 ] || fail "left behind: ${agents[*]} ${ranks[*]}"
@@ -45,7 +46,7 @@ none_left() {
 
 now_ms() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
 
-# late_by_itself FILE: who timed out there waited for nobody but had no core; then $limit_ms is longer.
+# late_by_itself FILE: recognises a rank that timed out for want of a core, and extends $limit_ms.
 late_by_itself() {
     grep -q 'which all ranks had reached by then' "$1" || return
     late="a rank had no core for $limit_ms ms"

@@ -82,6 +82,6 @@ ports, shared = run(own)
 assert not ports and not shared, ("by default", ports, shared)
 ports, shared = run(own, "transport.tls=tcp")
 assert ports <= {"0100007F", "00000000000000000000000001000000"} and ports and not shared, ("tcp", ports, shared)
-# What the test would see: UCX left to itself, as who sets the environment has it.
+# Default settings of UCX, or settings of the user's environment, show that the test can fail.
 ports, shared = run({**own, "UCX_TLS": "all", "UCX_NET_DEVICES": "all"})
 assert ports - {"0100007F"} or shared, "UCX listens nowhere and shares nothing, so nothing was tested"

@@ -1,17 +1,17 @@
 #!/bin/bash
-# Ranks that are killed, stopped or interrupted in the middle of a run: how it ends, how soon,
-# what it says, and that nothing is left behind.
+# Ranks that are killed, stopped or interrupted in the middle of a run: exit codes, time limits and
+# messages. No process or file may remain.
 #   ranks.sh EPA2A CONFIG KIND      KIND: kill | stop | int | ignored | term | hup | alone | parent | setup
 # All limits grow with the time that this machine takes for one iteration from start to end, which
-# on GPUs is seconds. Exit code 77: CONFIG wants GPUs that are not there.
+# is seconds on GPUs. Exit code 77: CONFIG needs GPUs and there are none.
 set -u
-# A command that is started with SIGHUP ignored, as by nohup, goes on ignoring it.
+# A command that starts with SIGHUP ignored, as by nohup, keeps ignoring it.
 [ "$3" != hup ] || [ -n "${EPA2A_TEST_HUP-}" ] || EPA2A_TEST_HUP=1 exec env --default-signal=HUP "$BASH" "$0" "$@"
 epa2a=$1 config=$2 kind=$3
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-# What the driver of a GPU keeps there it may leave when a rank is killed.
-# Not what CUDA, MPI and UCX keep there for runs beside this one; epa2a itself names nothing.
+# Excludes files of GPU drivers, which may remain after a rank is killed, and files of CUDA, MPI
+# and UCX from runs beside this one. epa2a itself creates no names there.
 in_shm() { ls /dev/shm 2>/dev/null | grep -vE '^(cuda\.shm\.|vader_|osc_|open_mpi|ucx_shm_)' | sort; }
 shm_before=$(in_shm)
 . "$(dirname "$0")/late.sh"
@@ -27,7 +27,7 @@ interruptible() { exec env --default-signal=INT "$epa2a" "$@"; }
 
 uses_cuda() { "$epa2a" config show "$config" | grep -q '^  name: cuda$'; }
 
-# passes: one iteration, all of it; sets whole_ms.
+# passes: runs one iteration and sets whole_ms.
 passes() {
     local begin code
     begin=$(now_ms)
@@ -38,7 +38,7 @@ passes() {
     [ "$code" = 0 ] || fail "one iteration, $1: exit code $code, not 0"
 }
 
-# start VERB ARGS: what does not end by itself; sets pid and, once all are there, ranks.
+# start VERB ARGS: starts an endless command; sets pid and, as soon as all ranks exist, ranks.
 start() {
     local command=interruptible
     [ "$kind" != ignored ] || command=$epa2a
@@ -66,7 +66,7 @@ any_is_left() {
     return 1
 }
 
-# finish WANT_CODE LIMIT_MS: since the fault at $since
+# finish WANT_CODE LIMIT_MS: waits for the end after the fault at $since
 finish() {
     wait "$pid"
     local code=$? ms=$(($(now_ms) - since)) limit=$(($2 + whole_ms))
@@ -85,13 +85,14 @@ json_is_valid() {
         fail "the JSON is not valid"
 }
 
-# nap [MORE_MS]: until iterations are under way, and then some.
+# nap [MORE_MS]: waits until iterations run, and a while longer.
 nap() {
     local ms=$((whole_ms + 50 + RANDOM % 200 + ${1:-0}))
     sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
 }
 
-# saw_each_stage STAGES: dispatch and combine, or the layer as a whole; and what is between.
+# saw_each_stage STAGES: true if ranks were lost in dispatch and combine (or the whole layer) and
+# between stages.
 saw_each_stage() {
     case $1 in *";between stages;"*) ;; *) return 1 ;; esac
     case $1 in *";layer;"*) return 0 ;; esac
@@ -99,12 +100,12 @@ saw_each_stage() {
     case $1 in *";combine;"* | *";combine_recv;"*) return 0 ;; *) return 1 ;; esac
 }
 
-# Until a rank has been lost in each stage, at most 120 times.
+# Repeats until a rank has been lost in each stage, at most 120 times.
 kill_in_each_stage() {
     local seen="" slowest=0 # seen: each followed by ';', for one's name may be part of another's
     for i in $(seq 120); do
-        # Between its stages verify is busy with inputs and checks, most of the time if rows are
-        # wide and each rank has as many; bench is not.
+        # verify spends the time between stages on inputs and checks, which dominate if rows are
+        # wide and many; bench does not.
         if [ $((i % 2)) = 0 ]; then
             start verify --set moe.hidden=4096 --set tokens=full || return
         elif [ $((i % 4)) = 1 ] && uses_cuda; then
@@ -144,17 +145,18 @@ meet_their_end() {
         start bench --set "timeout=$((limit_ms + whole_ms))ms" || return
         nap
         since=$(now_ms)
-        # Two of them: the first, and another.
+        # Kills two ranks: the first, and another one.
         set -- $ranks
         who="$1 $(eval "echo \${$((RANDOM % ($# - 1) + 2))}")"
-        # Ranks that had no core for so long wait in vain for each other.
+        # Ranks without a core for so long time out on each other.
         if ! kill -STOP $who 2>/dev/null || ! runs "$pid"; then
             late="it ended before a rank was stopped, by a timeout of $limit_ms ms"
             limit_ms=$((4 * limit_ms))
             wait "$pid"
             return
         fi
-        # They cannot leave by themselves: they are given up after their grace, which is longer with a device.
+        # Stopped ranks cannot leave: they are killed after their grace period, which is longer
+        # with a device.
         uses_cuda && finish 4 $((14500 + limit_ms)) || finish 4 $((4500 + limit_ms))
         late_by_itself "$work/err" && return
         grep -Eq 'rank [0-9]+[,:] .*(of|for) rank [0-9]+' "$work/err" || fail "nobody says whom it waited for"
@@ -164,7 +166,8 @@ meet_their_end() {
         json_is_valid ;;
     int | term | hup)
         [ "$kind" = int ] && code=130 || code=143
-        # A busy machine may have measured nothing by then: what is kept is asked for of a later end.
+        # On a busy machine there may be no samples by then: a later interruption checks the
+        # partial result.
         for more_ms in 0 250 500 1000 2000 4000 8000; do
             start bench || return
             nap "$more_ms"

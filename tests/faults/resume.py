@@ -113,7 +113,7 @@ def stop_at(batch, child, folder, done):
         os.killpg(child.pid, signal.SIGSTOP)
         while process(child, "stat").rpartition(")")[2].split()[:1] not in ([], ["T"]):
             time.sleep(0.001)
-        # Ranks: between two runs there is none.
+        # Checks for ranks, which do not exist between two runs.
         if process(child, f"task/{child.pid}/children").split():
             return [run["id"] for run in batch.lines(folder)]
         os.killpg(child.pid, signal.SIGCONT)
@@ -158,7 +158,7 @@ def kill(batch, work):
                            capture_output=True, text=True, check=False)
     if by_id.returncode not in (0, 10) or by_id.stdout.count(" total ") != n or by_id.stderr:
         fail(f"compare: {by_id.returncode} {by_id.stdout[-2000:]}{by_id.stderr}")
-    # All is done: nothing runs, and the table is there once more.
+    # All runs are done: a resume starts no rank and prints the table again.
     expect("the table, a third time", table(batch.run(part, *FEW, "--resume").stdout), table(printed.stdout))
     expect("rows, a third time", rows(part), rows(whole))
     print(f"killed with {len(kept)} of {n} runs done, then {n}")

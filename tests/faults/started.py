@@ -21,7 +21,7 @@ bench: {iterations: 30, warmup: 2}
 verify: {iterations: 3}
 """
 BATCH = EXPERIMENT + "matrix: {moe.topk: [1, 2], moe.max_tokens: [1, 2]}\n"
-# Variables of a job that this test may itself be a part of.
+# Variables of a job that runs this test.
 FOREIGN = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI_", "TORCHELASTIC_", "EPA2A_", "RANK", "WORLD_SIZE", "LOCAL_",
            "MASTER_")
 

@@ -1,5 +1,5 @@
-/* Loaded into ranks before UCX: the last one dies as it is about to use the first key of a peer,
- * and the others take long over their first, so that they come to that one's when it is gone. */
+/* Loaded into ranks before UCX. The last rank dies just before it uses the first key of a peer; the
+ * others take long for their first key, so that they use the key of the dead rank afterwards. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
