@@ -1,5 +1,5 @@
-/* bf16, f16 (IEEE half) and e4m3fn, one element at a time: the reference that everything else is
- * held to. Inline, so that tests and the oracle share one source. */
+/* bf16, f16 (IEEE half) and e4m3fn, one element at a time: the reference for all other conversions.
+ * Inline, so that tests and the oracle share one source. */
 #ifndef DTYPE_H
 #define DTYPE_H
 
@@ -29,7 +29,7 @@ static inline float float_of_bf16(uint16_t b)
     return float_of_bits((uint32_t)b << 16);
 }
 
-/* To nearest even; NaN stays NaN (quiet), sign kept. */
+/* Rounds to nearest even; NaN stays NaN (quiet), sign kept. */
 static inline uint16_t bf16_of_float(float f)
 {
     uint32_t u = bits_of_float(f);
@@ -51,7 +51,7 @@ static inline float float_of_f16(uint16_t h)
     return float_of_bits(sign | u);
 }
 
-/* To nearest even, from 65520 on infinity; NaN stays NaN (quiet), sign kept. */
+/* Rounds to nearest even, from 65520 on to infinity; NaN stays NaN (quiet), sign kept. */
 static inline uint16_t f16_of_float(float f)
 {
     uint32_t u = bits_of_float(f), a = u & 0x7fffffffu, sign = u >> 16 & 0x8000u;
@@ -67,15 +67,15 @@ static inline uint16_t f16_of_float(float f)
     return (uint16_t)(sign | (h & ~is_nan) | (nan & is_nan));
 }
 
-/* To nearest even, saturating at +-448; NaN gives 0x7f with its sign. All cases are worked
- * out and one is picked, so that a loop over it becomes vectors. */
+/* Rounds to nearest even, saturating at +-448; NaN gives 0x7f with its sign. The function computes
+ * all cases and selects one, so that compilers vectorise a loop over it. */
 static inline uint8_t e4m3_of_float(float f)
 {
     uint32_t u = bits_of_float(f), a = u & 0x7fffffffu, sign = u >> 24 & 0x80u;
     uint32_t normal = ((a + 0x7ffffu + (a >> 20 & 1u)) >> 20) - (120u << 3);
     /* Below 2^-6: multiples of 2^-9, which is the ulp of 2^14; the addition rounds. */
     uint32_t small = bits_of_float(float_of_bits(a) + 16384.0f) & 0xffu;
-    /* Masks: gcc makes branches of ?: here, and then no vectors. */
+    /* Masks: gcc compiles ?: here into branches, which prevents vectors. */
     uint32_t below = 0u - (a < 0x3c800000u);
     uint32_t above = 0u - (a >= 0x43e00000u); /* 448 */
     uint32_t nan = a > 0x7f800000u;
@@ -94,10 +94,10 @@ static inline float float_of_e4m3(uint8_t q)
     return (q & 0x80u) != 0 ? -v : v;
 }
 
-/* The largest finite magnitude; infinity and all above it are not. */
+/* Returns the largest finite magnitude; `infinity` and magnitudes above it are not finite. */
 static inline uint16_t largest_finite_of(const uint16_t *x, uint32_t n, int16_t infinity)
 {
-    int16_t amax = 0; /* signed: SSE2 has a maximum of these */
+    int16_t amax = 0; /* signed: SSE2 has a maximum for signed words */
 
     for (uint32_t i = 0; i < n; i++) {
         int16_t a = (int16_t)(x[i] & 0x7fff);
@@ -108,7 +108,7 @@ static inline uint16_t largest_finite_of(const uint16_t *x, uint32_t n, int16_t 
     return (uint16_t)amax;
 }
 
-/* A word is a bf16 or an f16; compilers take the choice out of a loop in which it stays. */
+/* Converts a word, which is a bf16 or an f16; compilers hoist the constant choice out of a loop. */
 static inline float float_of_word(bool f16, uint16_t word)
 {
     return f16 ? float_of_f16(word) : float_of_bf16(word);
@@ -119,7 +119,7 @@ static inline uint16_t word_of_float(bool f16, float f)
     return f16 ? f16_of_float(f) : bf16_of_float(f);
 }
 
-/* The definition in epa2a/problem.h, for one group of n channels. */
+/* Quantises one group of n channels by the definition in epa2a/problem.h. */
 static inline __attribute__((always_inline)) float e4m3_group(bool f16, const uint16_t *restrict x,
                                                               uint32_t n, uint8_t *restrict q)
 {
@@ -131,7 +131,7 @@ static inline __attribute__((always_inline)) float e4m3_group(bool f16, const ui
     return scale;
 }
 
-/* Two loops: no compiler takes the choice out of this one. */
+/* Two loops: no compiler hoists the choice out of this one. */
 static inline float e4m3_group_of(bool f16, const uint16_t *restrict x, uint32_t n,
                                   uint8_t *restrict q)
 {
@@ -140,7 +140,7 @@ static inline float e4m3_group_of(bool f16, const uint16_t *restrict x, uint32_t
 
 enum { EXPERT_FACTORS = 251 };
 
-/* The synthetic expert e multiplies by this: EXPERT_FACTORS values in [1, 4), exact in bf16 and
+/* Returns the factor of the synthetic expert e: EXPERT_FACTORS values in [1, 4), exact in bf16 and
  * f16, and different for neighbouring experts and for the same expert of neighbouring ranks. */
 static inline float expert_factor(uint32_t expert)
 {

@@ -1,6 +1,6 @@
 /* Files by temporary names, links and renames. An output has a place: its folder, which stays open,
- * and its name there. file_check() and file_write() find the same place and the same way to write,
- * so a check before a run holds for the write after it. */
+ * and its name in this folder. file_check() and file_write() find the same place and the same
+ * method of writing, so a check before a run holds for the write after it. */
 #include "base/file.h"
 
 #include <ctype.h>
@@ -20,16 +20,17 @@
 #include "base/output.h"
 
 enum {
-    LINKS_MOST = 40, /* as many symbolic links as the kernel follows */
+    LINKS_MOST = 40, /* limit of the kernel for symbolic links */
     TEMPORARY_BYTES = 64,
     TEMPORARY_TRIES = 1000,
-    MEMORY_UNCHECKED = 1 << 24 /* bytes that are read without a look at the free memory */
+    MEMORY_UNCHECKED = 1 << 24 /* bytes that may be read without a check of the free memory */
 };
 
 /* ---- standard files ---- */
 
-/* The descriptor that `path` stands for; -1: it names a file. Opening /dev/stdout again would start
- * at the beginning of a file that the shell has opened, and a rename would take its name away. */
+/* Returns the descriptor that `path` stands for; -1: it names a file. Opening /dev/stdout again
+ * would start at the beginning of a file that the shell has opened, and a rename would remove its
+ * name. */
 static int find_descriptor(const char *path)
 {
     static const char *const standard[] = {"/dev/stdin", "/dev/stdout", "/dev/stderr"};
@@ -73,7 +74,7 @@ bool file_is_stream(const char *path)
     return find_descriptor(path) >= 0 || (stat(path, &at) == 0 && !S_ISREG(at.st_mode));
 }
 
-/* Descriptors that the shell passed stay open in programs that this one starts; our own do not. */
+/* Descriptors from the shell stay open in programs that this one starts; our own do not. */
 static enum epa_status check_descriptor(const char *option, const char *path, int fd,
                                         struct epa_error *err)
 {
@@ -91,17 +92,17 @@ static enum epa_status check_descriptor(const char *option, const char *path, in
 
 struct place {
     const char *option, *path;
-    int folder; /* open for openat() and its like */
+    int folder; /* open for openat() and similar calls */
     char base[NAME_MAX + 1];
     enum way {
         WAY_NEW,      /* no file has the name */
         WAY_REPLACE,  /* by a rename */
-        WAY_IN_PLACE, /* the name cannot be given to another file: a mount point, for example */
+        WAY_IN_PLACE, /* the name cannot be moved to another file: a mount point, for example */
         WAY_STREAM,   /* a device, a pipe or a socket */
     } way;
 };
 
-/* The part of `path` up to the last slash, for messages; "." without one. */
+/* Returns the bytes of `path` up to the last slash, for messages; "." without one. */
 static int folder_bytes(const char *path, const char **out)
 {
     const char *slash = strrchr(path, '/');
@@ -121,7 +122,7 @@ static enum epa_status fail_folder(const struct place *p, int error, struct epa_
                     strerror(error));
 }
 
-/* Splits `path`, which is relative to p->folder, and goes there. Returns an error number. */
+/* Splits `path`, which is relative to p->folder, and enters its folder. Returns an error number. */
 static int enter_folder(struct place *p, const char *path)
 {
     const char *folder, *slash = strrchr(path, '/');
@@ -144,7 +145,7 @@ static int enter_folder(struct place *p, const char *path)
     return 0;
 }
 
-/* A symbolic link stays one: its target is written. */
+/* Follows symbolic links: the target is written, and the link stays. */
 static int follow_links(struct place *p)
 {
     char target[PATH_MAX];
@@ -161,9 +162,9 @@ static int follow_links(struct place *p)
     return failed;
 }
 
-/* Whether a file keeps its name whatever rename() is asked for: a mount point (docker -v FILE:FILE),
- * a file that may not be removed, and a file of another user in a folder such as /tmp. Kernels and
- * containers without statx() leave it to rename() to find out. */
+/* Returns true if a file keeps its name and rename() cannot replace it: a mount point (docker -v
+ * FILE:FILE), a file that must not be removed, and a file of another user in a folder such as /tmp.
+ * On kernels and containers without statx(), rename() itself fails. */
 static bool keeps_name(const struct place *p, const struct stat *at)
 {
     const uint64_t keeps = STATX_ATTR_MOUNT_ROOT | STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND;
@@ -177,7 +178,8 @@ static bool keeps_name(const struct place *p, const struct stat *at)
            (folder.st_mode & S_ISVTX) != 0 && folder.st_uid != geteuid();
 }
 
-/* The owner of a link can change its target between our looks. */
+/* Returns true for a link of another user: its owner can change the target between two calls of
+ * ours. */
 static bool is_foreign_link(const struct stat *at)
 {
     return S_ISLNK(at->st_mode) && at->st_uid != 0 && at->st_uid != geteuid();
@@ -199,7 +201,7 @@ static enum epa_status fail_name(const struct place *p, int error, struct epa_er
     return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", p->option, p->path, strerror(error));
 }
 
-/* The file that there is, or the link that leads nowhere. */
+/* Selects the method of writing for an existing file, or a dangling link. */
 static enum epa_status find_way(struct place *p, const struct stat *at, bool force,
                                 struct epa_error *err)
 {
@@ -218,7 +220,7 @@ static enum epa_status find_way(struct place *p, const struct stat *at, bool for
     return EPA_OK;
 }
 
-/* `out` is the caller's to finish, however it ends. */
+/* Finds the place of an output. The caller finishes `out` after success and failure. */
 static enum epa_status place_find(const char *option, const char *path, bool force,
                                   struct place *out, struct epa_error *err)
 {
@@ -248,8 +250,9 @@ static enum epa_status place_find(const char *option, const char *path, bool for
 
 /* ---- temporary files ---- */
 
-/* Their names are short, so every name that a file system takes can be written, and have one form,
- * so that they can be found. Signals that end the program wait while there is such a file. */
+/* Temporary names are short, so that a file system accepts them with every valid name, and have one
+ * form, so that later runs find them. Signals that end the program are blocked while such a file
+ * exists. */
 
 bool file_is_temporary(const char *name, long *pid)
 {
@@ -276,8 +279,8 @@ static void saved_name(const char *temporary, char out[TEMPORARY_BYTES])
     snprintf(out, TEMPORARY_BYTES, "%.*s.saved", (int)strlen(temporary) - 4, temporary);
 }
 
-/* A new file with the rights that the user's umask gives, and a number that no saved file has; -1
- * with errno. */
+/* Creates a file with the permissions of the user's umask, and a number that no saved file has;
+ * returns -1 with errno. */
 static int open_temporary(const struct place *p, char name[TEMPORARY_BYTES])
 {
     char saved[TEMPORARY_BYTES];
@@ -301,8 +304,8 @@ static int open_in_place(const struct place *p)
     return openat(p->folder, p->base, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Creates a file as file_write() will, rather than ask access(): the answer also covers read-only
- * file systems, quotas, and containers that know no faccessat2(). */
+/* Creates a file with the method of file_write() instead of access(): the result also covers
+ * read-only file systems, quotas, and containers without faccessat2(). */
 static enum epa_status check_place(const struct place *p, struct epa_error *err)
 {
     char name[TEMPORARY_BYTES];
@@ -369,7 +372,7 @@ static int fill_file(int fd, const struct text *text)
     return failed;
 }
 
-/* Over the old text: a failure leaves part of one of the two. */
+/* Writes over the old text: a failure leaves a part of the new or the old text. */
 static int write_in_place(const struct place *p, const struct text *text)
 {
     int fd = open_in_place(p), failed;
@@ -383,8 +386,8 @@ static int write_in_place(const struct place *p, const struct text *text)
     return failed;
 }
 
-/* Without --force by link(), which fails where rename() would replace. File systems that have no
- * links get a rename after a last look. */
+/* Renames the temporary file. Without --force uses link(), which fails where rename() would replace
+ * a file. File systems without links receive a rename after a last check. */
 static int give_name(const struct place *p, const char *temporary, bool force)
 {
     struct stat at;
@@ -408,12 +411,12 @@ static void sync_folder(const struct place *p)
 
     if (fd < 0)
         return;
-    fsync(fd); /* the data is safe by now; only the name could be lost with the power */
+    fsync(fd); /* the data is safe; a power failure could lose the name only */
     close(fd);
 }
 
-/* The temporary file has the whole text, and cannot get its name. Results took minutes to measure,
- * so the file stays, with a name that is not temporary. */
+/* Keeps a complete temporary file that cannot receive its name under a name that is not temporary,
+ * since measurements take minutes. */
 static enum epa_status keep_temporary(const struct place *p, char name[TEMPORARY_BYTES], int failed,
                                       char **kept, struct epa_error *err)
 {
@@ -490,7 +493,7 @@ enum epa_status file_stream_open(struct file_stream *s, bool force, struct epa_e
     }
     status = place_find(s->option, s->path, force, &place, err);
     if (status == EPA_OK) {
-        /* Without O_NONBLOCK a pipe without a reader would not open. */
+        /* O_NONBLOCK: open() of a pipe without a reader must not block. */
         how |= place.way == WAY_STREAM ? O_NONBLOCK
                : place.way == WAY_NEW  ? O_CREAT | O_EXCL
                                        : O_CREAT | O_TRUNC;
@@ -514,8 +517,8 @@ enum epa_status file_stream_add(const struct file_stream *s, const struct text *
         return write_stdout(text, err);
     output_begin(s->fd);
     if (!write_whole(s->fd, text->data, text->bytes))
-        status = epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path,
-                          explain_errno(errno));
+        status =
+            epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path, explain_errno(errno));
     output_end();
     return status;
 }
@@ -547,7 +550,7 @@ enum epa_status file_write_or_keep(const char *option, const char *path, bool fo
     if (status == EPA_OK && place.way == WAY_STREAM) {
         status = write_stream(option, path, text, err);
     } else if (status == EPA_OK) {
-        if (!force) /* whatever has appeared since the check stays */
+        if (!force) /* keep a file that has appeared since the check */
             place.way = WAY_NEW;
         block_ends(&before);
         status = write_regular(&place, force, text, kept, err);
@@ -563,14 +566,15 @@ enum epa_status file_write(const char *option, const char *path, bool force,
     return file_write_or_keep(option, path, force, text, NULL, err);
 }
 
-/* A file from the shell: standard input, or a pipe of <(command), which has a writer. */
+/* Returns true for a file from the shell: standard input, or a pipe of <(command), which has a
+ * writer. */
 static bool is_handed_over(const char *path)
 {
     return strcmp(path, "-") == 0 || strncmp(path, "/dev/stdin", 10) == 0 ||
            strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/proc/self/fd/", 14) == 0;
 }
 
-/* Editors and PowerShell begin a file of UTF-8 text with a byte order mark. */
+/* Removes the byte order mark with which editors and PowerShell begin UTF-8 text. */
 static void drop_mark(struct text *text)
 {
     size_t n = text_mark_bytes(text->data, text->bytes);
@@ -623,7 +627,7 @@ enum epa_status file_fits_memory(const char *path, uint64_t bytes, struct epa_er
                     (unsigned long long)available >> 20);
 }
 
-/* The place of the zero byte at `at`. */
+/* Reports the line and column of the zero byte at `at`. */
 static enum epa_status fail_zero_byte(const char *path, const struct text *text, size_t at,
                                       struct epa_error *err)
 {
@@ -783,7 +787,8 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* Lines of /proc/self/cgroup: "0::/user.slice" of version 2, "4:cpu,cpuacct:/x" of version 1. */
+/* Parses lines of /proc/self/cgroup: "0::/user.slice" of version 2, "4:cpu,cpuacct:/x" of version
+ * 1. */
 void sysfile_cgroups(const char *root, const char *controller,
                      void (*visit)(void *arg, const char *root, const char *folder, int version),
                      void *arg)
@@ -817,7 +822,8 @@ void sysfile_cgroups(const char *root, const char *controller,
 
 /* ---- CPU time ---- */
 
-/* "200000 100000" in cpu.max of version 2, two files in version 1; "max" and -1 are no quota. */
+/* Reads "200000 100000" in cpu.max of version 2, two files in version 1; "max" and -1 mean no
+ * quota. */
 static void read_quota(void *arg, const char *root, const char *folder, int version)
 {
     struct cpu_quota *out = arg;
@@ -853,7 +859,8 @@ void cpu_quota_read(const char *root, struct cpu_quota *out)
 
 /* ---- memory ---- */
 
-/* Cached files that nobody uses are given back before a limit is felt. "max" is no limit. */
+/* Adds unused cached files to the free bytes: the kernel reclaims them before it enforces a limit.
+ * "max" means no limit. */
 static void take_least_room(void *arg, const char *root, const char *folder, int version)
 {
     uint64_t *least = arg, limit, used, cache = 0, room;
@@ -878,9 +885,8 @@ static void take_least_room(void *arg, const char *root, const char *folder, int
     *least = room < *least ? room : *least;
 }
 
-/* Heaps are memfd: they are memory like any other and count in MemAvailable and in the cgroup; the
- * size of the tmpfs at /dev/shm does not bound them, as they live in a mount of the kernel's
- * own. */
+/* Heaps are memfd: they count like other memory in MemAvailable and in the cgroup. The size of the
+ * tmpfs at /dev/shm does not limit them, since they belong to an internal mount of the kernel. */
 uint64_t memory_available(const char *root, char *which, size_t room)
 {
     uint64_t available = UINT64_MAX, group = UINT64_MAX;

@@ -1,7 +1,7 @@
-/* Files that survive: one appears under its name only when all of it is on disk, and never in the
- * place of another without `force`; a program that is killed, or a disk that is full, leaves what
- * was there before. A device or a pipe is written to as it is, and "-" is standard output.
- * `option`, such as "--json", begins what is said. */
+/* Crash-safe files: a file appears under its name only when it is complete on disk, and replaces
+ * another file only with `force`. After a kill of the program, or on a full disk, the previous file
+ * is intact. A device or a pipe is written directly, and "-" is standard output. Messages begin
+ * with `option`, such as "--json". */
 #ifndef FILE_H
 #define FILE_H
 
@@ -13,44 +13,47 @@
 
 #include "base/text.h"
 
-/* Whether a path stands for standard output: "-", /dev/stdout and its like. */
+/* Returns true if a path stands for standard output: "-", /dev/stdout and similar. */
 bool file_is_stdout(const char *path);
-/* Standard output is a pipe or a socket, and its reader has closed it, as `head` does. Writes to it
- * fail then, and the functions below take them as done. */
+/* Returns true if standard output is a pipe or a socket whose reader has closed it, like `head`.
+ * Writes to it then fail, and the functions below ignore the failure. */
 bool stdout_is_unread(void);
-/* Whether text for a path cannot be written over later: a descriptor, a device or a pipe. */
+/* Returns true if later text cannot replace text written to a path: a descriptor, a device or a
+ * pipe. */
 bool file_is_stream(const char *path);
-/* Before anything runs: refuses an existing file without `force`, and an output that file_write()
- * could not write: it creates a file in the folder, and removes it. */
+/* Called before a run: rejects an existing file without `force`, and an output that file_write()
+ * could not write. The check creates a file in the folder and removes it. */
 enum epa_status file_check(const char *option, const char *path, bool force, struct epa_error *);
-/* Written to a temporary file beside `path`, synced and renamed. With `force` a file that keeps its
- * name, such as a mount point, is written in place. A text that cannot get its name stays
+/* Writes a temporary file beside `path`, syncs and renames it. With `force` a file that keeps its
+ * name, such as a mount point, is written in place. A text that cannot receive its name stays
  * beside it in epa2a-PID-N.saved, which the message names. */
 enum epa_status file_write(const char *option, const char *path, bool force, const struct text *,
                            struct epa_error *);
-/* Also gives the path of that file in *kept, which the caller frees; else *kept stays. */
+/* Also returns the path of that file in *kept, which the caller frees; otherwise *kept is
+ * unchanged. */
 enum epa_status file_write_or_keep(const char *option, const char *path, bool force,
                                    const struct text *, char **kept, struct epa_error *);
-/* Whether a name in a folder is one of a temporary file, which process *pid left behind if it was
+/* Returns true if a name in a folder belongs to a temporary file, left by process *pid if that was
  * killed. */
 bool file_is_temporary(const char *name, long *pid);
-/* Everything in a regular file of at most so many bytes, or from the shell ("-" or /dev/stdin,
- * <(command)); nothing else is waited for, or read without an end. EPA_ERR_SYSTEM: "PATH: why". A
- * byte order mark of UTF-8 at the start is left out. The caller frees `out`, also after a failure. */
+/* Reads a regular file of at most `most` bytes, or input from the shell ("-" or /dev/stdin,
+ * <(command)); never waits for other files, or reads them without an end. EPA_ERR_SYSTEM: "PATH:
+ * reason". A byte order mark of UTF-8 at the start is removed. The caller frees `out`, also after a
+ * failure. */
 #define FILE_MOST (UINT64_C(16) << 30)
 enum epa_status file_read(const char *path, uint64_t most, struct text *out, struct epa_error *);
-/* As file_read(), but stops at the first zero byte, which no text has: EPA_ERR_CONFIG,
- * "PATH:LINE:COLUMN: why". A sparse or binary file is refused before it takes memory. */
+/* Like file_read(), but stops at the first zero byte, which is not text: EPA_ERR_CONFIG,
+ * "PATH:LINE:COLUMN: reason". So a sparse or binary file is rejected before it takes memory. */
 enum epa_status file_read_text(const char *path, uint64_t most, struct text *out,
                                struct epa_error *);
-/* Opens what file_read() reads, for callers that read in parts. *bytes: the size of the file, or
- * UINT64_MAX for a pipe. The caller closes *fd. */
+/* Opens a file under the rules of file_read(), for callers that read in parts. *bytes: the size of
+ * the file, or UINT64_MAX for a pipe. The caller closes *fd. */
 enum epa_status file_open(const char *path, int *fd, uint64_t *bytes, struct epa_error *);
-/* Refuses to read `bytes` into memory if no more are available: the kernel would kill the
- * program. EPA_ERR_NOMEM: "PATH: why". */
+/* Checks that `bytes` of memory are available for a file: the kernel would kill the program
+ * otherwise. EPA_ERR_NOMEM: "PATH: reason". */
 enum epa_status file_fits_memory(const char *path, uint64_t bytes, struct epa_error *);
 
-/* A file that grows while people read it. The caller closes fd. */
+/* A file that grows while users read it. The caller closes fd. */
 struct file_stream {
     const char *option, *path;
     int fd;
@@ -61,42 +64,42 @@ enum epa_status file_stream_add(const struct file_stream *, const struct text *,
 
 /* ---- files of /proc and /sys ---- */
 
-/* The first line, without what ends it. */
+/* Reads the first line, without its end of line. */
 bool sysfile_line(const char *root, const char *path, char *out, size_t room);
 
-/* The value of "key : value", "key: value" or "key 12", for its first occurrence. */
+/* Reads the value of "key : value", "key: value" or "key 12", for its first occurrence. */
 bool sysfile_field(const char *root, const char *path, const char *key, char *out, size_t room);
 
 uint64_t sysfile_number(const char *root, const char *path);
 
-/* The word in brackets of "always [madvise] never". */
+/* Reads the word in brackets of "always [madvise] never". */
 void sysfile_chosen(const char *root, const char *path, char *out, size_t room);
 
-/* How many numbers a list such as "0-3,8" names. */
+/* Returns the count of numbers in a list such as "0-3,8". */
 uint32_t sysfile_list_count(const char *list);
 
-/* Calls visit for the folder ("/sys/fs/cgroup/a/b") of each control group of this process that has
- * the controller, and for those above it up to the top: each may have a limit. version: 1 or 2. In
- * a container the folder may not be there, and the top is the container's own group. */
+/* Calls visit for the folder ("/sys/fs/cgroup/a/b") of each control group of this process with the
+ * controller, and for the groups above it up to the top: each may have a limit. version: 1 or 2. In
+ * a container the folder may be missing; the top is then the container's own group. */
 void sysfile_cgroups(const char *root, const char *controller,
                      void (*visit)(void *arg, const char *root, const char *folder, int version),
                      void *arg);
 
-/* The CPU time that control groups allow to this process, and how often the kernel stopped their
- * processes because it was used up (throttling), counted from the start of each group. */
+/* CPU quota of this process by its control groups, and the number of times that the kernel stopped
+ * their processes at an exhausted quota (throttling), counted from the start of each group. */
 struct cpu_quota {
     double cores;               /* of the smallest quota; NAN: no quota */
-    uint64_t stops, stopped_ns; /* of all groups of this process and those above */
+    uint64_t stops, stopped_ns; /* over all groups of this process and the groups above */
 };
 void cpu_quota_read(const char *root, struct cpu_quota *out);
 
-/* Bytes that all ranks together may still take: the least of MemAvailable and what the limits of
- * the cgroup and those above it leave. `which` gets the name of that limit; UINT64_MAX: nothing
- * could be read. */
+/* Returns the bytes still available to all ranks together: the least of MemAvailable and the rest
+ * under the limits of the cgroup and the groups above. `which` receives the name of that limit;
+ * UINT64_MAX: no value was readable. */
 uint64_t memory_available(const char *root, char *which, size_t room);
 
-/* Room that RLIMIT_AS leaves to this process and to each that it forks; UINT64_MAX:
- * there is no limit. */
+/* Returns the address space that RLIMIT_AS leaves to this process and to each of its forks;
+ * UINT64_MAX: no limit. */
 uint64_t memory_address_space(const char *root);
 
 #endif

@@ -1,6 +1,6 @@
-/* Folds pages of help. A page is a list of paragraphs and of lines that stand alone (headings,
- * commands, YAML, rows of a table); a paragraph is known by a line that had no room for the first
- * word of the next one. */
+/* Folds pages of help. A page is a list of paragraphs and of separate lines (headings, commands,
+ * YAML, rows of a table). A line belongs to a paragraph if it had no room for the first word of the
+ * next line. */
 #include "base/fold.h"
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@ enum {
     COLUMNS_LEAST = 40,
     WRAPPED = 86,   /* a line of a page that ends behind this column was wrapped */
     HANG_MOST = 48, /* the last column begins before this one */
-    HANG_PARTS = 2, /* no more than half of the width is indented */
+    HANG_PARTS = 2, /* at most half of the width is indentation */
     QUOTED_MOST = 40,
 };
 
@@ -20,7 +20,7 @@ enum {
 struct line {
     const char *text;
     size_t bytes, indent;
-    size_t hang; /* where its last column begins; `indent`: it has one column */
+    size_t hang; /* position of its last column; `indent`: the line has one column */
 };
 
 uint32_t fold_columns(FILE *file)
@@ -34,7 +34,7 @@ uint32_t fold_columns(FILE *file)
     return size.ws_col > COLUMNS_LEAST ? size.ws_col : COLUMNS_LEAST;
 }
 
-/* Characters of UTF-8, each one column. */
+/* Returns the number of UTF-8 characters, one column each. */
 static size_t count_columns(const char *text, size_t bytes)
 {
     size_t n = 0;
@@ -44,7 +44,7 @@ static size_t count_columns(const char *text, size_t bytes)
     return n;
 }
 
-/* Commands are indented. */
+/* Returns true for the begin of a command; commands are indented. */
 static bool begins_command(const char *text, size_t indent)
 {
     static const char *const commands[] = {"epa2a ", "mpirun ", "srun ", "torchrun ",
@@ -56,7 +56,7 @@ static bool begins_command(const char *text, size_t indent)
     return false;
 }
 
-/* The last column of a line begins behind two blanks or more. */
+/* Finds the last column of a line, which follows two blanks or more. */
 static size_t find_hang(const struct line *line)
 {
     size_t hang = line->indent;
@@ -78,7 +78,7 @@ static struct line read_line(const char *text)
     return line;
 }
 
-/* Whether `next` goes on with the paragraph of `line`, whose lines are indented by `hang`. */
+/* Returns true if `next` continues the paragraph of `line`, whose lines are indented by `hang`. */
 static bool goes_on(const struct line *line, size_t hang, const struct line *next)
 {
     const char *word = next->text + next->indent;
@@ -88,7 +88,7 @@ static bool goes_on(const struct line *line, size_t hang, const struct line *nex
            !begins_command(word, next->indent) && line->bytes + 1 + first > WRAPPED;
 }
 
-/* Bytes of the first word. A command in quotes, `epa2a help KEY`, is one word. */
+/* Returns the bytes of the first word. A command in quotes, `epa2a help KEY`, is one word. */
 static size_t word_bytes(const char *text)
 {
     size_t bytes = strcspn(text, " ");
@@ -102,13 +102,14 @@ static size_t word_bytes(const char *text)
     return (size_t)(end - text) + strcspn(end, " ");
 }
 
-/* A command in the last column is to be copied, so it stays whole. */
+/* Returns true if the last column is a command, which stays whole for copying. */
 static bool ends_with_command(const struct line *line)
 {
     return line->hang > line->indent && begins_command(line->text + line->hang, line->hang);
 }
 
-/* Adds words of `text` until the width is used. Returns the bytes that were taken, with blanks. */
+/* Adds words of `text` until the width is used. Returns the number of consumed bytes, with
+ * blanks. */
 static size_t add_words(struct text *out, const char *text, size_t room)
 {
     size_t end = word_bytes(text);
@@ -164,7 +165,7 @@ void fold_add(struct text *out, const char *text, enum fold how, uint32_t column
             joined = true;
         }
         if ((alone && !joined && !command) || hang > columns / HANG_PARTS)
-            hang = line.indent + 4; /* YAML and messages go on indented */
+            hang = line.indent + 4; /* continuations of YAML and messages are indented */
         if (paragraph.bytes == 0)
             text_add(out, "\n");
         else if (ends_with_command(&line))

@@ -7,19 +7,20 @@
 
 #include "base/text.h"
 
-enum { FOLD_COLUMNS = 80 /* where there is no terminal */ };
+enum { FOLD_COLUMNS = 80 /* without a terminal */ };
 
-/* Columns of the terminal that the stream writes to; FOLD_COLUMNS: it is no terminal. */
+/* Returns the columns of the terminal that the stream writes to; FOLD_COLUMNS: it is not a
+ * terminal. */
 uint32_t fold_columns(FILE *);
 
-/* What the lines of a text are: entries of a list, or also parts of paragraphs that were wrapped. */
+/* Kind of lines in a text: separate entries of a list, or parts of wrapped paragraphs as well. */
 enum fold { FOLD_LINES, FOLD_PAGE };
 
-/* Adds `text` with lines of at most `columns` columns; a word that is longer stays whole. The lines
- * of a paragraph are joined first. A folded line goes on below the last column of its line:
+/* Adds `text` with lines of at most `columns` columns; a longer word stays whole. Joins the lines
+ * of a paragraph first. A folded line continues below the last column of its line:
  *     --only GLOB         only runs with that
  *                         label or id
- * A command goes on behind a backslash, and the rest of it is indented. */
+ * A command continues after a backslash, with an indented rest. */
 void fold_add(struct text *out, const char *text, enum fold, uint32_t columns);
 
 /* Prints `text`, folded for the stream. */

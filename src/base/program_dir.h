@@ -9,22 +9,22 @@
 
 #include "base/text.h"
 
-/* The top of the build tree of meson that contains the program: <top>/src/epa2a or
- * <top>/tests/unit/X. False: the program is not in one. */
+/* Writes the top of meson's build tree that contains the program: <top>/src/epa2a or
+ * <top>/tests/unit/X. Returns false if the program is not in a build tree. */
 bool program_build_tree(char *top, size_t room);
 
-/* An installed folder: `folder` is absolute or relative to the program's folder. */
+/* Writes an installed folder: `folder` is absolute or relative to the program's folder. */
 void program_installed(const char *folder, char *out, size_t room);
 
 /* Data files are below share/epa2a of the prefix. A program in a build tree finds them in its
  * source tree instead, at the top or below share/. `path` is relative: "configs/small.yaml",
  * "models/mixtral-8x7b.yaml". */
 
-/* Writes the path of an existing data file or folder. False: there is no such file. */
+/* Writes the path of an existing data file or folder. Returns false if it does not exist. */
 bool program_data_find(const char *path, char *out, size_t room);
 
-/* Names of the data files of a folder that end in `suffix`, without the suffix and sorted. The
- * arena owns *names. Returns their number; 0: no such file or no folder. */
+/* Returns the names of the data files of a folder that end in `suffix`, without the suffix and
+ * sorted. The arena owns *names. Returns their number; 0: no such file or no folder. */
 uint32_t program_data_names(const char *folder, const char *suffix, struct arena *,
                             const char ***names);
 

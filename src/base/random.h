@@ -1,6 +1,6 @@
-/* Random numbers by position: value i of a stream is a hash of (key, i), so that any rank
- * can make any part of any other rank's inputs, in any order and without state. A key names
- * a stream: hash of (seed, what for, rank, iteration). Not for secrets. */
+/* Random numbers by position: value i of a stream is a hash of (key, i), so that any rank can
+ * generate any part of any other rank's inputs, in any order and without state. A key names a
+ * stream: hash of (seed, purpose, rank, iteration). Not for secrets. */
 #ifndef RANDOM_H
 #define RANDOM_H
 
@@ -19,15 +19,15 @@ enum random_use {
     RANDOM_STRAGGLE,
     RANDOM_ARRIVALS,
     RANDOM_WEIGHTS,
-    RANDOM_BLOCKS, /* scales of weights */
+    RANDOM_BLOCKS, /* scales of weight blocks */
     RANDOM_PILOTS,
     RANDOM_CHECK,
     RANDOM_SIGNED, /* weights of the routing */
-    RANDOM_FACTOR, /* of synthetic experts */
+    RANDOM_FACTOR, /* factors of synthetic experts */
     RANDOM_NONFINITE,
 };
 
-/* A stream and the next place in it. */
+/* A stream and the next position in it. */
 struct random {
     uint64_t key, at;
 };
@@ -59,7 +59,7 @@ static inline uint64_t random_next(struct random *r)
     return random_at(r->key, r->at++);
 }
 
-/* A digest of bytes that ends in another value where a single word changes. Four lanes, so that
+/* Returns a digest of bytes that changes if any single word changes. Four lanes, so that
  * multiplications overlap. */
 static inline uint64_t random_digest(uint64_t seed, const void *bytes, size_t n)
 {
@@ -78,21 +78,21 @@ static inline uint64_t random_digest(uint64_t seed, const void *bytes, size_t n)
     return random_mix(lane[0] + 3 * lane[1]) ^ random_mix(5 * lane[2] + 7 * lane[3]);
 }
 
-/* 0 to n - 1; the bias is below n / 2^32. */
+/* Returns 0 to n - 1; the bias is below n / 2^32. */
 static inline uint32_t random_below(struct random *r, uint32_t n)
 {
     return (uint32_t)((random_next(r) >> 32) * n >> 32);
 }
 
-/* [0, 1) in steps of 2^-53. */
+/* Returns a number in [0, 1) in steps of 2^-53. */
 static inline double random_unit(struct random *r)
 {
     return (double)(random_next(r) >> 11) * 0x1p-53;
 }
 
-/* n values of about a normal distribution (three uniforms added up: mean 0, deviation 1,
- * within +-3) in bf16, or f16. Value i depends on key and i alone. Two loops over a block, so that
- * the compiler can make vectors of the second. */
+/* Writes n approximately normal values (sums of three uniform values: mean 0, deviation 1, within
+ * +-3) in bf16, or f16. Value i depends on key and i alone. Two loops over a block, so that the
+ * compiler vectorises the second. */
 static inline void random_words(uint64_t key, uint32_t n, bool f16, uint16_t *out)
 {
     enum { BLOCK = 64 };

@@ -1,5 +1,5 @@
-/* Statistics of samples: percentiles and spread of one run, the interval of a median, and whether
- * one side is slower than another. */
+/* Statistics of samples: percentiles and spread of one run, the interval of a median, and the
+ * comparison of two sides. */
 #include "base/stats.h"
 
 #include <math.h>
@@ -21,8 +21,8 @@ static int by_value(const void *a, const void *b)
 
 /* ---- the interval of a median ---- */
 
-/* The probability of m heads in n coins, m = n / 2 rounded down, as a product of numbers near
- * 1: (2i - 1) / 2i, i up to m, is that of 2m coins. */
+/* Returns the probability of m heads in n coins, m = n / 2 rounded down, as a product of numbers
+ * near 1: the product of (2i - 1) / 2i, i up to m, is the probability for 2m coins. */
 static double middle(uint64_t n)
 {
     uint64_t m = n / 2;
@@ -33,8 +33,8 @@ static double middle(uint64_t n)
     return n % 2 == 0 ? p : p * (double)n / (double)(2 * (m + 1));
 }
 
-/* The tail of the binomial distribution for one half, summed up from its middle, where terms
- * are neither lost nor overflow. */
+/* Sums the tail of the binomial distribution for one half from its middle, where terms neither
+ * vanish nor overflow. */
 uint64_t interval_of_median(uint64_t n)
 {
     uint64_t heads = n / 2;
@@ -42,14 +42,14 @@ uint64_t interval_of_median(uint64_t n)
 
     if (n < INTERVAL_LEAST)
         return 0;
-    /* Up to `heads` heads, itself included: of an even n the middle counts for both halves. */
+    /* Up to `heads` heads, inclusive: with even n the middle counts for both halves. */
     below = n % 2 == 0 ? 0.5 + term / 2 : 0.5;
     while (below > 0.025) {
         below -= term;
         term *= (double)heads / (double)(n - heads + 1);
         heads--;
     }
-    return heads + 1; /* fewer than that many, that is up to `heads` */
+    return heads + 1; /* fewer than this number means at most `heads` */
 }
 
 /* ---- one run ---- */
@@ -83,7 +83,7 @@ void stats_histogram(const double *sample, uint64_t n, double low, double high, 
     }
 }
 
-/* Two passes: with one, what is left of times of 10^9 after the squares is noise. */
+/* Two passes: in one pass, the difference of the squares of times near 10^9 would be noise. */
 static void moments(const double *sample, uint64_t n, struct stats *s)
 {
     double sum = 0, squares = 0;
@@ -138,7 +138,7 @@ struct stats stats_of(const double *sample, uint64_t n, double *scratch)
 
 /* ---- two sides ---- */
 
-/* The k-th smallest of n, from 0 (Hoare). Reorders them. */
+/* Returns the k-th smallest of n, from 0 (Hoare). Reorders the values. */
 static double select_kth(double *x, uint64_t n, uint64_t k)
 {
     uint64_t low = 0, high = n - 1;
@@ -163,14 +163,14 @@ static double select_kth(double *x, uint64_t n, uint64_t k)
         if (k <= j && j < high)
             high = j;
         else if (k <= j)
-            high--; /* the pivot is the largest of all */
+            high--; /* the pivot is the largest value */
         else
             low = j + 1;
     }
     return x[k];
 }
 
-/* Nearest rank, as stats.h has it. Reorders the samples. */
+/* Returns the median by nearest rank, see stats.h. Reorders the samples. */
 static double median(double *sample, uint64_t n)
 {
     return select_kth(sample, n, (n - 1) / 2);
@@ -185,7 +185,7 @@ static uint64_t samples_of(const struct compare_side *s)
     return n;
 }
 
-/* Samples that are taken together. */
+/* Returns the length of a block of samples. */
 static uint64_t block_of(uint64_t n)
 {
     uint64_t block = (uint64_t)sqrt((double)n);
@@ -206,7 +206,7 @@ static double median_of_all(const struct compare_side *s, double *scratch)
 
 /* ---- the interval ---- */
 
-/* Blocks of a run from anywhere in it, its end joined to its start. */
+/* Draws blocks of a run at any position; the end of the run is joined to its start. */
 static void draw_run(struct random *r, const struct compare_run *run, double *out)
 {
     uint64_t block = block_of(run->n);
@@ -244,8 +244,8 @@ static int by_rank(const void *a, const void *b)
     return by_value(&((const struct ranked *)a)->value, &((const struct ranked *)b)->value);
 }
 
-/* Twice the ranks of all values, so that the mean of those of a tie is whole, in order of values;
- * twice the sum of those of a, and the sum of t^3 - t over ties of t values. */
+/* Returns twice the ranks of all values in order (twice, so that the mean rank of a tie is whole),
+ * twice the rank sum of a, and the sum of t^3 - t over ties of t values. */
 static uint32_t rank_all(const double *a, uint32_t n_a, const double *b, uint32_t n_b,
                          uint32_t *twice, double *ties)
 {
@@ -272,11 +272,12 @@ static uint32_t rank_all(const double *a, uint32_t n_a, const double *b, uint32_
     return of_a;
 }
 
-/* Of all ways to draw n_a of n ranks the part whose sum is as far from the mean. */
+/* Returns the fraction of all draws of n_a of n ranks whose sum is at least as far from the
+ * mean. */
 static double exact_p(const uint32_t *twice, uint32_t n, uint32_t n_a, uint32_t sum)
 {
     uint32_t sums = n * (n + 1) + 1, mean = n_a * (n + 1);
-    /* [n_a + 1][sums] ways to draw so many with that sum, of the ranks so far */
+    /* [n_a + 1][sums] number of draws of so many ranks with that sum, for the ranks so far */
     double *ways = memory_alloc((size_t)(n_a + 1) * sums, sizeof(*ways)), far = 0, all = 0;
 
     ways[0] = 1;
@@ -312,7 +313,7 @@ double compare_ranks(const double *a, uint32_t n_a, const double *b, uint32_t n_
     return p;
 }
 
-/* The medians of runs, or of their blocks; out NULL: none. Returns how many there are. */
+/* Computes the medians of runs, or of their blocks; out NULL: only counts. Returns their number. */
 static uint64_t make_units(const struct compare_side *s, bool by_run, double *scratch, double *out)
 {
     uint64_t n = 0;
@@ -333,8 +334,8 @@ static uint64_t make_units(const struct compare_side *s, bool by_run, double *sc
     return n;
 }
 
-/* The medians of blocks may all be on one side of the median of all samples, and resampled medians
- * may, too: then the value itself is the bound. */
+/* Extends the interval to the value itself. The medians of blocks, and resampled medians, may all
+ * be on one side of the median of all samples. */
 static void include_value(double value, double *low, double *high)
 {
     *low = fmin(*low, value);
@@ -380,7 +381,7 @@ struct comparison compare_sides(const struct compare_side *a, const struct compa
 
         room = n > room ? n : room;
     }
-    room *= a->n > b->n ? a->n : b->n; /* a drawn run may be the longest each time */
+    room *= a->n > b->n ? a->n : b->n; /* each draw may select the longest run */
     scratch = memory_alloc(room + n_a + n_b, sizeof(*scratch));
     out.a = median_of_all(a, scratch);
     out.b = median_of_all(b, scratch);
@@ -422,7 +423,7 @@ enum compare_verdict compare_judge(const struct comparison *x, double threshold,
     return verdict == COMPARE_SAME || x->p <= alpha ? verdict : COMPARE_UNCLEAR;
 }
 
-/* ---- two sides in turns ---- */
+/* ---- two alternating sides ---- */
 
 static double log_percentile(const double *sample, uint64_t n, uint32_t permille, double *scratch)
 {
@@ -463,7 +464,7 @@ uint32_t turns_look(uint32_t k)
     return (uint32_t)rounds;
 }
 
-/* below[s]: the probability that the ranks of those above, of n fair coins, add up to s or less. */
+/* below[s]: the probability that the sum of ranks above, of n fair coins, is s or less. */
 static double *signed_ranks(uint32_t n)
 {
     uint32_t most = n * (n + 1) / 2;

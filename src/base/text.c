@@ -1,5 +1,5 @@
-/* Text that grows by doubling, edit distance for "did you mean", and sizes and times as
- * people read them. */
+/* Growing text, edit distance for "did you mean", sizes and times in readable units, memory, and
+ * output to terminals. */
 #include "base/text.h"
 
 #include <ctype.h>
@@ -17,7 +17,7 @@
 #include <sys/random.h>
 #include <stddef.h>
 
-enum { NAME_MAX_BYTES = 64 }; /* longer names are near to nothing */
+enum { NAME_MAX_BYTES = 64 }; /* longer names have no near name */
 
 static void reserve(struct text *text, size_t more)
 {
@@ -117,8 +117,8 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Optimal string alignment, of lower case: insert, delete, replace, swap two neighbours, each costs
- * 1. */
+/* Returns the optimal string alignment distance in lower case: insert, delete, replace, and swap of
+ * two neighbours cost 1 each. */
 static uint32_t distance(const char *a, const char *b)
 {
     size_t n = strnlen(a, NAME_MAX_BYTES + 1), m = strnlen(b, NAME_MAX_BYTES + 1);
@@ -268,8 +268,8 @@ char *memory_printf(const char *fmt, ...)
     return out;
 }
 
-/* A chain of blocks; an allocation is the next piece of the newest block. Larger ones get a
- * block of their own. */
+/* A chain of blocks; an allocation is the next piece of the newest block. A large allocation
+ * receives a separate block. */
 
 enum { BLOCK_BYTES = 16384 };
 
@@ -385,13 +385,13 @@ void pool_free(struct pool *pool)
 
 /* ---- colour on terminals ---- */
 
-/* The mode is global, like the log level: otherwise every function that can print an error would
- * need it as a parameter. Only the standard streams are coloured. */
+/* The mode is global, like a log level: otherwise each function that can print an error would need
+ * a parameter. Only the standard streams are coloured. */
 
-static enum colour_mode mode = COLOUR_AUTO; /* written once, before there are threads */
+static enum colour_mode mode = COLOUR_AUTO; /* written once, before threads exist */
 
-/* Standard output of this program, and the stream of the C library, which libraries may have kept a
- * pointer to. Written before there are threads. */
+/* Standard output of this program, and the stream of the C library, to which libraries may keep a
+ * pointer. Written before threads exist. */
 static int stdout_fd = STDOUT_FILENO;
 static FILE *lent;
 
@@ -411,12 +411,13 @@ static bool is_coloured(FILE *file)
 enum { LINE_ROOM = 8192, MARKS = 8 };
 enum { MARK = 0x0e, NONCE = 16, MARK_BYTES = 1 + NONCE + 1, SEQUENCE = 16 };
 
-/* Written once, before there are threads, but for the marks, which are always the same. */
+/* Random number of this process, part of the marks. Written once, before threads exist. */
 static char nonce[NONCE + 1];
 static char marks[MARKS][MARK_BYTES + 1], sequences[MARKS][SEQUENCE];
 
-/* A guarded stream, which has no descriptor, lets none of our own sequences through, but a mark for
- * each: random in each process, so that no file can contain it. */
+/* Returns the sequence, or a mark for it on a guarded stream. A guarded stream has no descriptor
+ * and passes none of our own sequences, only marks: random in each process, so that no file can
+ * contain them. */
 static const char *sequence_for(FILE *file, int number, const char *sequence)
 {
     if (fileno(file) >= 0 || nonce[0] == 0)
@@ -466,7 +467,7 @@ void text_warn(const char *fmt, ...)
     va_end(args);
 }
 
-/* ---- terminals: a guarded stream is a cookie of the C library: lines are looked at as a whole. */
+/* ---- terminals: a guarded stream is a cookie of the C library that filters whole lines ---- */
 
 static size_t decode(const char *s, size_t left, uint32_t *out)
 {
@@ -492,10 +493,11 @@ static size_t decode(const char *s, size_t left, uint32_t *out)
 
 size_t text_decode(const char *s, uint32_t *out)
 {
-    return decode(s, 4, out); /* the 0 at its end is no part of a character */
+    return decode(s, 4, out); /* the 0 at its end is not part of a character */
 }
 
-/* Bytes of the character at `at`; 0: it is none, or one that is not to be shown. */
+/* Returns the bytes of the character at `at`; 0: the bytes are not a character, or it must not be
+ * shown. */
 static size_t shown_bytes(const char *at, size_t left, bool lines)
 {
     uint32_t code = 0;
@@ -511,7 +513,7 @@ static size_t shown_bytes(const char *at, size_t left, bool lines)
     return n;
 }
 
-/* A character that is not shown is skipped as a whole, so that it becomes one '?'. */
+/* Skips a hidden character as a whole, so that it becomes one '?'. */
 static size_t skipped_bytes(const char *at, size_t left)
 {
     size_t n = 1;
@@ -541,7 +543,7 @@ size_t terminal_clean(char *text, size_t bytes, bool lines)
     return out;
 }
 
-/* Text up to the next mark of ours, then the sequence that it stands for. */
+/* Writes text up to the next mark of ours, then the sequence of the mark. */
 static ssize_t write_guarded(void *cookie, const char *data, size_t bytes)
 {
     int fd = (int)(intptr_t)cookie;
@@ -566,7 +568,7 @@ static ssize_t write_guarded(void *cookie, const char *data, size_t bytes)
         }
         if (mark != NULL)
             n = (size_t)(mark - at);
-        else if (n < left) /* not in the middle of a character */
+        else if (n < left) /* keep characters whole */
             while (n > 1 && ((unsigned char)at[n] & 0xc0) == 0x80)
                 n--;
         memcpy(text, at, n);
@@ -609,7 +611,7 @@ void stdout_leave(void)
     stdout_fd = STDOUT_FILENO;
 }
 
-/* Libraries print to descriptor 1, which is standard error from here on. */
+/* Points descriptor 1, to which libraries print, to standard error. */
 static void separate_stdout(void)
 {
     int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -636,7 +638,7 @@ static FILE *guard(FILE *file, int fd)
                                   (cookie_io_functions_t){.write = write_guarded})
                     : NULL;
 
-    /* A line is one write: several processes may share what it goes to, as under mpirun. */
+    /* A line is one write: several processes may share the output, as under mpirun. */
     if (out == NULL && fd != STDERR_FILENO)
         return file;
     out = out == NULL ? file : out;
@@ -650,7 +652,7 @@ void terminal_guard(void)
 
     separate_stdout();
     if (getrandom(bytes, sizeof(bytes), GRND_NONBLOCK) != (ssize_t)sizeof(bytes))
-        return; /* no colours then, and no guard: the machine has just begun to start */
+        return; /* no colours and no guard: the machine has just started */
     for (size_t i = 0; i < sizeof(bytes); i++)
         snprintf(nonce + 2 * i, 3, "%02x", bytes[i]);
     stdout = guard(stdout, stdout_fd);
