@@ -202,8 +202,8 @@ static enum epa_status fail_name(const struct place *p, int error, struct epa_er
 }
 
 /* Selects the method of writing for an existing file, or a dangling link. */
-static enum epa_status find_way(struct place *p, const struct stat *at, bool force,
-                                struct epa_error *err)
+static enum epa_status select_write_method(struct place *p, const struct stat *at, bool force,
+                                           struct epa_error *err)
 {
     if (S_ISDIR(at->st_mode))
         return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is a folder", p->option, p->path);
@@ -214,7 +214,7 @@ static enum epa_status find_way(struct place *p, const struct stat *at, bool for
         return epa_fail(err, EPA_ERR_CONFIG,
                         S_ISREG(at->st_mode)
                             ? "%s %s: there is such a file already; --force overwrites it"
-                            : "%s %s: there is a link that leads nowhere; --force replaces it",
+                            : "%s %s: it is a dangling link; --force replaces it",
                         p->option, p->path);
     p->way = keeps_name(p, at) ? WAY_IN_PLACE : WAY_REPLACE;
     return EPA_OK;
@@ -245,7 +245,7 @@ static enum epa_status place_find(const char *option, const char *path, bool for
             return fail_name(out, failed, err);
         at = target;
     }
-    return find_way(out, &at, force, err);
+    return select_write_method(out, &at, force, err);
 }
 
 /* ---- temporary files ---- */
@@ -500,7 +500,7 @@ enum epa_status file_stream_open(struct file_stream *s, bool force, struct epa_e
         s->fd = openat(place.folder, place.base, how, 0666);
         if (s->fd < 0)
             status = epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path,
-                              errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
+                              errno == ENXIO ? "this pipe has no reader" : strerror(errno));
         else
             fcntl(s->fd, F_SETFL, 0); /* a reader may be slow */
     }
@@ -657,7 +657,7 @@ static enum epa_status read_into(const char *path, uint64_t most, bool is_text, 
     text_add(out, "%s", "");
     status = file_open(path, &fd, &bytes, err);
     if (status == EPA_OK && bytes != UINT64_MAX && bytes > most)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: it has %llu MiB; up to %llu are read", path,
+        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: the file has %llu MiB, above the limit of %llu", path,
                           (unsigned long long)bytes >> 20, (unsigned long long)most >> 20);
     while (status == EPA_OK && n != 0 && out->bytes <= most) {
         n = read(fd, piece, sizeof(piece));

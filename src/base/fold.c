@@ -79,7 +79,7 @@ static struct line read_line(const char *text)
 }
 
 /* Returns true if `next` continues the paragraph of `line`, whose lines are indented by `hang`. */
-static bool goes_on(const struct line *line, size_t hang, const struct line *next)
+static bool continues_paragraph(const struct line *line, size_t hang, const struct line *next)
 {
     const char *word = next->text + next->indent;
     size_t first = strcspn(word, " \n");
@@ -157,7 +157,7 @@ void fold_add(struct text *out, const char *text, enum fold how, uint32_t column
         text += line.bytes + (text[line.bytes] == '\n');
         for (struct line next = read_line(text); how == FOLD_PAGE && !command && *text != '\0';
              next = read_line(text)) {
-            if (!goes_on(&line, line.hang, &next))
+            if (!continues_paragraph(&line, line.hang, &next))
                 break;
             text_add(&paragraph, " %.*s", (int)(next.bytes - next.indent), next.text + next.indent);
             text += next.bytes + (text[next.bytes] == '\n');

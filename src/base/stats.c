@@ -23,7 +23,7 @@ static int by_value(const void *a, const void *b)
 
 /* Returns the probability of m heads in n coins, m = n / 2 rounded down, as a product of numbers
  * near 1: the product of (2i - 1) / 2i, i up to m, is the probability for 2m coins. */
-static double middle(uint64_t n)
+static double central_probability(uint64_t n)
 {
     uint64_t m = n / 2;
     double p = 1;
@@ -38,7 +38,7 @@ static double middle(uint64_t n)
 uint64_t interval_of_median(uint64_t n)
 {
     uint64_t heads = n / 2;
-    double term = middle(n), below;
+    double term = central_probability(n), below;
 
     if (n < INTERVAL_LEAST)
         return 0;
@@ -84,7 +84,7 @@ void stats_histogram(const double *sample, uint64_t n, double low, double high, 
 }
 
 /* Two passes: in one pass, the difference of the squares of times near 10^9 would be noise. */
-static void moments(const double *sample, uint64_t n, struct stats *s)
+static void compute_moments(const double *sample, uint64_t n, struct stats *s)
 {
     double sum = 0, squares = 0;
 
@@ -131,7 +131,7 @@ struct stats stats_of(const double *sample, uint64_t n, double *scratch)
         s.low = scratch[k - 1];
         s.high = scratch[n - k];
     }
-    moments(sample, n, &s);
+    compute_moments(sample, n, &s);
     deviations(sample, n, scratch, &s);
     return s;
 }
@@ -207,7 +207,7 @@ static double median_of_all(const struct compare_side *s, double *scratch)
 /* ---- the interval ---- */
 
 /* Draws blocks of a run at any position; the end of the run is joined to its start. */
-static void draw_run(struct random *r, const struct compare_run *run, double *out)
+static void draw_run_blocks(struct random *r, const struct compare_run *run, double *out)
 {
     uint64_t block = block_of(run->n);
 
@@ -226,7 +226,7 @@ static double draw_median(struct random *r, const struct compare_side *s, double
     for (uint32_t i = 0; i < s->n; i++) {
         const struct compare_run *run = &s->run[s->n > 1 ? random_below(r, s->n) : 0];
 
-        draw_run(r, run, scratch + n);
+        draw_run_blocks(r, run, scratch + n);
         n += run->n;
     }
     return median(scratch, n);

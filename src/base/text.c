@@ -119,7 +119,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 
 /* Returns the optimal string alignment distance in lower case: insert, delete, replace, and swap of
  * two neighbours cost 1 each. */
-static uint32_t distance(const char *a, const char *b)
+static uint32_t edit_distance(const char *a, const char *b)
 {
     size_t n = strnlen(a, NAME_MAX_BYTES + 1), m = strnlen(b, NAME_MAX_BYTES + 1);
     uint32_t row[3][NAME_MAX_BYTES + 1];
@@ -158,7 +158,7 @@ static uint32_t tolerance(const char *want)
 
 void nearest_try(struct nearest *nearest, const char *name)
 {
-    uint32_t d = distance(nearest->want, name);
+    uint32_t d = edit_distance(nearest->want, name);
 
     if (d >= (nearest->name != NULL ? nearest->distance : tolerance(nearest->want) + 1))
         return;
@@ -411,7 +411,7 @@ static bool is_coloured(FILE *file)
 enum { LINE_ROOM = 8192, MARKS = 8 };
 enum { MARK = 0x0e, NONCE = 16, MARK_BYTES = 1 + NONCE + 1, SEQUENCE = 16 };
 
-/* Random number of this process, part of the marks. Written once, before threads exist. */
+/* Random part of the marks. Written once, before threads exist. */
 static char nonce[NONCE + 1];
 static char marks[MARKS][MARK_BYTES + 1], sequences[MARKS][SEQUENCE];
 

@@ -60,7 +60,7 @@ uint32_t diag_errors(const struct diag *diag)
 }
 
 /* Returns text on one line, safe for a terminal. */
-static char *cleaned(struct arena *arena, const char *s, size_t bytes)
+static char *clean_line(struct arena *arena, const char *s, size_t bytes)
 {
     char *out = arena_strndup(arena, s, bytes);
 
@@ -70,7 +70,7 @@ static char *cleaned(struct arena *arena, const char *s, size_t bytes)
 }
 
 /* Advances by `n` characters, or to the end of the line. */
-static const char *advance(const char *s, const char *end, uint32_t n)
+static const char *skip_characters(const char *s, const char *end, uint32_t n)
 {
     for (; n > 0 && s < end; n--) {
         s++;
@@ -114,11 +114,11 @@ static void show_line(struct arena *arena, const struct source_location *locatio
         column = diag_characters(start, end);
     if (diag_characters(start, end) > LINE_SHOWN && column > LINE_SHOWN / 2)
         skip = column - LINE_SHOWN / 2;
-    from = advance(start, end, skip);
-    to = advance(from, end, LINE_SHOWN);
+    from = skip_characters(start, end, skip);
+    to = skip_characters(from, end, LINE_SHOWN);
     room = diag_characters(from, to) - (column - skip);
     width = location->width == 0 || room == 0 ? 1 : location->width > room ? room : location->width;
-    out->line_text = cleaned(arena, from, (size_t)(to - from));
+    out->line_text = clean_line(arena, from, (size_t)(to - from));
     out->underline = arena_alloc(arena, column - skip + width + 1);
     memset(out->underline, ' ', column - skip);
     memset(out->underline + (column - skip), '~', width);
@@ -133,11 +133,11 @@ static struct remark remark(struct arena *arena, const struct source_location *l
     const char *cleaned_hint = NULL;
 
     vsnprintf(text, sizeof(text), fmt, args);
-    out.text = cleaned(arena, text, strlen(text));
+    out.text = clean_line(arena, text, strlen(text));
     if (hint != NULL)
-        cleaned_hint = cleaned(arena, hint, strlen(hint));
+        cleaned_hint = clean_line(arena, hint, strlen(hint));
     if (location != NULL) {
-        out.file = cleaned(arena, location->file, strlen(location->file));
+        out.file = clean_line(arena, location->file, strlen(location->file));
         out.line = location->line;
         out.column = location->column;
         if (location->source != NULL && location->line != 0)
@@ -215,8 +215,8 @@ void diag_run_end(struct diag *diag, const char *file, const char *run, bool ski
             continue;
         fresh++;
         failure.skipped = skipped;
-        failure.run.file = cleaned(diag->arena, file, strlen(file));
-        failure.run.text = cleaned(diag->arena, run, strlen(run));
+        failure.run.file = clean_line(diag->arena, file, strlen(file));
+        failure.run.text = clean_line(diag->arena, run, strlen(run));
         if (diag->n < ERRORS_SHOWN)
             diag->failure[diag->n++] = failure;
     }
@@ -267,7 +267,7 @@ const char *diag_first_text(const struct diag *diag)
 
 /* Orders errors by their place in the text if both are in the same file, otherwise by time of
  * report. */
-static bool goes_before(const struct failure *a, const struct failure *b)
+static bool precedes(const struct failure *a, const struct failure *b)
 {
     const struct remark *l = &a->error, *r = &b->error;
 
@@ -284,7 +284,7 @@ void diag_print(const struct diag *diag, FILE *file)
         uint32_t at = i;
 
         for (; at > 0; at--) {
-            if (!goes_before(&diag->failure[i], &diag->failure[order[at - 1]]))
+            if (!precedes(&diag->failure[i], &diag->failure[order[at - 1]]))
                 break;
             order[at] = order[at - 1];
         }

@@ -54,7 +54,7 @@ reject_text(struct value_error *error, const char *hint, const char *fmt, ...)
 }
 
 /* Reads digits; returns false if they do not fit. */
-static bool digits(const char **text, uint64_t *out)
+static bool parse_digits(const char **text, uint64_t *out)
 {
     bool fits = true;
     uint64_t value = 0;
@@ -81,7 +81,7 @@ static bool refuse_zero(const char *text, struct value_error *error)
 }
 
 /* Suggests the number intended by an unsupported notation: 1e3, 0x10, 7_168. */
-static void meant(const char *text, struct value_error *error)
+static void suggest_number(const char *text, struct value_error *error)
 {
     char plain[32], *end;
     size_t n = 0;
@@ -100,7 +100,7 @@ bool value_u64(const char *text, uint64_t *out, struct value_error *error)
 {
     const char *end = text;
     uint64_t value;
-    bool fits = digits(&end, &value), whole = end != text && *end == 0;
+    bool fits = parse_digits(&end, &value), whole = end != text && *end == 0;
 
     if (whole && !fits)
         return reject_text(error, "at most 18446744073709551615", "is too large for 64 bits");
@@ -114,7 +114,7 @@ bool value_u64(const char *text, uint64_t *out, struct value_error *error)
         text[1 + strspn(text + 1, "0123456789")] == 0)
         return reject_text(error, "", "is negative");
     reject_text(error, "", "is not a whole number");
-    meant(text, error);
+    suggest_number(text, error);
     return false;
 }
 
@@ -168,8 +168,8 @@ static bool value_bool(const char *text, bool *out, struct value_error *error)
 }
 
 /* Computes value = digits[.digits] * factor; returns false if the result is not whole. */
-static bool scale(uint64_t whole, const char *fraction, size_t n_fraction, uint64_t factor,
-                  bool bytes, struct value_error *error, uint64_t *out)
+static bool scale_number(uint64_t whole, const char *fraction, size_t n_fraction, uint64_t factor,
+                         bool bytes, struct value_error *error, uint64_t *out)
 {
     uint64_t parts = 0, of = 1, value;
 
@@ -202,7 +202,7 @@ static bool scaled(const char *text, const struct unit *units, const char *is_no
         return reject_text(error, "", "is not %s", is_not);
     if (leading_zero(text))
         return refuse_zero(text, error);
-    if (!digits(&s, &whole))
+    if (!parse_digits(&s, &whole))
         return reject_text(error, "", "is too large for 64 bits");
     fraction = s;
     if (*s == '.') {
@@ -220,8 +220,8 @@ static bool scaled(const char *text, const struct unit *units, const char *is_no
     }
     for (const struct unit *unit = units; unit->name != NULL; unit++)
         if (strcmp(unit->name, s) == 0)
-            return scale(whole, fraction, n_fraction, unit->factor, units == byte_units, error,
-                         out);
+            return scale_number(whole, fraction, n_fraction, unit->factor, units == byte_units,
+                                error, out);
     if (*s == 0)
         return reject_text(error, "add a unit: ns, us, ms or s", "has no unit");
     return reject_text(error, units == time_units ? "units: ns, us, ms, s" : "units: KiB, MiB, GiB",
@@ -325,8 +325,8 @@ bool option_is_bounded(const struct epa_option *real)
 /* ---- reading ---- */
 
 /* Reports the error, with the type and the range as a hint. */
-static bool refuse_text(const struct epa_option *option, struct value_error *error,
-                        const char *what)
+static bool reject_option_value(const struct epa_option *option, struct value_error *error,
+                                const char *what)
 {
     text_auto range = {0};
 
@@ -375,7 +375,7 @@ static bool parse_number(const struct epa_option *option, const char *text, uint
     if (!good)
         drop_bad_hint(option, error);
     if (good && (number < option->min || number > option_greatest(option))) {
-        good = refuse_text(option, error, "is out of range");
+        good = reject_option_value(option, error, "is out of range");
         if (option->max == 0 && number > option_greatest(option))
             snprintf(error->hint, sizeof(error->hint), "at most %" PRIu32, UINT32_MAX);
     }
@@ -392,7 +392,7 @@ static bool parse_real(const struct epa_option *option, const char *text, double
     if (!value_real(text, &number, error))
         return false;
     if (option_is_bounded(option) && (number < option->least || number > option->most))
-        return refuse_text(option, error, "is out of range");
+        return reject_option_value(option, error, "is out of range");
     *out = number;
     return true;
 }
@@ -445,7 +445,7 @@ static bool parse(const struct epa_option *option, const char *text, void *out,
     case EPA_OPTION_U32_LIST:
         break;
     }
-    return refuse_text(option, error, "cannot be a list");
+    return reject_option_value(option, error, "cannot be a list");
 }
 
 bool option_parse(const struct epa_option *option, const char *text, void *out,
@@ -458,7 +458,7 @@ bool option_parse(const struct epa_option *option, const char *text, void *out,
         return true;
     memcpy(what, error->what, sizeof(what));
     if (error->hint[0] == 0)
-        refuse_text(option, error, what);
+        reject_option_value(option, error, what);
     return false;
 }
 
@@ -481,7 +481,7 @@ reject_node(const struct reading *r, struct node *value, const char *better, con
     va_start(args, fmt);
     vsnprintf(what, sizeof(what), fmt, args);
     va_end(args);
-    refuse_text(r->option, &error, "");
+    reject_option_value(r->option, &error, "");
     value->refused = true;
     diag_error(r->diag, &value->location, *better != 0 ? better : error.hint, "%s: %s", r->key,
                what);

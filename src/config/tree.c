@@ -71,7 +71,7 @@ struct node *tree_whole(struct arena *arena, const struct section *section, stru
 
 /* Returns the map under `key`, and creates it if it is missing; NULL: the value is not a map, which
  * is reported. */
-static struct node *descend(struct tree *tree, struct node *map, struct node *key)
+static struct node *enter_map(struct tree *tree, struct node *map, struct node *key)
 {
     struct node *child = node_find(map, key->text);
 
@@ -93,8 +93,8 @@ static struct node *descend(struct tree *tree, struct node *map, struct node *ke
 
 /* Walks to the map that contains the last part of `path`, which becomes *last. NULL: an error was
  * reported. `place` is the source location of the path. */
-static struct node *walk(struct tree *tree, const char *path, const struct source_location *start,
-                         struct node **last)
+static struct node *walk_path(struct tree *tree, const char *path,
+                              const struct source_location *start, struct node **last)
 {
     struct node *map = tree->root;
     struct source_location location = *start;
@@ -112,7 +112,7 @@ static struct node *walk(struct tree *tree, const char *path, const struct sourc
         *last = tree_word(tree->arena, arena_strndup(tree->arena, part, n), &location);
         if (part[n] == 0)
             return map;
-        map = descend(tree, map, *last);
+        map = enter_map(tree, map, *last);
         part += n + 1;
     }
     return NULL;
@@ -148,7 +148,8 @@ static struct node *replace_section(struct tree *tree, const struct section *sec
 }
 
 /* Stores a copy of `value` under `key`, or merges it with the existing map. */
-static void put(struct tree *tree, struct node *map, struct node *key, const struct node *value)
+static void store_value(struct tree *tree, struct node *map, struct node *key,
+                        const struct node *value)
 {
     const struct section *section = map == tree->root ? section_find(key->text) : NULL;
     struct node *have = node_find(map, key->text);
@@ -167,7 +168,7 @@ static void put(struct tree *tree, struct node *map, struct node *key, const str
 static void merge(struct tree *tree, struct node *map, const struct node *over)
 {
     for (uint32_t i = 0; i < over->n; i++)
-        put(tree, map, over->key[i], over->item[i]);
+        store_value(tree, map, over->key[i], over->item[i]);
 }
 
 /* Returns true if `model: NAME` or "model.name" names a model; a map under `model` describes
@@ -179,7 +180,7 @@ static bool names_model(const struct node *key, const struct node *value, bool d
 }
 
 /* Errors about the section `model` point to the key that names the model. */
-static void lay_model(struct tree *tree, const struct node *key, const struct node *name)
+static void merge_model(struct tree *tree, const struct node *key, const struct node *name)
 {
     struct node *model = model_read(tree->arena, name, tree->diag), *own;
 
@@ -189,7 +190,7 @@ static void lay_model(struct tree *tree, const struct node *key, const struct no
         own = model->key[i];
         if (strcmp(own->text, "model") == 0)
             own = tree_word(tree->arena, own->text, &key->location);
-        put(tree, tree->root, own, model->item[i]);
+        store_value(tree, tree->root, own, model->item[i]);
     }
 }
 
@@ -197,7 +198,7 @@ void tree_lay(struct tree *tree, const struct node *over, bool dotted)
 {
     for (uint32_t i = 0; i < over->n; i++)
         if (names_model(over->key[i], over->item[i], dotted))
-            lay_model(tree, over->key[i], over->item[i]);
+            merge_model(tree, over->key[i], over->item[i]);
     for (uint32_t i = 0; i < over->n; i++) {
         struct node *key = over->key[i], *map = tree->root;
 
@@ -208,10 +209,10 @@ void tree_lay(struct tree *tree, const struct node *over, bool dotted)
             struct source_location location = key->location;
 
             location.column += key->quoted;
-            map = walk(tree, key->text, &location, &key);
+            map = walk_path(tree, key->text, &location, &key);
         }
         if (map != NULL)
-            put(tree, map, key, over->item[i]);
+            store_value(tree, map, key, over->item[i]);
     }
 }
 
@@ -312,14 +313,14 @@ void tree_set(struct tree *tree, const char *argument)
         rest.column += (uint32_t)head + 1;
         rest.width -= (uint32_t)head + 1;
         key = tree_word(tree->arena, path + head + 1, &rest);
-        map = descend(tree, tree->root,
-                      tree_word(tree->arena, arena_strndup(tree->arena, path, head), &location));
+        map = enter_map(tree, tree->root,
+                        tree_word(tree->arena, arena_strndup(tree->arena, path, head), &location));
     } else {
         if (names_model(&(struct node){.text = path}, value, true)) {
-            lay_model(tree, tree_word(tree->arena, path, &location), value);
+            merge_model(tree, tree_word(tree->arena, path, &location), value);
             return;
         }
-        map = walk(tree, path, &location, &key);
+        map = walk_path(tree, path, &location, &key);
     }
     if (map == NULL)
         return;

@@ -53,8 +53,8 @@ static struct source_location location_at_byte(const struct yaml_text *text, siz
 }
 
 /* Returns a clearer message for an error of libyaml; NULL: none. */
-static const char *better_words(const char *problem, const struct source_location *location,
-                                const char **hint)
+static const char *clearer_message(const char *problem, const struct source_location *location,
+                                   const char **hint)
 {
     const char *line = diag_line(location->source, location->line);
     size_t at = location->column - 1;
@@ -92,7 +92,8 @@ static size_t find_bad_byte(const struct yaml_text *text, size_t from, size_t ot
 /* Reports an invalid byte. libyaml's reader fails before the scanner reaches the byte, so only
  * problem_offset is valid, not the mark. In an invalid UTF-8 sequence problem_offset is the first
  * byte that does not continue the sequence, and the message names the byte that begins it. */
-static void tell_byte(const struct yaml_text *text, const yaml_parser_t *parser, struct diag *diag)
+static void report_bad_byte(const struct yaml_text *text, const yaml_parser_t *parser,
+                            struct diag *diag)
 {
     size_t at = text->shift + parser->problem_offset;
     bool control = strstr(parser->problem, "control") != NULL;
@@ -121,7 +122,7 @@ static void yaml_tell_syntax(const struct yaml_text *text, const yaml_parser_t *
         return;
     }
     if (parser->error == YAML_READER_ERROR) {
-        tell_byte(text, parser, diag);
+        report_bad_byte(text, parser, diag);
         return;
     }
     location = yaml_location(text, &parser->problem_mark, NULL);
@@ -133,7 +134,7 @@ static void yaml_tell_syntax(const struct yaml_text *text, const yaml_parser_t *
             n--;
         location = location_at_byte(text, n);
     }
-    words = better_words(parser->problem, &location, &hint);
+    words = clearer_message(parser->problem, &location, &hint);
     if (words != NULL)
         diag_error(diag, &location, hint, "%s", words);
     else
@@ -374,7 +375,7 @@ static int compare_keys(const void *a, const void *b)
 }
 
 /* Removes all but the first of equal keys; sorts, since a file may have a hundred thousand keys. */
-static void refuse_duplicates(struct reader *reader, struct node *map)
+static void remove_duplicate_keys(struct reader *reader, struct node *map)
 {
     struct node **sorted = arena_alloc(reader->arena, (map->n + 1) * sizeof(*sorted));
     uint32_t kept = 0;
@@ -417,7 +418,7 @@ static void check_key(struct reader *reader, struct node *key)
 }
 
 /* Attaches a finished node: as key or value of the innermost open node. */
-static void attach(struct reader *reader, struct node *node)
+static void attach_node(struct reader *reader, struct node *node)
 {
     struct frame *top = reader->depth == 0 ? NULL : &reader->frame[reader->depth - 1];
 
@@ -459,14 +460,14 @@ static void end(struct reader *reader)
     struct frame *frame = &reader->frame[--reader->depth];
 
     if (frame->node->kind == NODE_MAP)
-        refuse_duplicates(reader, frame->node);
+        remove_duplicate_keys(reader, frame->node);
     if (frame->anchor != NULL)
         frame->anchor->node = frame->node;
-    attach(reader, frame->node);
+    attach_node(reader, frame->node);
 }
 
 /* Handles an event. Returns false after an error that ends the reading. */
-static bool take(struct reader *reader, const yaml_event_t *event)
+static bool handle_event(struct reader *reader, const yaml_event_t *event)
 {
     struct source_location location =
         yaml_location(&reader->text, &event->start_mark, &event->end_mark);
@@ -489,12 +490,12 @@ static bool take(struct reader *reader, const yaml_event_t *event)
         node = read_scalar(reader, event, &location);
         if (anchor != NULL)
             anchor->node = node;
-        attach(reader, node);
+        attach_node(reader, node);
         return true;
     case YAML_ALIAS_EVENT:
         node = read_alias(reader, event, &location);
         if (node != NULL)
-            attach(reader, node);
+            attach_node(reader, node);
         return node != NULL;
     default:
         return true;
@@ -524,7 +525,7 @@ static struct node *read_document(struct reader *reader)
                        "a second YAML document begins here");
         }
         ended = ended || event.type == YAML_STREAM_END_EVENT;
-        going = take(reader, &event);
+        going = handle_event(reader, &event);
         yaml_event_delete(&event);
     }
     root = reader->root;

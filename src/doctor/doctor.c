@@ -120,9 +120,9 @@ static void put_probed(json_t *out, uint32_t ranks, const struct leaves *leaves)
 /* Calls check(), then open() on each rank; collects facts and measures the links of a transport.
  * All options have their defaults. A failure is explained by the rank's own message, else by the
  * launcher's. */
-static enum epa_status probe(const struct epa_backend_plugin *backend,
-                             const struct epa_transport_plugin *transport, bool quick,
-                             uint32_t ranks, json_t *out, struct epa_error *err)
+static enum epa_status probe_plugin(const struct epa_backend_plugin *backend,
+                                    const struct epa_transport_plugin *transport, bool quick,
+                                    uint32_t ranks, json_t *out, struct epa_error *err)
 {
     struct asked asked = {.backend = backend, .transport = transport, .quick = quick};
     size_t bytes = ranks * sizeof(struct leaves);
@@ -207,8 +207,8 @@ static uint32_t ranks_for(const struct exam *x, uint32_t memory, const char *nam
 }
 
 /* Returns true if the algorithm has code for the flags of the transport. */
-static bool fits(const struct epa_algorithm_plugin *algorithm,
-                 const struct epa_transport_plugin *transport)
+static bool algorithm_fits(const struct epa_algorithm_plugin *algorithm,
+                           const struct epa_transport_plugin *transport)
 {
     uint32_t memory = algorithm->memory & transport->memory;
 
@@ -230,7 +230,7 @@ static enum epa_status examine_transport(const struct exam *x,
              transport->between_nodes != NULL
                  ? "; between nodes GPU data take the path shown for that transport"
                  : "");
-    return probe(backend, transport, x->quick, ranks, out, err);
+    return probe_plugin(backend, transport, x->quick, ranks, out, err);
 }
 
 /* Launchers that start ranks need nothing; the others need the program that starts the
@@ -254,7 +254,7 @@ static enum epa_status examine_algorithm(const struct exam *x,
 {
     for (uint32_t i = 0; i < x->n; i++)
         if (x->seen[i]->kind == EPA_PLUGIN_TRANSPORT &&
-            fits(algorithm, (const struct epa_transport_plugin *)x->seen[i]))
+            algorithm_fits(algorithm, (const struct epa_transport_plugin *)x->seen[i]))
             text_add(how, "%s%s", how->bytes == 0 ? "over " : ", ", x->seen[i]->name);
     return how->bytes > 0 ? EPA_OK
                           : epa_fail(err, EPA_ERR_UNSUPPORTED,
@@ -263,14 +263,15 @@ static enum epa_status examine_algorithm(const struct exam *x,
 
 /* Examines a plugin: writes its use to `how`, and adds "links" and "facts" to `out` if it was
  * opened. */
-static enum epa_status examine(const struct exam *x, const struct epa_plugin *plugin, json_t *out,
-                               struct text *how, struct epa_error *err)
+static enum epa_status examine_plugin(const struct exam *x, const struct epa_plugin *plugin,
+                                      json_t *out, struct text *how, struct epa_error *err)
 {
     const struct epa_backend_plugin *backend = (const struct epa_backend_plugin *)plugin;
 
     switch (plugin->kind) {
     case EPA_PLUGIN_BACKEND:
-        return probe(backend, NULL, true, ranks_for(x, backend->memory, plugin->name, 1), out, err);
+        return probe_plugin(backend, NULL, true, ranks_for(x, backend->memory, plugin->name, 1),
+                            out, err);
     case EPA_PLUGIN_LAUNCHER:
         return examine_launcher(x, plugin, how, err);
     case EPA_PLUGIN_TRANSPORT:
@@ -293,7 +294,7 @@ static void examine_entry(struct exam *x, const struct registry_entry *entry, st
     if (entry->plugin == NULL)
         status = epa_fail(&why, EPA_ERR_UNSUPPORTED, "%s", entry->why);
     else
-        status = examine(x, entry->plugin, out, &how, &why);
+        status = examine_plugin(x, entry->plugin, out, &how, &why);
     json_object_set_new(out, "usable", json_boolean(status == EPA_OK));
     json_object_set_new(out, "text", json_text_or_null(status == EPA_OK ? how.data : why.text));
     json_array_append_new(x->plugins, out);

@@ -96,7 +96,7 @@ static const char *model_list(const struct tree *tree, const char *set)
 }
 
 /* Checks that the file is a map, and applies --set of matrix, zip and repeat to it. */
-static void take_tree(struct tree *tree, const char *const *sets, uint32_t n_sets)
+static void apply_batch_sets(struct tree *tree, const char *const *sets, uint32_t n_sets)
 {
     if (tree->root != NULL && tree->root->kind != NODE_MAP) {
         diag_error(tree->diag, &tree->root->location, "such as ranks: 2",
@@ -121,7 +121,7 @@ void batch_read_tree(struct tree *tree, const char *file, const char *const *set
 {
     tree->root = NULL;
     tree_read_file(tree->arena, file, tree->diag, &tree->root);
-    take_tree(tree, sets, n_sets);
+    apply_batch_sets(tree, sets, n_sets);
 }
 
 /* Returns true if `set` overrules `key` of a matrix: `set` is that key, a section of it, or the key
@@ -160,7 +160,7 @@ static void check_sets(const struct reading *r, const struct node *points, const
 /* ---- runs ---- */
 
 /* Returns a copy without the keys that define several runs. */
-static struct node *bare(struct tree *tree, const struct node *from)
+static struct node *copy_without_batch_keys(struct tree *tree, const struct node *from)
 {
     struct node *root = tree_copy(tree->arena, from);
 
@@ -204,7 +204,8 @@ static void read_run(struct reading *r, const struct node *runs, uint32_t i, str
         return;
     }
     from = node_find(said, "from");
-    tree.root = bare(&tree, from == NULL ? tree.root : find_from(r, out, runs, from));
+    tree.root =
+        copy_without_batch_keys(&tree, from == NULL ? tree.root : find_from(r, out, runs, from));
     said = tree_copy(tree.arena, said);
     node_drop(said, "from");
     points_check_overrides(&tree, said, "a run");
@@ -234,7 +235,7 @@ static struct node *read_runs(struct reading *r)
     struct node *out = node_make(r->tree.arena, NODE_MAP, &r->tree.root->location);
 
     if (runs == NULL)
-        node_append(r->tree.arena, out, NULL, bare(&r->tree, r->tree.root));
+        node_append(r->tree.arena, out, NULL, copy_without_batch_keys(&r->tree, r->tree.root));
     else if (runs->kind != NODE_MAP || runs->n == 0 || runs->n > r->max_runs)
         refuse_runs(r, runs);
     else
@@ -612,7 +613,7 @@ enum epa_status batch_read(const char *file, const char *text, const char *const
     } else {
         yaml_parse(arena, file, text, strlen(text), 0, false, diag, &r.tree.root);
         tree_expand_model(&r.tree);
-        take_tree(&r.tree, sets, n_sets);
+        apply_batch_sets(&r.tree, sets, n_sets);
     }
     for (const struct batch_key *k = batch_keys; max_runs == 0 && k->name != NULL; k++)
         if (r.tree.root != NULL)

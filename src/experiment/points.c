@@ -89,8 +89,8 @@ static void move_model_first(struct node *lists)
 
 /* Returns the pairs of a map with expanded sections: the lists of matrix or zip or, if `lists`
  * exist already, values of them. */
-static void flatten(struct tree *tree, const char *of, const struct node *map,
-                    const struct node *before, const struct node *lists, struct node *out)
+static void flatten_map(struct tree *tree, const char *of, const struct node *map,
+                        const struct node *before, const struct node *lists, struct node *out)
 {
     bool top = before == NULL && lists == NULL;
 
@@ -110,7 +110,7 @@ static void flatten(struct tree *tree, const char *of, const struct node *map,
         else if (lists != NULL && node_find(lists, key->text) != NULL)
             node_set(tree->arena, out, key, item);
         else if (item->kind == NODE_MAP)
-            flatten(tree, of, item, key, lists, out);
+            flatten_map(tree, of, item, key, lists, out);
         else if (lists != NULL)
             diag_error(tree->diag, &key->location, NULL,
                        "exclude: %.64s is not a key of the matrix", key->text);
@@ -130,7 +130,7 @@ static struct node *read_rules(struct tree *tree, const struct node *lists,
         struct node *item = maps->item[i];
         struct node *rule = node_make(tree->arena, NODE_MAP, &item->location);
 
-        flatten(tree, "exclude", item, NULL, lists, rule);
+        flatten_map(tree, "exclude", item, NULL, lists, rule);
         if (item->n == 0)
             diag_error(tree->diag, &item->location, NULL, "exclude: this leaves no run");
         node_append(tree->arena, rules, NULL, rule);
@@ -147,8 +147,8 @@ static bool matches(const struct node *rule, const struct node *point)
 }
 
 /* Builds all combinations that no rule excludes; used[i]: rule i excluded one. */
-static void cross(struct tree *tree, const struct node *lists, const struct node *rules, bool *used,
-                  uint32_t most, struct node *out)
+static void cross_lists(struct tree *tree, const struct node *lists, const struct node *rules,
+                        bool *used, uint32_t most, struct node *out)
 {
     uint32_t at[LISTS] = {0}, i;
 
@@ -185,7 +185,7 @@ static void read_matrix(struct tree *tree, const struct node *node, uint32_t mos
     uint64_t steps = 1;
     bool *used;
 
-    flatten(tree, "matrix", node, NULL, NULL, lists);
+    flatten_map(tree, "matrix", node, NULL, NULL, lists);
     move_model_first(lists);
     rules = read_rules(tree, lists, node_find(node, "exclude"));
     for (uint32_t i = 0; i < lists->n && steps <= STEPS_MOST; i++)
@@ -197,7 +197,7 @@ static void read_matrix(struct tree *tree, const struct node *node, uint32_t mos
         return;
     used = arena_alloc(tree->arena, rules->n + 1);
     if (lists->n > 0)
-        cross(tree, lists, rules, used, most, out);
+        cross_lists(tree, lists, rules, used, most, out);
     for (uint32_t i = 0; i < rules->n && out->n <= most; i++)
         if (!used[i])
             diag_error(tree->diag, &rules->item[i]->location, "a value must be as in its list",
@@ -212,7 +212,7 @@ static void read_zip(struct tree *tree, const struct node *node, uint32_t most, 
     uint32_t before = diag_errors(tree->diag);
     struct node *lists = make_here(tree, NODE_MAP);
 
-    flatten(tree, "zip", node, NULL, NULL, lists);
+    flatten_map(tree, "zip", node, NULL, NULL, lists);
     for (uint32_t i = 1; i < lists->n; i++) {
         if (lists->item[i]->n == lists->item[0]->n)
             continue;

@@ -139,7 +139,7 @@ static void read_section(struct building *b, const struct section *section, stru
 }
 
 /* Rejects a key at the top that belongs to a section, and names the section. */
-static void refuse_key(struct building *b, const struct node *key)
+static void reject_key(struct building *b, const struct node *key)
 {
     struct nearest nearest = {.want = key->text};
     text_auto places = {0};
@@ -192,7 +192,7 @@ static void read_root(struct building *b)
         } else if (option != NULL) {
             option_read(option, option->name, root->item[i], b->arena, b->diag, x);
         } else if (!option_is_note(key) && !batch_is_key(key)) {
-            refuse_key(b, root->key[i]);
+            reject_key(b, root->key[i]);
         }
     }
     for (const struct section *s = experiment_sections; s->name != NULL; s++)
@@ -231,7 +231,7 @@ static void count_ranks(struct building *b)
 
 /* Returns an absolute path, relative to the folder of the file that names it, or for --set to the
  * current folder. So the output of `config show` is valid in any folder. */
-static const char *absolute(struct building *b, const char *key, const char *path)
+static const char *absolute_path(struct building *b, const char *key, const char *path)
 {
     const struct node *node = origin_find(b->x, key);
     char *cwd;
@@ -400,8 +400,7 @@ static void check_bench(const struct config_check *c)
          NULL, "bench.min_time is longer than bench.max_time"},
         /* An open loop: by the host's clock, without waits of ranks between iterations. */
         {open && !(b->load > 0) && !(b->rate > 0), "bench.arrivals", NULL,
-         "add load: 0.8, or rate: 1000",
-         "an open loop needs a rate: bench.load or bench.rate"},
+         "add load: 0.8, or rate: 1000", "an open loop needs a rate: bench.load or bench.rate"},
         {open && b->load > 0 && b->rate > 0, "bench.load", "bench.rate", "keep one of them",
          "bench.load and bench.rate both set the rate of arrivals"},
         {open && b->load > 0 && b->warmup == 0, "bench.load", "bench.warmup",
@@ -552,7 +551,7 @@ static const struct operation *guess_operation(const struct experiment *x)
 
 /* Runs all checks. The checks of plugins and plan() follow only without errors, and unless the file
  * is `flawed`. */
-static void check(struct experiment *x, bool flawed, struct diag *diag)
+static void check_experiment(struct experiment *x, bool flawed, struct diag *diag)
 {
     const struct operation *op = guess_operation(x);
     const struct config_check c = {x, diag, op != NULL ? op->check_options : NULL, NULL};
@@ -590,9 +589,9 @@ enum epa_status experiment_build(const char *file, struct tree *tree, bool flawe
     count_ranks(&b);
     if (x->name == NULL)
         x->name = name_of_file(b.arena, x->file);
-    x->routing.path = absolute(&b, "routing.path", x->routing.path);
-    x->routing.hidden_states = absolute(&b, "routing.hidden_states", x->routing.hidden_states);
-    check(x, flawed || diag_errors(tree->diag) != before, tree->diag);
+    x->routing.path = absolute_path(&b, "routing.path", x->routing.path);
+    x->routing.hidden_states = absolute_path(&b, "routing.hidden_states", x->routing.hidden_states);
+    check_experiment(x, flawed || diag_errors(tree->diag) != before, tree->diag);
     errors = diag_errors(tree->diag) - before;
     if (errors == 0) {
         *out = x;

@@ -40,7 +40,7 @@ static void configure(void)
 }
 
 /* Compiler barrier: some compilers do not know the memory accesses of tile instructions. */
-static inline void stored(void)
+static inline void order_tile_memory(void)
 {
     __asm__ volatile("" ::: "memory");
 }
@@ -93,7 +93,7 @@ INLINED void clear_tiles(bool lower)
 
 INLINED void load_tiles(const float *c, bool lower)
 {
-    stored();
+    order_tile_memory();
     _tile_loadd(0, c, BYTES_OF_SUMS);
     _tile_loadd(1, c + 16, BYTES_OF_SUMS);
     if (lower) {
@@ -110,7 +110,7 @@ INLINED void store_tiles(float *c, bool lower)
         _tile_stored(2, c + (size_t)16 * EPA_GEMM_COLS, BYTES_OF_SUMS);
         _tile_stored(3, c + (size_t)16 * EPA_GEMM_COLS + 16, BYTES_OF_SUMS);
     }
-    stored();
+    order_tile_memory();
 }
 
 INLINED void sum_tiles(const struct gemm_tile *t, bool lower)
@@ -148,7 +148,7 @@ INLINED void scale_tiles(const struct gemm_tile *t, uint32_t rows, bool lower)
     float sum[2][EPA_GEMM_ROWS * EPA_GEMM_COLS] __attribute__((aligned(64)));
     uint32_t k = 0, turn = 0;
 
-    stored(); /* decoded weights */
+    order_tile_memory(); /* decoded weights */
     for (; k < t->k; k += t->group, turn ^= 1) {
         clear_tiles(lower);
         add(t, k, gemm_group_end(t, k), lower, true);
@@ -162,7 +162,7 @@ INLINED void scale_tiles(const struct gemm_tile *t, uint32_t rows, bool lower)
 /* Also computes the rows up to the next 16: A and the sums have room for whole panels. */
 static void tile_bf16(const struct gemm_tile *t, uint32_t rows)
 {
-    stored();
+    order_tile_memory();
     if (rows > 16)
         sum_tiles(t, true);
     else

@@ -290,8 +290,8 @@ static void drop(const struct api *d, struct primitive *p)
 }
 
 /* Creates the primitive of a plan and destroys the plan. */
-static dnnl_status_t make(const struct onednn *o, dnnl_primitive_desc_t plan, bool weights,
-                          struct primitive *out)
+static dnnl_status_t create_primitive(const struct onednn *o, dnnl_primitive_desc_t plan,
+                                      bool weights, struct primitive *out)
 {
     static const dnnl_query_t query[MEMORIES] = {dnnl_query_src_md, dnnl_query_weights_md,
                                                  dnnl_query_dst_md, dnnl_query_scratchpad_md};
@@ -325,7 +325,7 @@ static dnnl_status_t make_reorder(const struct onednn *o, uint32_t product, stru
             &plan, ref_of(&given), o->engine,
             d->primitive_desc_query_md(rows, dnnl_query_weights_md, 0), o->engine, o->attr);
         if (status == dnnl_success)
-            status = make(o, plan, false, out);
+            status = create_primitive(o, plan, false, out);
         (void)d->primitive_desc_destroy(rows);
     }
     desc_finish(d, &given);
@@ -345,7 +345,7 @@ static dnnl_status_t make_matmul(struct onednn *o, struct worker *w, uint32_t pr
     if (status == dnnl_success)
         status = plan_rows(o, product, rows, b, &plan);
     if (status == dnnl_success)
-        status = make(o, plan, true, out);
+        status = create_primitive(o, plan, true, out);
     out->rows = status == dnnl_success ? rows : 0;
     return status;
 }
@@ -389,7 +389,7 @@ static dnnl_status_t make_bias(struct onednn *o, uint32_t product)
 }
 
 /* Loads the library and creates the objects that all workers share. */
-static dnnl_status_t begin(struct onednn *o, const struct onednn_product *product, uint32_t n)
+static dnnl_status_t load_onednn(struct onednn *o, const struct onednn_product *product, uint32_t n)
 {
     dnnl_status_t status = o->api.engine_create(&o->engine, dnnl_cpu, 0);
 
@@ -413,7 +413,7 @@ bool onednn_knows(const struct onednn_product *product)
     dnnl_status_t status = dnnl_out_of_memory;
 
     if (o != NULL && load(&o->api, NULL) == EPA_OK) {
-        status = begin(o, product, 1);
+        status = load_onednn(o, product, 1);
         if (status == dnnl_success)
             status = plan_rows(o, 0, 1, NULL, &plan);
         if (status == dnnl_success)
@@ -439,7 +439,7 @@ enum epa_status onednn_create(const struct onednn_product *product, uint32_t pro
     }
     o->workers = workers;
     o->worker = calloc(workers, sizeof(*o->worker));
-    done = o->worker != NULL ? begin(o, product, products) : dnnl_out_of_memory;
+    done = o->worker != NULL ? load_onednn(o, product, products) : dnnl_out_of_memory;
     for (uint32_t i = 0; i < workers && done == dnnl_success; i++)
         done = make_worker(o, &o->worker[i]);
     if (done != dnnl_success) {

@@ -347,7 +347,7 @@ static enum epa_status load_file(struct registry_entry *entry, const struct epa_
 }
 
 /* Loads a plugin once; a failure sets `why`. */
-static void load(struct registry *registry, struct registry_entry *entry)
+static void load_entry(struct registry *registry, struct registry_entry *entry)
 {
     struct epa_error err = {EPA_OK, ""};
 
@@ -421,7 +421,7 @@ enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind ki
         return EPA_ERR_UNSUPPORTED;
     if (entry == NULL)
         return fail_unknown(registry, kind, name, err);
-    load(registry, entry);
+    load_entry(registry, entry);
     if (entry->plugin == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s plugin '%s' cannot be loaded: %s",
                         plugin_kind_name(kind), name, entry->why);
@@ -432,7 +432,7 @@ enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind ki
 uint32_t registry_list(struct registry *registry, const struct registry_entry **out)
 {
     for (uint32_t i = 0; i < registry->n; i++)
-        load(registry, &registry->entry[i]);
+        load_entry(registry, &registry->entry[i]);
     *out = registry->entry;
     return registry->n;
 }

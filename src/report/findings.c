@@ -73,7 +73,8 @@ static void add(json_t *result, const char *row, const char *figure, const char 
 
 /* Adds the verdict on one bound. The ranks have already rejected unknown rows; an empty name means
  * the last row. */
-static void judge(json_t *result, const char *name, const struct epa_option *figure, double bound)
+static void add_verdict(json_t *result, const char *name, const struct epa_option *figure,
+                        double bound)
 {
     bool most = figure->type == EPA_OPTION_DURATION, part = strcmp(figure->name, "of_peak") == 0;
     const json_t *row = name[0] == '\0'
@@ -190,7 +191,7 @@ void verdicts_make(json_t *result, const struct session *s)
     for (const struct epa_option *o = expect_figures; o->name != NULL; o++)
         for (uint32_t i = 0; (bounds = expect_row_at(x, i, &row)) != NULL; i++)
             if (s->verb != VERB_VERIFY && option_is_set(o, bounds))
-                judge(result, row, o, expect_bound(o, bounds));
+                add_verdict(result, row, o, expect_bound(o, bounds));
     if (expect_wrong_is_set(x))
         add(result, "", "wrong", "elements", true, x->wrong,
             compared > 0 ? json_number_at(result, "verify.wrong") : NAN);

@@ -160,7 +160,7 @@ enum { PREFIXES = 3 }; /* of a line, maximum */
 enum { STAMP = 2 };    /* words: "2025-11-06 12:34:56" */
 
 /* Leaves a line out that cannot be parsed from `at` on. */
-static void leave_out(struct reading *r, const char *at, const char *what, const char *more)
+static void skip_line(struct reading *r, const char *at, const char *what, const char *more)
 {
     if (r->unread++ == 0)
         epa_fail(&r->first, EPA_ERR_CONFIG, "%s:%llu:%zu: error: %s%s", r->path,
@@ -196,7 +196,7 @@ static bool is_time(double us)
 }
 
 /* Translates words of programs into words of results. */
-static void translate(json_t *fields)
+static void translate_words(json_t *fields)
 {
     static const char *const words[][2] = {
         {"FP8", "fp8"},         {"BF16", "bf16"},           {"True", "fp8"},
@@ -216,8 +216,9 @@ static void translate(json_t *fields)
 /* ---- values of a line ---- */
 
 /* Adds the time to all open runs that lack this time of this rank; for a variant, to the first. */
-static void take_stage(struct reading *r, const struct program *program, const struct form *form,
-                       const char *variant, json_t *fields, uint32_t stage)
+static void add_stage_time(struct reading *r, const struct program *program,
+                           const struct form *form, const char *variant, json_t *fields,
+                           uint32_t stage)
 {
     uint32_t taken = 0;
     const json_t *of = json_object_get(fields, "rank");
@@ -243,8 +244,8 @@ static void take_stage(struct reading *r, const struct program *program, const s
     }
 }
 
-static void take_line(struct reading *r, const struct program *program, const struct form *form,
-                      json_t *fields)
+static void use_line(struct reading *r, const struct program *program, const struct form *form,
+                     json_t *fields)
 {
     double rank = json_number_value(json_object_get(fields, "rank"));
     const char *variant = form->variant;
@@ -252,7 +253,7 @@ static void take_line(struct reading *r, const struct program *program, const st
     bool timed = false;
 
     if (!(rank < RANKS && floor(rank) == rank)) {
-        leave_out(r, r->begin, "no such rank can be", "");
+        skip_line(r, r->begin, "no such rank can be", "");
         return;
     }
     for (uint32_t s = 0; s < STAGES; s++) {
@@ -260,7 +261,7 @@ static void take_line(struct reading *r, const struct program *program, const st
 
         timed = timed || !isnan(us);
         if (!isnan(us) && !is_time(us)) {
-            leave_out(r, r->begin, "not a time above 0: ", stage_names[s]);
+            skip_line(r, r->begin, "not a time above 0: ", stage_names[s]);
             return;
         }
     }
@@ -277,7 +278,7 @@ static void take_line(struct reading *r, const struct program *program, const st
         } else if (strcmp(it.key, "ranks") == 0 || strncmp(it.key, "moe.", 4) == 0) {
             if (!(number >= 1 && number <= UINT32_MAX && floor(number) == number)) {
                 json_object_del(r->keys, it.key);
-                leave_out(r, r->begin, "no such number can be: ", it.key);
+                skip_line(r, r->begin, "no such number can be: ", it.key);
                 return;
             }
             json_object_set_new(r->keys, it.key, json_whole(number));
@@ -291,7 +292,7 @@ static void take_line(struct reading *r, const struct program *program, const st
     }
     for (uint32_t s = 0; s < STAGES; s++)
         if (!isnan(figure_of(fields, s, "")))
-            take_stage(r, program, form, variant, fields, s);
+            add_stage_time(r, program, form, variant, fields, s);
 }
 
 /* Returns true for a line of that program, which is then used or left out. Keys of an unread line
@@ -307,8 +308,8 @@ static bool try_program(struct reading *r, const struct program *program, const 
         const char *why, *end = form_match(f->text, line, fields, &why);
 
         if (end == NULL) {
-            translate(fields);
-            take_line(r, program, f, fields);
+            translate_words(fields);
+            use_line(r, program, f, fields);
             return true;
         }
         if (why != NULL && (furthest == NULL || end > furthest)) {
@@ -325,7 +326,7 @@ static bool try_program(struct reading *r, const struct program *program, const 
     }
     snprintf(next, sizeof(next), *wanted == '{' ? "'%.*s}' (a value)" : "'%.*s'",
              (int)strcspn(wanted + 1, "%{}") + 1, wanted);
-    leave_out(r, furthest, "the line should continue with ", next);
+    skip_line(r, furthest, "the line should continue with ", next);
     return true;
 }
 
@@ -343,7 +344,7 @@ static uint32_t split(char *line, char *word[COLUMNS])
 
 /* Reads the heading "# size count type ... time algbw busbw #wrong time algbw busbw #wrong", in any
  * version. With -C 1 the times are called cputime, and with -S 1 a timestamp follows them. */
-static void take_heading(struct reading *r, char *line)
+static void parse_heading(struct reading *r, char *line)
 {
     char *word[COLUMNS];
     uint32_t n = split(line, word);
@@ -372,7 +373,7 @@ static bool read_figure(const char *word, double *out)
     return end != word && *end == '\0' && isfinite(*out);
 }
 
-static void take_row(struct reading *r, char *line)
+static void parse_row(struct reading *r, char *line)
 {
     char *word[COLUMNS], *end;
     uint32_t n = split(line, word), step = r->tail / r->quads;
@@ -380,7 +381,7 @@ static void take_row(struct reading *r, char *line)
     double us[2], rate[2], wrong[2];
 
     if (n < r->tail + r->stamp + 3) {
-        leave_out(r, r->begin, "a row of nccl-tests has fewer words than its heading", "");
+        skip_line(r, r->begin, "a row of nccl-tests has fewer words than its heading", "");
         return;
     }
     if (bytes == 0) /* fewer elements than ranks */
@@ -392,7 +393,7 @@ static void take_row(struct reading *r, char *line)
         if (bytes < 0 || !read_figure(at[0], &us[q]) || !is_time(us[q]) ||
             !read_figure(at[1], &rate[q]) ||
             (!read_figure(at[3], &wrong[q]) && strcmp(at[3], "N/A") != 0)) {
-            leave_out(r, r->begin, "no bytes, or no time above 0, in a row of nccl-tests", "");
+            skip_line(r, r->begin, "no bytes, or no time above 0, in a row of nccl-tests", "");
             return;
         }
     }
@@ -438,7 +439,7 @@ static bool try_table(struct reading *r, char *line)
         bool row = r->quads > 0 && is_row(line);
 
         if (row)
-            take_row(r, line);
+            parse_row(r, line);
         return row;
     }
     if (strncmp(rest, "nThread ", 8) == 0) { /* a test begins */
@@ -451,7 +452,7 @@ static bool try_table(struct reading *r, char *line)
         r->in_place_first = in < out;
     (void)sscanf(rest, "Collective test starting: %63s", r->collective);
     if (strncmp(rest, "size ", 5) == 0)
-        take_heading(r, rest);
+        parse_heading(r, rest);
     return true;
 }
 

@@ -159,13 +159,13 @@ static void add_point(struct text *out, uint32_t n, const double *value)
 }
 
 /* Clamps microseconds from a file to a range that can be drawn. */
-static double us(double ns)
+static double clamp_us(double ns)
 {
     return fmin(fmax(ns / 1e3, 1e-9), 1e15);
 }
 
 /* Names the machine of the first run, and notes runs of other machines. */
-static const char *caption(const struct plot *p)
+static const char *describe_machine(const struct plot *p)
 {
     const json_t *m = json_object_get(p->run[0].json, "machine");
     const char *device = json_text_at(m, "device.device");
@@ -191,7 +191,8 @@ static uint32_t text_columns(const struct plot *p)
 }
 
 /* Begins the script: the terminal, with the height of `rows` rows, and titles. */
-static void begin(struct plot *p, const char *title, const char *x, const char *y, uint32_t rows)
+static void begin_script(struct plot *p, const char *title, const char *x, const char *y,
+                         uint32_t rows)
 {
     int high = rows > 12 ? 300 + 24 * (int)rows : 600;
 
@@ -239,9 +240,9 @@ static void add_folded(const struct plot *p, const char *line)
 
 /* Ends the script: the data, `note` on how to read it, and the plot, which names lines with T[k].
  * In text, which has no margin, the lines below the chart follow. */
-static void end(struct plot *p, const char *note, const char *plot)
+static void end_script(struct plot *p, const char *note, const char *plot)
 {
-    const char *line[] = {note, caption(p)};
+    const char *line[] = {note, describe_machine(p)};
     bool text = p->wish->form == PLOT_TEXT;
 
     if (!text) {
@@ -269,7 +270,8 @@ static void end(struct plot *p, const char *note, const char *plot)
 static void end_whiskers(struct plot *p, const char *note)
 {
     text_add(p->out, "set logscale xy 2\nset key left top\nset offsets graph 0.05, graph 0.05\n");
-    end(p, note,
+    end_script(
+        p, note,
         "for [k=1:|T|] $d index k-1 using 1:2:3:4 with yerrorbars linetype k pointtype 0 notitle, "
         "for [k=1:|T|] $d index k-1 using 1:2 with linespoints linetype k linewidth 2 title T[k]");
 }
@@ -286,7 +288,8 @@ static int by_label(const void *a, const void *b)
 
 /* Pools the sorted samples of the runs from `at` on that are one experiment; with `sized` of one
  * size. */
-static double *pool(const struct plot *p, uint32_t at, bool sized, uint32_t *end, uint64_t *n)
+static double *pool_samples(const struct plot *p, uint32_t at, bool sized, uint32_t *end,
+                            uint64_t *n)
 {
     double *all;
 
@@ -299,7 +302,7 @@ static double *pool(const struct plot *p, uint32_t at, bool sized, uint32_t *end
     *n = 0;
     for (uint32_t i = at; i < *end; i++)
         for (uint64_t k = 0; k < p->run[i].timed->n; k++)
-            all[(*n)++] = us(p->run[i].timed->sample[k]);
+            all[(*n)++] = clamp_us(p->run[i].timed->sample[k]);
     stats_sort(all, *n);
     return all;
 }
@@ -317,7 +320,7 @@ static enum epa_status draw_tokens(struct plot *p, struct epa_error *err)
     for (uint32_t i = 0, next; i < p->n; i = next) {
         const struct results_run *s = &p->run[i];
         uint64_t n;
-        const double *all = pool(p, i, true, &next, &n);
+        const double *all = pool_samples(p, i, true, &next, &n);
         double point[] = {s->size, stats_percentile(all, n, 500),
                           stats_percentile(all, n, n < FEW ? 0 : 50),
                           stats_percentile(all, n, n < FEW ? 1000 : 950)};
@@ -331,8 +334,9 @@ static enum epa_status draw_tokens(struct plot *p, struct epa_error *err)
         add_point(&p->data, 4, point);
         add_point(&p->below, 4, point); /* not visible in characters */
     }
-    begin(p, arena_printf(p->arena, "Latency against %s: %s", op->unit, p->run[0].timed->name),
-          arena_printf(p->arena, "%s (%s)", op->size_label, op->size_key), "time [us]", 0);
+    begin_script(p,
+                 arena_printf(p->arena, "Latency against %s: %s", op->unit, p->run[0].timed->name),
+                 arena_printf(p->arena, "%s (%s)", op->size_label, op->size_key), "time [us]", 0);
     end_whiskers(p,
                  "medians; whiskers: 5 % to 95 % of samples, all of them where they are under 20");
     return EPA_OK;
@@ -354,16 +358,16 @@ static void draw_histogram(struct plot *p, const double *all, uint64_t n)
     (void)begin_line(p, "");
     for (uint32_t i = 0; i < bins; i++)
         add_point(&p->data, 3, (double[]){low + (i + 0.5) * width, (double)count[i], width});
-    begin(p,
-          arena_printf(p->arena, "Distribution of samples: %s, %s", p->run[0].timed->name,
-                       p->run[0].title),
-          "time [us]", "samples", 0);
+    begin_script(p,
+                 arena_printf(p->arena, "Distribution of samples: %s, %s", p->run[0].timed->name,
+                              p->run[0].title),
+                 "time [us]", "samples", 0);
     text_add(p->out, "set yrange [0:*]\nset style fill solid 0.6\n");
-    end(p,
-        arena_printf(p->arena, "%llu samples, median %.4g us, largest %.4g us%s",
-                     (unsigned long long)n, stats_percentile(all, n, 500), largest,
-                     open ? "; the last bin has all above it, too" : ""),
-        "$d using 1:2:3 with boxes linetype 1 notitle");
+    end_script(p,
+               arena_printf(p->arena, "%llu samples, median %.4g us, largest %.4g us%s",
+                            (unsigned long long)n, stats_percentile(all, n, 500), largest,
+                            open ? "; the last bin has all above it, too" : ""),
+               "$d using 1:2:3 with boxes linetype 1 notitle");
 }
 
 static enum epa_status draw_distribution(struct plot *p, struct epa_error *err)
@@ -374,13 +378,13 @@ static enum epa_status draw_distribution(struct plot *p, struct epa_error *err)
 
     label_runs(p);
     qsort(p->run, p->n, sizeof(*p->run), by_label);
-    all = pool(p, 0, false, &next, &n);
+    all = pool_samples(p, 0, false, &next, &n);
     if (next == p->n) {
         draw_histogram(p, all, n);
         return EPA_OK;
     }
     for (uint32_t i = 0; i < p->n; i = next) {
-        all = pool(p, i, false, &next, &n);
+        all = pool_samples(p, i, false, &next, &n);
         if (!begin_line(p, p->run[i].title))
             return too_many(LINES_MOST, "lines", err);
         for (uint64_t k = 0; k <= ECDF_STEPS; k++) {
@@ -389,11 +393,11 @@ static enum epa_status draw_distribution(struct plot *p, struct epa_error *err)
             add_point(&p->data, 2, (double[]){all[rank], 100.0 * (double)(rank + 1) / (double)n});
         }
     }
-    begin(p, arena_printf(p->arena, "Distribution of samples: %s", p->run[0].timed->name),
-          "time [us]", "samples up to that time [%]", 0);
+    begin_script(p, arena_printf(p->arena, "Distribution of samples: %s", p->run[0].timed->name),
+                 "time [us]", "samples up to that time [%]", 0);
     text_add(p->out, "set yrange [0:100]\nset key right bottom\n");
-    end(p, "a line that is further left is faster, one that is steeper is steadier",
-        "for [k=1:|T|] $d index k-1 with steps linetype k linewidth 2 title T[k]");
+    end_script(p, "a line that is further left is faster, one that is steeper is steadier",
+               "for [k=1:|T|] $d index k-1 with steps linetype k linewidth 2 title T[k]");
     return EPA_OK;
 }
 
@@ -409,7 +413,7 @@ static double us_at(const json_t *object, const char *path)
 {
     double ns = json_number_at(object, path);
 
-    return isnan(ns) ? NAN : us(ns);
+    return isnan(ns) ? NAN : clamp_us(ns);
 }
 
 /* Computes the distance of each of `n` ranks from the median of all, in percent; returns false if
@@ -463,13 +467,13 @@ static enum epa_status draw_skew(struct plot *p, struct epa_error *err)
     if (p->names == 0)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: no run has times of two ranks or more to compare",
                         p->run[0].path);
-    begin(p,
-          arena_printf(p->arena, "Ranks: %s", p->n == 1 ? p->run[0].title : p->run[0].timed->name),
-          "rank", "off the median of its line [%]", p->names);
+    begin_script(
+        p, arena_printf(p->arena, "Ranks: %s", p->n == 1 ? p->run[0].title : p->run[0].timed->name),
+        "rank", "off the median of its line [%]", p->names);
     text_add(p->out, "set xrange [-0.5:%zu.5]\nset xtics 0,%zu\nset key above\n", most - 1,
              most / 16 + 1);
-    end(p, "each rank's median against the median of the ranks of its line",
-        "for [k=1:|T|] $d index k-1 with linespoints linetype k title T[k]");
+    end_script(p, "each rank's median against the median of the ranks of its line",
+               "for [k=1:|T|] $d index k-1 with linespoints linetype k title T[k]");
     return EPA_OK;
 }
 
@@ -504,7 +508,7 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
                 double took = us_at(stage_json(&p->run[r], stage), "ns.median");
 
                 if (of != NULL && p->run[r].imported) /* one mean */
-                    took = us(of->sample[0]);
+                    took = clamp_us(of->sample[0]);
                 add_point(&p->data, 4,
                           (double[]){p->n - r, sum[r], sum[r] + (isnan(took) ? 0 : took), mark[r]});
                 sum[r] += isnan(took) ? 0 : took;
@@ -515,7 +519,7 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
     if (p->names == 0)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: no run has stages beside the total",
                         p->run[0].path);
-    begin(p, "Stages", "time [us]", "", p->n);
+    begin_script(p, "Stages", "time [us]", "", p->n);
     add_names(p->out, "R", row, p->n, PLACE_TIC);
     text_add(p->out,
              "set yrange [0.4:%u.6]\nset ytics ()\nset for [i=1:|R|] ytics add (R[i] %u-i)\n"
@@ -529,7 +533,8 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
         text_free(&ends);
     }
     text_add(p->out, "EOD\n");
-    end(p, "medians of stages, one after the other; limit: the least time the links allow",
+    end_script(
+        p, "medians of stages, one after the other; limit: the least time the links allow",
         arena_printf(
             p->arena,
             "for [k=1:|T|] $d index k-1 using 2:1:2:3:($1-0.35):($1+0.35) with boxxyerror "
@@ -607,8 +612,8 @@ enum epa_status plot_prediction(const json_t *d, enum plot_form form, uint32_t c
     if (stages == NULL)
         epa_fail(err, EPA_ERR_CONFIG,
                  "no world of the sweep is possible: there is nothing to draw");
-    begin(&p, arena_printf(p.arena, "Predicted: %s", json_text_at(d, "file")), "ranks", "time [us]",
-          0);
+    begin_script(&p, arena_printf(p.arena, "Predicted: %s", json_text_at(d, "file")), "ranks",
+                 "time [us]", 0);
     end_whiskers(&p, "whiskers: predictions without one measured world, and their error");
     text_free(&p.data);
     text_free(&p.below);

@@ -178,7 +178,7 @@ static const struct table_column values[] = {{"ranks", "ranks", NULL, 0, 0, 9},
                                              {0}};
 
 /* Returns the requested world; of a sweep the largest possible one. */
-static const json_t *asked(const json_t *d)
+static const json_t *requested_world(const json_t *d)
 {
     const json_t *last = NULL;
 
@@ -204,7 +204,7 @@ static void add_world(struct text *out, const json_t *world)
 static void add_head(struct text *out, const json_t *d)
 {
     text_add(out, "epa2a predict: %s: ", json_text_at(d, "file"));
-    add_world(out, asked(d));
+    add_world(out, requested_world(d));
     (void)fill_add(out,
                    "[{sweep=true}, and as few as {worlds.0.ranks%.0f}]"
                    "[; link {link.rate%.4g} GB/s, {link.latency_ns/1e3%.4g} us"
@@ -214,7 +214,7 @@ static void add_head(struct text *out, const json_t *d)
 
 static void add_answer(struct text *out, const json_t *d)
 {
-    const json_t *world = asked(d);
+    const json_t *world = requested_world(d);
 
     add_world(out, world);
     (void)fill_add(out,
@@ -243,7 +243,7 @@ static void print_notes(FILE *file, const json_t *d)
         fill_comment(file,
                      "{memory_bytes>0}memory of a rank: {memory_bytes%size}, of which the heap is "
                      "{heap_bytes%size}",
-                     asked(d));
+                     requested_world(d));
     for (struct json_walk row = {is_sweep(d) ? json_object_get(d, "worlds") : NULL};
          json_next(&row);)
         fill_comment(file, "{ranks%.0f} ranks: {why}", row.value);
@@ -261,7 +261,8 @@ static void print_notes(FILE *file, const json_t *d)
 /* Returns a row for each world of a sweep, or for each stage of a single world that is possible. */
 static json_t *table_rows(const json_t *d)
 {
-    return is_sweep(d) ? json_deep_copy(json_object_get(d, "worlds")) : stage_rows(asked(d));
+    return is_sweep(d) ? json_deep_copy(json_object_get(d, "worlds"))
+                       : stage_rows(requested_world(d));
 }
 
 void predict_text(FILE *file, const json_t *d)

@@ -62,7 +62,7 @@ static bool has_record(const struct making *m, uint32_t rank)
 
 /* Returns the number of complete samples. Acquire: pairs with the release of a finished sample in a
  * rank that has ended or died since, so that the times of counted samples are complete. */
-static uint64_t finished(const struct making *m)
+static uint64_t count_samples(const struct making *m)
 {
     uint64_t n = m->s->iterations;
     uint32_t records = 0;
@@ -78,20 +78,20 @@ static uint64_t finished(const struct making *m)
 }
 
 /* Returns the number of ranks with times. */
-static uint32_t timed(const struct making *m)
+static uint32_t count_timed_ranks(const struct making *m)
 {
     return m->s->notes->clock == CLOCK_END_TO_END && m->ranks > 1 ? 1 : m->ranks;
 }
 
 /* Gathers the first n times of each rank in one row, and the times of the slowest rank. */
-static void gather(const struct making *m, const struct session_row *row, uint64_t n)
+static void gather_times(const struct making *m, const struct session_row *row, uint64_t n)
 {
     for (uint32_t r = 0; r < m->ranks; r++)
         for (uint64_t k = 0; k < n; k++)
             m->rank_ns[r * n + k] = session_row_ns(m->s, row, r, k);
     for (uint64_t k = 0; k < n; k++) {
         m->sample[k] = 0;
-        for (uint32_t r = 0; r < timed(m); r++)
+        for (uint32_t r = 0; r < count_timed_ranks(m); r++)
             if (has_record(m, r))
                 m->sample[k] = fmax(m->sample[k], m->rank_ns[r * n + k]);
     }
@@ -131,7 +131,7 @@ static json_t *stage_json(struct making *m, const char *name, uint64_t n,
     for (uint64_t k = 0; k < n; k++)
         json_array_append_new(samples, json_whole(m->sample[k]));
     for (uint32_t r = 0; r < m->ranks; r++) {
-        bool counts = r < timed(m) && has_record(m, r);
+        bool counts = r < count_timed_ranks(m) && has_record(m, r);
         struct stats rank = stats_of(m->rank_ns + r * n, counts ? n : 0, m->sorted);
 
         json_array_append_new(
@@ -200,7 +200,7 @@ static json_t *stages_json(struct making *m)
         bool measured = notes->clock != CLOCK_GRAPH || !notes->not_alone[row[i].first];
         uint64_t samples = measured ? m->n_samples : 0;
 
-        gather(m, &row[i], samples);
+        gather_times(m, &row[i], samples);
         json_array_append_new(stages, stage_json(m, row[i].name, samples,
                                                  row[i].is_stage ? stage_traffic(m, row[i].first)
                                                                  : kind_traffic(m, row[i].kind),
@@ -553,7 +553,7 @@ static json_t *make(struct making *m, const struct facts *facts, const struct re
 static void init(struct making *m, const struct session *s, struct arena *arena)
 {
     *m = (struct making){.s = s, .op = session_operation(s), .ranks = s->experiment->ranks};
-    m->n_samples = finished(m);
+    m->n_samples = count_samples(m);
     m->rank_ns = arena_alloc(arena, m->ranks * m->n_samples * sizeof(*m->rank_ns));
     m->sample = arena_alloc(arena, m->n_samples * sizeof(*m->sample));
     m->sorted = arena_alloc(arena, m->n_samples * sizeof(*m->sorted));
@@ -566,7 +566,7 @@ uint64_t result_samples(const struct session *s, struct arena *arena, double **o
     struct making m;
 
     init(&m, s, arena);
-    gather(&m, &total, m.n_samples);
+    gather_times(&m, &total, m.n_samples);
     *out = m.sample;
     return m.n_samples;
 }

@@ -127,8 +127,8 @@ enum epa_status results_of(const char *path, json_t *document, struct results *o
 }
 
 /* Parses a document, or several from --json-lines. */
-static enum epa_status parse(const char *path, const struct text *text, struct results *out,
-                             struct epa_error *err)
+static enum epa_status parse_documents(const char *path, const struct text *text,
+                                       struct results *out, struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
 
@@ -164,7 +164,7 @@ enum epa_status results_read(const char *path, struct results *out, struct epa_e
         text.data[--text.bytes] = '\0';
     if (status != EPA_OK || (folder && text.bytes == 0))
         return status;
-    return parse(file.data, &text, out, err);
+    return parse_documents(file.data, &text, out, err);
 }
 
 enum epa_status results_read_all(const char *const *path, uint32_t n, struct results *out,
@@ -405,7 +405,7 @@ bool results_agree(const char *question, const char *other)
 
 /* Returns true for a key without a part in names: it does not distinguish runs, or the name
  * contains it already. */
-static bool is_said(const struct results_run *run, const char *key)
+static bool is_left_out_of_names(const struct results_run *run, const char *key)
 {
     bool plugins = run->named[0] == '\0';
 
@@ -425,7 +425,7 @@ static bool may_be_of_model(const char *key)
 
 /* Returns the number of bytes of a key's section, if the key selects the plugin or kind of the
  * section; 0: it does not. */
-static size_t chooses(const char *key)
+static size_t plugin_section_bytes(const char *key)
 {
     const char *dot = strchr(key, '.');
 
@@ -447,7 +447,7 @@ static json_t *slot_of(const struct results_names *names, const struct results_r
     if (key[0] == '=') /* of one model */
         text_add(&slot, "%s\n", json_text_at(x, "model.name"));
 
-    if (key[bytes] == '.' && chooses(key) == 0)
+    if (key[bytes] == '.' && plugin_section_bytes(key) == 0)
         section = json_object_getn(x, key, bytes);
     text_add(&slot, "%s\n%s\n%s\n%s", key, run->named, json_text_at(section, "name"),
              json_text_at(section, "kind"));
@@ -527,11 +527,11 @@ void results_name(const struct results_names *names, const struct results_run *r
                  transport[0] != '\0' ? transport : "?");
     for (struct json_walk it = {x}; json_next(&it);) {
         const json_t *slot = slot_of(names, run, it.key);
-        size_t chosen = chooses(it.key);
+        size_t chosen = plugin_section_bytes(it.key);
         char section[64];
 
         snprintf(section, sizeof(section), "%.*s.", (int)strcspn(it.key, "."), it.key);
-        if ((is_said(run, it.key) && strcmp(it.key, "model.name") != 0) ||
+        if ((is_left_out_of_names(run, it.key) && strcmp(it.key, "model.name") != 0) ||
             is_of_model(names, run, it.key) ||
             (json_object_get(slot, "differ") == NULL &&
              (chosen > 0 || strchr(it.key, '.') == NULL ||

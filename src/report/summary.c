@@ -154,7 +154,7 @@ static void fill_parts(json_t *row, const struct session *s, const json_t *resul
 
 /* Copies figures of the result; figures of stages, and the experiment, are for CSV and JSON. The
  * limit is the largest of the minimum times of products, weights and links. */
-static void keep_all(json_t *row, const json_t *result)
+static void copy_figures(json_t *row, const json_t *result)
 {
     bool any = json_number_at(result, "stop.samples") > 0;
     bool limited = json_is_object(json_at(result, "compute.limit"));
@@ -192,7 +192,7 @@ void report_row_fill(json_t *row, const struct session *s, const json_t *result)
         json_object_set_new(row, "status",
                             json_text(missed ? status_name(EPA_ERR_MISMATCH)
                                              : json_text_at(result, "error.status")));
-    keep_all(row, result);
+    copy_figures(row, result);
     fill_parts(row, s, result);
     json_object_set_new(row, "total_ns", json_whole(total));
 }
@@ -200,7 +200,7 @@ void report_row_fill(json_t *row, const struct session *s, const json_t *result)
 void report_row_read(json_t *row, const json_t *result, const json_t *saved)
 {
     report_row_end(row, REPORT_OK, EPA_OK, "");
-    keep_all(row, result);
+    copy_figures(row, result);
     for (uint32_t i = 0; i < TIMES; i++)
         json_object_set(row, times[i], json_object_get(saved, times[i]));
 }
@@ -228,7 +228,8 @@ static bool is_repetition(const json_t *row, const json_t *before)
 
 /* Returns the median of a figure of rows `from` to `end - 1`, nearest rank; NaN: no row has it.
  * *spread: (maximum - minimum) / median; NaN: fewer than two rows have it. */
-static double merge(const json_t *rows, size_t from, size_t end, const char *key, double *spread)
+static double merge_figure(const json_t *rows, size_t from, size_t end, const char *key,
+                           double *spread)
 {
     double *value = memory_alloc(end - from, sizeof(*value)), median;
     uint32_t n = 0;
@@ -285,7 +286,8 @@ static json_t *line_of(const json_t *rows, size_t from, size_t end)
         }
     }
     for (uint32_t i = 0; i < TIMES; i++)
-        json_object_set_new(line, times[i], json_number(merge(rows, from, end, times[i], &spread)));
+        json_object_set_new(line, times[i],
+                            json_number(merge_figure(rows, from, end, times[i], &spread)));
     for (uint32_t k = 0; k < COUNTS; k++)
         json_object_set_new(line, counts[k], json_whole(sum[k]));
     for (uint32_t k = 0; k < COUNTS && !has_figures(line); k++)

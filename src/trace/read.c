@@ -197,8 +197,8 @@ static int by_lane(const void *left, const void *right)
 /* Adds an item to its lane. `open` is the innermost slice of the lane so far. Where one slice ends
  * another may begin, and a flow there belongs to the second. Returns the innermost open slice after
  * the item. */
-static const struct trace_item *nest(struct trace_file *f, const struct trace_item *open,
-                                     struct trace_item *i)
+static const struct trace_item *nest_slice(struct trace_file *f, const struct trace_item *open,
+                                           struct trace_item *i)
 {
     while (open != NULL && trace_end_ns(open) < i->ts_ns + (i->ph == 'X'))
         open = open->in;
@@ -232,7 +232,7 @@ static void nest_lanes(struct trace_file *f, struct trace_item **item)
                 add_flaw(f, "event %zu: not in order of time in lane %u.%u", item[k]->index,
                          first->pid, first->tid);
             last = item[k]->index;
-            open = nest(f, open, item[k]);
+            open = nest_slice(f, open, item[k]);
         }
         if (f->ours && !named)
             add_flaw(f, "lane %u.%u has no thread_name", first->pid, first->tid);

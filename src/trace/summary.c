@@ -283,8 +283,8 @@ static const struct trace_item *stage_of(const struct round *r, const char *name
 
 /* Returns the innermost slice of the rank just before `ns`, and the time at which it began after
  * its own inner slices. NULL: none. */
-static const struct trace_item *phase(const struct round *r, uint32_t rank, int64_t ns,
-                                      int64_t *since)
+static const struct trace_item *find_phase(const struct round *r, uint32_t rank, int64_t ns,
+                                           int64_t *since)
 {
     const struct trace_item *in = NULL;
 
@@ -341,7 +341,7 @@ static bool find_path(const struct round *r, const char *name, struct path *out)
         return false;
     ns = trace_end_ns(at);
     while (at != NULL && ns > at->ts_ns && out->n < PATH_STEPS) {
-        in = phase(r, at->pid, ns, &since);
+        in = find_phase(r, at->pid, ns, &since);
         if (in == NULL)
             break;
         signal = since == in->ts_ns ? signal_that_ended(r, in) : NULL;

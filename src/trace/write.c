@@ -76,7 +76,7 @@ static void add_event(struct gathered *g, const struct epa_trace_event *e, uint6
 }
 
 /* The end of a flow lies within its wait, not at the begin of the next slice. */
-static uint64_t time_of(const struct epa_trace_event *e)
+static uint64_t event_time(const struct epa_trace_event *e)
 {
     return e->kind == EPA_TRACE_FLOW_END ? e->end_ns - 1 : e->begin_ns;
 }
@@ -99,7 +99,7 @@ static void gather_part(const struct session *s, struct gathered *g, uint32_t ra
             *begin = e->begin_ns;
         if (e->end_ns > r->end_ns)
             r->end_ns = e->end_ns;
-        add_event(g, e, time_of(e),
+        add_event(g, e, event_time(e),
                   (struct gathered_event){.iteration = part->iteration,
                                           .rank = rank,
                                           .lane = lane,
@@ -142,7 +142,7 @@ static void gather_beside(void *arg, const struct epa_trace_event *e)
     const struct gathering *from = arg;
     struct gathered *g = from->g;
     const struct gathered_rank *r = &g->rank[from->rank];
-    uint64_t n = g->last - g->first + 1, i = 0, first = r->begin_ns[0], at = time_of(e);
+    uint64_t n = g->last - g->first + 1, i = 0, first = r->begin_ns[0], at = event_time(e);
     uint32_t lane = is_flow(e) ? 0 : e->signal;
 
     if (!is_sound(from->s, r->record, e) || lane >= lanes_beside(from->which))
