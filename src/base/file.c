@@ -388,7 +388,7 @@ static int write_in_place(const struct place *p, const struct text *text)
 
 /* Renames the temporary file. Without --force uses link(), which fails where rename() would replace
  * a file. File systems without links receive a rename after a last check. */
-static int give_name(const struct place *p, const char *temporary, bool force)
+static int rename_temporary(const struct place *p, const char *temporary, bool force)
 {
     struct stat at;
 
@@ -463,7 +463,7 @@ static enum epa_status write_regular(const struct place *p, bool force, const st
         return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", p->option, p->path,
                         explain_errno(failed));
     }
-    named = give_name(p, name, force);
+    named = rename_temporary(p, name, force);
     if (named != 0 && p->way == WAY_REPLACE && write_in_place(p, text) == 0) {
         unlinkat(p->folder, name, 0);
         named = 0;
@@ -657,8 +657,8 @@ static enum epa_status read_into(const char *path, uint64_t most, bool is_text, 
     text_add(out, "%s", "");
     status = file_open(path, &fd, &bytes, err);
     if (status == EPA_OK && bytes != UINT64_MAX && bytes > most)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: the file has %llu MiB, above the limit of %llu", path,
-                          (unsigned long long)bytes >> 20, (unsigned long long)most >> 20);
+        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: the file has %llu MiB, above the limit of %llu",
+                          path, (unsigned long long)bytes >> 20, (unsigned long long)most >> 20);
     while (status == EPA_OK && n != 0 && out->bytes <= most) {
         n = read(fd, piece, sizeof(piece));
         if (n < 0 && errno != EINTR)
@@ -861,7 +861,7 @@ void cpu_quota_read(const char *root, struct cpu_quota *out)
 
 /* Adds unused cached files to the free bytes: the kernel reclaims them before it enforces a limit.
  * "max" means no limit. */
-static void take_least_room(void *arg, const char *root, const char *folder, int version)
+static void lower_available(void *arg, const char *root, const char *folder, int version)
 {
     uint64_t *least = arg, limit, used, cache = 0, room;
     char path[700], text[64];
@@ -895,7 +895,7 @@ uint64_t memory_available(const char *root, char *which, size_t room)
     snprintf(which, room, "MemAvailable");
     if (sysfile_field(root, "/proc/meminfo", "MemAvailable", text, sizeof(text)))
         available = strtoull(text, NULL, 10) << 10;
-    sysfile_cgroups(root, "memory", take_least_room, &group);
+    sysfile_cgroups(root, "memory", lower_available, &group);
     if (group >= available)
         return available;
     snprintf(which, room, "room in the cgroup");

@@ -629,7 +629,7 @@ static void separate_stdout(void)
     stdout = own;
 }
 
-static FILE *guard(FILE *file, int fd)
+static FILE *guard_stream(FILE *file, int fd)
 {
     static char room[2][LINE_ROOM];
     /* Standard error may go to a file that a terminal shows later. */
@@ -655,8 +655,8 @@ void terminal_guard(void)
         return; /* no colours and no guard: the machine has just started */
     for (size_t i = 0; i < sizeof(bytes); i++)
         snprintf(nonce + 2 * i, 3, "%02x", bytes[i]);
-    stdout = guard(stdout, stdout_fd);
-    stderr = guard(stderr, STDERR_FILENO);
+    stdout = guard_stream(stdout, stdout_fd);
+    stderr = guard_stream(stderr, STDERR_FILENO);
 }
 
 uint32_t terminal_columns(void)

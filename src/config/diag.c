@@ -177,7 +177,7 @@ void diag_note(struct diag *diag, const struct source_location *location, const 
     va_end(args);
 }
 
-static bool same(const struct remark *a, const struct remark *b)
+static bool is_same_remark(const struct remark *a, const struct remark *b)
 {
     return a->line == b->line && a->column == b->column && strcmp(a->file, b->file) == 0 &&
            strcmp(a->text, b->text) == 0;
@@ -194,7 +194,7 @@ void diag_run_begin(struct diag *diag)
 static bool is_known(struct diag *diag, const struct failure *failure)
 {
     for (struct failure *f = diag->failure; f < diag->failure + diag->n; f++) {
-        if (f->run.file == NULL || !same(&f->error, &failure->error))
+        if (f->run.file == NULL || !is_same_remark(&f->error, &failure->error))
             continue;
         f->other_runs++;
         return true;

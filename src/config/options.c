@@ -71,7 +71,7 @@ static bool leading_zero(const char *text)
     return text[0] == '0' && isdigit((unsigned char)text[1]);
 }
 
-static bool refuse_zero(const char *text, struct value_error *error)
+static bool reject_leading_zero(const char *text, struct value_error *error)
 {
     char hint[sizeof(error->hint)];
 
@@ -105,7 +105,7 @@ bool value_u64(const char *text, uint64_t *out, struct value_error *error)
     if (whole && !fits)
         return reject_text(error, "at most 18446744073709551615", "is too large for 64 bits");
     if (whole && leading_zero(text))
-        return refuse_zero(text, error);
+        return reject_leading_zero(text, error);
     if (whole) {
         *out = value;
         return true;
@@ -201,7 +201,7 @@ static bool scaled(const char *text, const struct unit *units, const char *is_no
     if (!isdigit((unsigned char)*text))
         return reject_text(error, "", "is not %s", is_not);
     if (leading_zero(text))
-        return refuse_zero(text, error);
+        return reject_leading_zero(text, error);
     if (!parse_digits(&s, &whole))
         return reject_text(error, "", "is too large for 64 bits");
     fraction = s;
@@ -417,8 +417,8 @@ static bool parse_choice(const struct epa_option *option, const char *text, int 
     return false;
 }
 
-static bool parse(const struct epa_option *option, const char *text, void *out,
-                  struct value_error *error)
+static bool parse_value(const struct epa_option *option, const char *text, void *out,
+                        struct value_error *error)
 {
     void *field = (char *)out + option->offset;
     uint64_t number;
@@ -454,7 +454,7 @@ bool option_parse(const struct epa_option *option, const char *text, void *out,
     char what[sizeof(error->what)];
 
     *error = (struct value_error){"", ""};
-    if (parse(option, text, out, error))
+    if (parse_value(option, text, out, error))
         return true;
     memcpy(what, error->what, sizeof(what));
     if (error->hint[0] == 0)
@@ -574,8 +574,8 @@ void option_read(const struct epa_option *option, const char *key, struct node *
         read_scalar(&r, value, out);
 }
 
-static void refuse_key(const struct epa_options *options, const char *section, const char *own,
-                       struct node *key, struct diag *diag)
+static void reject_unknown_key(const struct epa_options *options, const char *section,
+                               const char *own, struct node *key, struct diag *diag)
 {
     struct nearest nearest = {.want = key->text};
     text_auto all = {0};
@@ -609,7 +609,7 @@ void options_read(const struct epa_options *options, const char *section, const 
             (own != NULL && strcmp(map->key[i]->text, own) == 0))
             continue;
         if (option == NULL)
-            refuse_key(options, section, own, map->key[i], diag);
+            reject_unknown_key(options, section, own, map->key[i], diag);
         else
             option_read(option, arena_printf(arena, "%s.%s", section, option->name), map->item[i],
                         arena, diag, out);

@@ -118,7 +118,7 @@ static struct node *walk_path(struct tree *tree, const char *path,
     return NULL;
 }
 
-static void merge(struct tree *tree, struct node *map, const struct node *over);
+static void merge_maps(struct tree *tree, struct node *map, const struct node *over);
 
 /* Returns true if `expert: mlp` or `expert: {kind: mlp}` keeps keys of a model in the section
  * `have`. */
@@ -143,7 +143,7 @@ static struct node *replace_section(struct tree *tree, const struct section *sec
             node_append(tree->arena, map, have->key[i], have->item[i]);
     if (map->n == 0)
         return tree_copy(tree->arena, value);
-    merge(tree, map, copy);
+    merge_maps(tree, map, copy);
     return map;
 }
 
@@ -162,10 +162,10 @@ static void store_value(struct tree *tree, struct node *map, struct node *key,
         return;
     }
     node_set(tree->arena, map, key, have);
-    merge(tree, have, value);
+    merge_maps(tree, have, value);
 }
 
-static void merge(struct tree *tree, struct node *map, const struct node *over)
+static void merge_maps(struct tree *tree, struct node *map, const struct node *over)
 {
     for (uint32_t i = 0; i < over->n; i++)
         store_value(tree, map, over->key[i], over->item[i]);
@@ -522,7 +522,7 @@ __attribute__((format(printf, 3, 4))) static bool refuse(struct expansion *e, co
     return false;
 }
 
-static bool refuse_unset(struct expansion *e)
+static bool report_unset_variable(struct expansion *e)
 {
     struct nearest nearest = {.want = e->name};
     char hint[2 * NEAREST_ROOM], near[NEAREST_ROOM];
@@ -576,7 +576,7 @@ static bool expand_one(struct expansion *e)
     e->name = arena_strndup(e->arena, name, (size_t)(rest - name));
     value = getenv(e->name);
     if (rest == end || (value != NULL && *value != 0))
-        return value == NULL ? refuse_unset(e) : add_value(e, value);
+        return value == NULL ? report_unset_variable(e) : add_value(e, value);
     text_add_bytes(&e->text, rest + 2, (size_t)(end - rest) - 2);
     text_add(&e->variables, "%sdefault of ${%s}", e->variables.bytes == 0 ? "" : ", ", e->name);
     return true;

@@ -319,7 +319,7 @@ static struct anchor *add_anchor(struct reader *reader, const yaml_char_t *name)
     return anchor;
 }
 
-static void refuse_tag(struct reader *reader, const yaml_char_t *tag,
+static void reject_tag(struct reader *reader, const yaml_char_t *tag,
                        const struct source_location *location)
 {
     const char *name = (const char *)tag, *core = "tag:yaml.org,2002:";
@@ -433,8 +433,8 @@ static void attach_node(struct reader *reader, struct node *node)
     }
 }
 
-static bool begin(struct reader *reader, const yaml_event_t *event,
-                  struct source_location *location)
+static bool begin_node(struct reader *reader, const yaml_event_t *event,
+                       struct source_location *location)
 {
     bool map = event->type == YAML_MAPPING_START_EVENT;
     struct frame *frame = &reader->frame[reader->depth];
@@ -445,7 +445,7 @@ static bool begin(struct reader *reader, const yaml_event_t *event,
                    MAX_DEPTH);
         return false;
     }
-    refuse_tag(reader, map ? event->data.mapping_start.tag : event->data.sequence_start.tag,
+    reject_tag(reader, map ? event->data.mapping_start.tag : event->data.sequence_start.tag,
                location);
     frame->node = node_make(reader->arena, map ? NODE_MAP : NODE_LIST, location);
     frame->key = NULL;
@@ -455,7 +455,7 @@ static bool begin(struct reader *reader, const yaml_event_t *event,
     return true;
 }
 
-static void end(struct reader *reader)
+static void end_node(struct reader *reader)
 {
     struct frame *frame = &reader->frame[--reader->depth];
 
@@ -477,15 +477,15 @@ static bool handle_event(struct reader *reader, const yaml_event_t *event)
     switch (event->type) {
     case YAML_MAPPING_START_EVENT:
     case YAML_SEQUENCE_START_EVENT:
-        return count_node(reader, &location) && begin(reader, event, &location);
+        return count_node(reader, &location) && begin_node(reader, event, &location);
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT:
-        end(reader);
+        end_node(reader);
         return true;
     case YAML_SCALAR_EVENT:
         if (!count_node(reader, &location))
             return false;
-        refuse_tag(reader, event->data.scalar.tag, &location);
+        reject_tag(reader, event->data.scalar.tag, &location);
         anchor = add_anchor(reader, event->data.scalar.anchor);
         node = read_scalar(reader, event, &location);
         if (anchor != NULL)

@@ -19,8 +19,9 @@ enum epa_layout {
 /* Order of the sums of combine. The order determines whether outputs can be verified bit by bit. */
 enum epa_sum {
     EPA_SUM_ANY, /* in float32, in any order, for example in the order of arrival */
-    /* From +0 in float32 by fused multiply-add, then rounded to dtype, nearest even. Layout expert:
-     * choices in ascending k, times their weight. Layout rank: ranks ascending, times 1. */
+    /* Sums begin with +0 in float32, use fused multiply-add, and are rounded to dtype, nearest
+     * even. Layout expert: choices in ascending k, times their weight. Layout rank: ranks
+     * ascending, times 1. */
     EPA_SUM_ORDERED,
     /* Layout expert, in two steps, each as above. First, the choices of one rank in ascending k
      * make one expert output in dtype on that rank. Then the expert outputs are added, ranks

@@ -219,7 +219,7 @@ static const char *how_to_have_more(const struct reading *r)
                                           : "divide them into several files";
 }
 
-static void refuse_runs(const struct reading *r, const struct node *runs)
+static void reject_too_many_runs(const struct reading *r, const struct node *runs)
 {
     if (runs->kind == NODE_MAP && runs->n > r->max_runs)
         diag_error(r->tree.diag, &runs->location, NULL, "'runs' are more than %u; %s", r->max_runs,
@@ -237,7 +237,7 @@ static struct node *read_runs(struct reading *r)
     if (runs == NULL)
         node_append(r->tree.arena, out, NULL, copy_without_batch_keys(&r->tree, r->tree.root));
     else if (runs->kind != NODE_MAP || runs->n == 0 || runs->n > r->max_runs)
-        refuse_runs(r, runs);
+        reject_too_many_runs(r, runs);
     else
         for (uint32_t i = 0; i < runs->n; i++)
             read_run(r, runs, i, out);

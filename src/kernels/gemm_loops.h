@@ -117,7 +117,7 @@ static inline void stream_rows(float *to, size_t to_ld, const float *from, uint3
 }
 
 /* Stores the sums of a tile to C: the final sums, or the sums up to this block of k. */
-static inline void leave_rows(const struct epa_gemm_call *g, uint32_t row, uint32_t n0,
+static inline void store_sums(const struct epa_gemm_call *g, uint32_t row, uint32_t n0,
                               const float *sums, uint32_t rows, bool all)
 {
     float *c = g->c + row * g->ldc + n0;
@@ -172,7 +172,7 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
             }
             m.tile(&tile, r1 - r0);
             if (at + kb == block->k)
-                leave_rows(g, row, n0, tile.c, r1 - r0, k0 + kb == g->k);
+                store_sums(g, row, n0, tile.c, r1 - r0, k0 + kb == g->k);
         }
     }
 }

@@ -31,7 +31,7 @@ static const struct kernels_isa *usable_isa(const char *name)
 
 /* Returns the set that EPA2A_ISA names. NULL: the variable is not set, or the set is not available;
  * then *refused is its name. */
-static const struct kernels_isa *wanted_isa(const char **refused)
+static const struct kernels_isa *requested_isa(const char **refused)
 {
     const char *wanted = getenv("EPA2A_ISA");
     const struct kernels_isa *isa;
@@ -62,7 +62,7 @@ const struct epa_gemm *epa_gemm_by_name(const char *isa, enum epa_dtype dtype)
 
 const struct epa_kernels *epa_kernels_get(enum epa_dtype dtype, const char **refused)
 {
-    const struct kernels_isa *wanted = wanted_isa(refused);
+    const struct kernels_isa *wanted = requested_isa(refused);
     const struct kernels_isa *isa = wanted != NULL ? wanted : kernels_isas;
 
     while (kernels_of(isa, dtype) == NULL ||
@@ -73,7 +73,7 @@ const struct epa_kernels *epa_kernels_get(enum epa_dtype dtype, const char **ref
 
 const struct epa_gemm *epa_gemm_get(enum epa_dtype dtype, const char **refused)
 {
-    const struct kernels_isa *wanted = wanted_isa(refused);
+    const struct kernels_isa *wanted = requested_isa(refused);
     const struct kernels_isa *isa = wanted != NULL ? wanted : kernels_isas;
 
     while (gemm_of(isa, dtype) == NULL || !isa->usable() ||
@@ -84,7 +84,7 @@ const struct epa_gemm *epa_gemm_get(enum epa_dtype dtype, const char **refused)
 
 const struct gemm_rows *gemm_rows_get(void)
 {
-    const struct kernels_isa *wanted = wanted_isa(NULL);
+    const struct kernels_isa *wanted = requested_isa(NULL);
     const struct kernels_isa *isa = wanted != NULL ? wanted : kernels_isas;
 
     while (isa->rows == NULL || !isa->usable())

@@ -179,7 +179,7 @@ struct onednn {
 
 /* ---- the library ---- */
 
-static enum epa_status load(struct api *out, struct epa_error *err)
+static enum epa_status load_library_functions(struct api *out, struct epa_error *err)
 {
     static const struct library_function function[] = {
 #define ROW(name) {"dnnl_" #name, offsetof(struct api, name)},
@@ -281,7 +281,7 @@ static dnnl_status_t plan_rows(const struct onednn *o, uint32_t product, uint32_
     return status;
 }
 
-static void drop(const struct api *d, struct primitive *p)
+static void destroy_primitive(const struct api *d, struct primitive *p)
 {
     (void)d->primitive_destroy(p->primitive);
     for (uint32_t i = 0; i < MEMORIES; i++)
@@ -340,7 +340,7 @@ static dnnl_status_t make_matmul(struct onednn *o, struct worker *w, uint32_t pr
     desc_ref b;
     dnnl_status_t status;
 
-    drop(d, out);
+    destroy_primitive(d, out);
     status = d->memory_get_memory_desc(w->reorder[product].memory[DST], &b);
     if (status == dnnl_success)
         status = plan_rows(o, product, rows, b, &plan);
@@ -362,9 +362,9 @@ static dnnl_status_t make_worker(struct onednn *o, struct worker *w)
 static void destroy_worker(const struct api *d, struct worker *w)
 {
     for (uint32_t i = 0; i < ONEDNN_PRODUCTS; i++) {
-        drop(d, &w->reorder[i]);
+        destroy_primitive(d, &w->reorder[i]);
         for (uint32_t k = 0; k < KEPT; k++)
-            drop(d, &w->matmul[i][k]);
+            destroy_primitive(d, &w->matmul[i][k]);
     }
     (void)d->stream_destroy(w->stream);
 }
@@ -412,7 +412,7 @@ bool onednn_knows(const struct onednn_product *product)
     dnnl_primitive_desc_t plan;
     dnnl_status_t status = dnnl_out_of_memory;
 
-    if (o != NULL && load(&o->api, NULL) == EPA_OK) {
+    if (o != NULL && load_library_functions(&o->api, NULL) == EPA_OK) {
         status = load_onednn(o, product, 1);
         if (status == dnnl_success)
             status = plan_rows(o, 0, 1, NULL, &plan);
@@ -429,8 +429,8 @@ enum epa_status onednn_create(const struct onednn_product *product, uint32_t pro
                               uint32_t workers, struct onednn **out, struct epa_error *err)
 {
     struct onednn *o = calloc(1, sizeof(*o));
-    enum epa_status status =
-        o != NULL ? load(&o->api, err) : epa_fail(err, EPA_ERR_NOMEM, "oneDNN: no memory");
+    enum epa_status status = o != NULL ? load_library_functions(&o->api, err)
+                                       : epa_fail(err, EPA_ERR_NOMEM, "oneDNN: no memory");
     dnnl_status_t done;
 
     if (status != EPA_OK) {
@@ -472,8 +472,9 @@ const char *onednn_name(const struct onednn *o)
     return o->name;
 }
 
-static enum epa_status run(const struct onednn *o, const struct worker *w,
-                           const struct primitive *p, void *const data[SCRATCH], dnnl_memory_t bias)
+static enum epa_status run_primitive(const struct onednn *o, const struct worker *w,
+                                     const struct primitive *p, void *const data[SCRATCH],
+                                     dnnl_memory_t bias)
 {
     static const int name[MEMORIES] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
                                        DNNL_ARG_SCRATCHPAD};
@@ -514,8 +515,8 @@ enum epa_status onednn_pack(struct onednn *o, uint32_t worker, uint32_t product,
 {
     const struct worker *mine = &o->worker[worker];
 
-    return run(o, mine, &mine->reorder[product],
-               (void *[SCRATCH]){[SRC] = (void *)(uintptr_t)b, [DST] = out}, NULL);
+    return run_primitive(o, mine, &mine->reorder[product],
+                         (void *[SCRATCH]){[SRC] = (void *)(uintptr_t)b, [DST] = out}, NULL);
 }
 
 enum epa_status onednn_multiply(struct onednn *o, uint32_t worker, uint32_t product, const void *a,
@@ -529,8 +530,9 @@ enum epa_status onednn_multiply(struct onednn *o, uint32_t worker, uint32_t prod
         return EPA_OK;
     if (p->rows != steps * step && make_matmul(o, mine, product, steps * step, p) != dnnl_success)
         return EPA_ERR_SYSTEM;
-    return run(o, mine, p, (void *[SCRATCH]){(void *)(uintptr_t)a, (void *)(uintptr_t)packed, c},
-               o->bias[product]);
+    return run_primitive(o, mine, p,
+                         (void *[SCRATCH]){(void *)(uintptr_t)a, (void *)(uintptr_t)packed, c},
+                         o->bias[product]);
 }
 #else
 bool onednn_knows(const struct onednn_product *product)

@@ -84,8 +84,8 @@ static bool one_line(const char *text, size_t most)
     return n >= 1 && n <= most;
 }
 
-static enum epa_status refuse_choices(const struct epa_option *option, const void *defaults,
-                                      struct epa_error *err)
+static enum epa_status check_choices(const struct epa_option *option, const void *defaults,
+                                     struct epa_error *err)
 {
     uint32_t n = 0;
     bool holds_default = false;
@@ -138,7 +138,7 @@ static enum epa_status check_option(const struct epa_options *options, uint32_t 
                         option->name, option->offset, options->size);
     if ((option->max != 0 && option->min > option->max) || option->least > option->most)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "its option '%s' allows no value", option->name);
-    return type == EPA_OPTION_CHOICE ? refuse_choices(option, options->defaults, err) : EPA_OK;
+    return type == EPA_OPTION_CHOICE ? check_choices(option, options->defaults, err) : EPA_OK;
 }
 
 static enum epa_status check_options(const struct epa_options *options, struct epa_error *err)

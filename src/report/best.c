@@ -182,7 +182,7 @@ static int by_median(const void *x, const void *y)
     return (a->spread.median > b->spread.median) - (a->spread.median < b->spread.median);
 }
 
-static void judge(const struct best *b, struct contest *c)
+static void compare_candidates(const struct best *b, struct contest *c)
 {
     for (uint32_t i = 0; i < c->n; i++) {
         struct candidate *one = &c->candidate[i];
@@ -248,7 +248,7 @@ static void add_contest(struct best *b, uint32_t from, uint32_t end, struct grou
     }
     for (uint32_t i = 0; i < c->n; i++)
         g->one_run = g->one_run || c->candidate[i].n == 1;
-    judge(b, c);
+    compare_candidates(b, c);
 }
 
 static const struct candidate *find_candidate(const struct contest *c, const char *name)

@@ -59,8 +59,8 @@ const char *result_outcome(const struct result_end *end)
 
 /* ---- expectations ---- */
 
-static void add(json_t *result, const char *row, const char *figure, const char *unit, bool most,
-                double bound, double measured)
+static void append_verdict(json_t *result, const char *row, const char *figure, const char *unit,
+                           bool most, double bound, double measured)
 {
     json_t *verdict = json_object_of(
         "stage", json_text_or_null(row), "figure", json_text(figure), "unit", json_text(unit),
@@ -83,11 +83,11 @@ static void add_verdict(json_t *result, const char *name, const struct epa_optio
     char path[64];
 
     snprintf(path, sizeof(path), "%s%s", most ? "ns." : part ? "" : "rate.", figure->name);
-    add(result, row != NULL ? json_text_at(row, "name") : name, figure->name,
-        most   ? "ns"
-        : part ? "part"
-               : "GB/s",
-        most, bound, json_number_at(row, path));
+    append_verdict(result, row != NULL ? json_text_at(row, "name") : name, figure->name,
+                   most   ? "ns"
+                   : part ? "part"
+                          : "GB/s",
+                   most, bound, json_number_at(row, path));
 }
 
 /* ---- words ---- */
@@ -193,8 +193,8 @@ void verdicts_make(json_t *result, const struct session *s)
             if (s->verb != VERB_VERIFY && option_is_set(o, bounds))
                 add_verdict(result, row, o, expect_bound(o, bounds));
     if (expect_wrong_is_set(x))
-        add(result, "", "wrong", "elements", true, x->wrong,
-            compared > 0 ? json_number_at(result, "verify.wrong") : NAN);
+        append_verdict(result, "", "wrong", "elements", true, x->wrong,
+                       compared > 0 ? json_number_at(result, "verify.wrong") : NAN);
     explain_missed(result);
     if (s->verb == VERB_VERIFY && strcmp(json_text_at(result, "status"), "ok") == 0)
         check_overflow(result);
@@ -342,7 +342,7 @@ static void add_facts(json_t *facts, const struct session *s)
     json_object_set_new(facts, "size_key", json_text(session_operation(s)->size_key));
 }
 
-static void warn(json_t *result, const char *form, const json_t *facts)
+static void append_warning(json_t *result, const char *form, const json_t *facts)
 {
     text_auto text = {0};
 
@@ -356,20 +356,20 @@ void result_warn(json_t *result, const struct session *s)
     json_auto_t *facts = report_facts(s, result);
     text_auto lines = {0};
 
-    warn(result, fault, facts);
-    warn(result, overflow, facts);
+    append_warning(result, fault, facts);
+    append_warning(result, overflow, facts);
     text_add(&lines, "%s", "");
     if (session_operation(s)->warn != NULL)
         session_operation(s)->warn(s->experiment, s->source, sets, &lines);
     for (char *at = strtok(lines.data, "\n"); at != NULL; at = strtok(NULL, "\n"))
         json_array_append_new(json_object_get(result, "warnings"), json_text(at));
     if (s->verb != VERB_BENCH) {
-        warn(result, isa, facts);
+        append_warning(result, isa, facts);
         return;
     }
     add_facts(facts, s);
     for (size_t i = 0; i < sizeof(of_bench) / sizeof(of_bench[0]); i++)
-        warn(result, of_bench[i], facts);
+        append_warning(result, of_bench[i], facts);
 }
 
 /* ---- output ---- */

@@ -332,7 +332,7 @@ static bool try_program(struct reading *r, const struct program *program, const 
 
 /* ---- tables of nccl-tests ---- */
 
-static uint32_t split(char *line, char *word[COLUMNS])
+static uint32_t split_words(char *line, char *word[COLUMNS])
 {
     uint32_t n = 0;
 
@@ -347,7 +347,7 @@ static uint32_t split(char *line, char *word[COLUMNS])
 static void parse_heading(struct reading *r, char *line)
 {
     char *word[COLUMNS];
-    uint32_t n = split(line, word);
+    uint32_t n = split_words(line, word);
 
     r->quads = r->tail = 0;
     r->stamp = n > 0 && strcmp(word[n - 1], "timestamp") == 0 ? STAMP : 0;
@@ -376,7 +376,7 @@ static bool read_figure(const char *word, double *out)
 static void parse_row(struct reading *r, char *line)
 {
     char *word[COLUMNS], *end;
-    uint32_t n = split(line, word), step = r->tail / r->quads;
+    uint32_t n = split_words(line, word), step = r->tail / r->quads;
     json_int_t bytes = strtoll(word[0], &end, 10);
     double us[2], rate[2], wrong[2];
 

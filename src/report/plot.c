@@ -547,7 +547,7 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
 
 /* ---- the script ---- */
 
-static enum plot_kind choose(const struct plot *p)
+static enum plot_kind choose_kind(const struct plot *p)
 {
     for (uint32_t i = 1; i < p->n; i++) {
         double a = p->run[0].size, b = p->run[i].size;
@@ -570,7 +570,7 @@ enum epa_status plot_script(struct results *results, const struct plot_wish *wis
     enum epa_status status = collect(&p, results, err);
 
     if (status == EPA_OK)
-        status = draw[wish->kind == PLOT_AUTO ? choose(&p) : wish->kind](&p, err);
+        status = draw[wish->kind == PLOT_AUTO ? choose_kind(&p) : wish->kind](&p, err);
     text_free(&p.data);
     text_free(&p.below);
     arena_destroy(p.arena);

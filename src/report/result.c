@@ -499,7 +499,8 @@ static json_t *quota_json(const struct cpu_quota *quota)
 
 /* ---- the result ---- */
 
-static json_t *make(struct making *m, const struct facts *facts, const struct result_end *end)
+static json_t *make_result(struct making *m, const struct facts *facts,
+                           const struct result_end *end)
 {
     const struct session *s = m->s;
     const struct experiment *x = s->experiment;
@@ -550,7 +551,7 @@ static json_t *make(struct making *m, const struct facts *facts, const struct re
     return out;
 }
 
-static void init(struct making *m, const struct session *s, struct arena *arena)
+static void init_making(struct making *m, const struct session *s, struct arena *arena)
 {
     *m = (struct making){.s = s, .op = session_operation(s), .ranks = s->experiment->ranks};
     m->n_samples = count_samples(m);
@@ -565,7 +566,7 @@ uint64_t result_samples(const struct session *s, struct arena *arena, double **o
     struct session_row total = session_total(s);
     struct making m;
 
-    init(&m, s, arena);
+    init_making(&m, s, arena);
     gather_times(&m, &total, m.n_samples);
     *out = m.sample;
     return m.n_samples;
@@ -578,8 +579,8 @@ json_t *result_make(const struct session *s, const struct facts *facts,
     struct making m;
     json_t *out;
 
-    init(&m, s, arena);
-    out = make(&m, facts, end);
+    init_making(&m, s, arena);
+    out = make_result(&m, facts, end);
     arena_destroy(arena);
     verdicts_make(out, s);
     result_warn(out, s);

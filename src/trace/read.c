@@ -146,7 +146,7 @@ static bool read_item(struct trace_file *f, const json_t *event, size_t index,
     return ok;
 }
 
-/* Of events with the same begin, the longest precedes. */
+/* Orders events with the same begin by length, longest first. */
 static int compare_times(const struct trace_item *a, const struct trace_item *b)
 {
     int order = compare_whole(a->ts_ns, b->ts_ns);
@@ -258,7 +258,7 @@ static int by_flow_and_end(const void *left, const void *right)
     return order != 0 ? order : (int)b->ph - (int)a->ph;
 }
 
-static void join(struct trace_file *f, struct trace_item *from, struct trace_item *to)
+static void join_ends(struct trace_file *f, struct trace_item *from, struct trace_item *to)
 {
     double off = clock_error_ns(f, from->pid) + clock_error_ns(f, to->pid);
 
@@ -286,7 +286,7 @@ static void join_flows(struct trace_file *f, struct trace_item **flow)
         for (same = 1; k + same < n && by_flow(flow[k], flow[k + same]) == 0; same++)
             ;
         if (same == 2 && flow[k]->ph == 's' && flow[k + 1]->ph == 'f')
-            join(f, flow[k], flow[k + 1]);
+            join_ends(f, flow[k], flow[k + 1]);
         else if (same > 1)
             add_flaw(f, "event %zu: flow %s occurs %zu times", flow[k]->index, flow[k]->id, same);
         else if (!f->ours || rank < 0 || (rank < TRACE_RANKS && f->has[rank]))
