@@ -1,7 +1,7 @@
 #!/bin/bash
-# batch.sh EPA2A CONFIG mpirun|env: runs of one file, of several shapes, in processes that others
-# have started: all of them run all in one order, a run that fails is not the end, and processes
-# that do not agree on their runs say so. 77: there is no mpirun.
+# batch.sh EPA2A CONFIG mpirun|env: several shapes from one file, in processes started by other
+# programs. All processes make all runs in one order, a failed run does not end the batch, and
+# processes with different runs report it. Exits with 77 without mpirun.
 set -u
 epa2a=$1 config=$2 launch=$3
 work=$(mktemp -d) || exit 99
@@ -22,11 +22,11 @@ repeat: 2
 bench: {iterations: 5}
 END
 
-# MPI leaves memory behind, of which LeakSanitizer would tell. Its own lines are about exit codes.
+# LeakSanitizer would report memory that MPI leaves behind. The test itself is about exit codes.
 export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
 export MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 10000)) WORLD_SIZE=2 LOCAL_WORLD_SIZE=2
 
-# both ARGS0 -- ARGS1: what rank 0 and rank 1 are started with; sets code and code1.
+# both ARGS0 -- ARGS1: starts rank 0 and rank 1 with these arguments; sets code and code1.
 both() {
     local first=()
     while [ "$1" != -- ]; do
@@ -41,7 +41,7 @@ both() {
     code1=$?
 }
 
-# launched ARGS: what all ranks are started with
+# launched ARGS: starts all ranks with these arguments
 launched() {
     if [ "$launch" = env ]; then
         both "$@" -- "$@"
@@ -65,7 +65,7 @@ fail() {
     fail "the rows are others"
 [ "$(grep -c '"verb": "bench"' "$work/a.json")" = 6 ] || fail "not six results"
 
-# A stop rule is met by all of them after the same sample; rank 0 judges what was expected.
+# All ranks meet a stop rule after the same sample; rank 0 evaluates the expectations.
 launched bench "$config" --set ranks=2 --set 'bench={iterations: 5000, ci95: 1000, min_iterations: 12}' \
     --set expect.median=1ns --quiet --json "$work/c.json"
 [ $code1 = 0 ] || fail "exit code $code1 of rank 1, not 0"
@@ -75,7 +75,7 @@ grep -q '"reason": "ci95"' "$work/c.json" || fail "the rule was not met"
 [ "$(grep -c '"samples": 12,' "$work/c.json")" = 3 ] || fail "ranks have other samples, or there are not 12"
 
 if [ "$launch" = env ]; then
-    # Rank 1 may be of another job, so rank 0 waits for the right one.
+    # Rank 1 may belong to another job: rank 0 waits for the right one.
     both verify "$work/batch.yaml" --quiet --only 'small*' --set launcher.start=3s -- \
         verify "$work/batch.yaml" --quiet --only 'l*' --set launcher.start=3s
     [ "$code $code1" = '4 2' ] || fail "exit codes $code and $code1, not 4 and 2"

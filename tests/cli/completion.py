@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-LIMIT = 30  # seconds for one answer; a shell that is stuck must not hang the test
+LIMIT = 30  # seconds for one reply; a stuck shell must not hang the test
 SHOW = "#!/bin/sh\nprintf '\\n<<'\nfor a; do printf '[%s]' \"$a\"; done\nprintf '>>\\n'\n"
 FILES = {
     "small.yaml": "version: 1\n",
@@ -26,7 +26,7 @@ FILES = {
 }
 PLUGIN_OPTION = ("launcher=thread", "launcher.p", "launcher.pin=")  # of one that is always there
 
-# What is typed, and the words that it becomes, with a Z typed behind the Tab.
+# Typed keys and the resulting words; the test types a Z after the Tab.
 LINES = [
     ("ver", ["verify", "Z"]),
     ("conf", ["config", "Z"]),
@@ -129,8 +129,8 @@ class Terminal:
 
 
 LOADER = "/usr/share/bash-completion/bash_completion"  # of the package bash-completion
-# A shell that has no file of the user's, how it is set up, what loads a script that is printed or that
-# is installed in a folder, where it looks for that, and the keys that put every candidate in the line.
+# For each shell: a start without user files, its set-up, commands to load a printed or installed
+# script, the folder for the latter, and the keys that insert every candidate.
 SHELLS = {
     "bash": {
         "command": ["bash", "--norc", "--noprofile", "-i"],
@@ -140,7 +140,7 @@ SHELLS = {
     },
     "zsh": {
         "command": ["zsh", "-f", "-i"],
-        # Documented with _all_matches: every candidate goes into the line.
+        # Documented as _all_matches: every candidate goes into the line.
         "setup": "unsetopt beep autolist; bindkey -e; {load}; "
                  "zle -C all-matches complete-word _generic; bindkey '^Xa' all-matches; "
                  "zstyle ':completion:all-matches:*' completer _all_matches _complete; "
@@ -221,7 +221,7 @@ def try_shell(name, way, epa2a, scripts):
         (folder / "bin/show-args").write_text(SHOW)
         (folder / "bin/show-args").chmod(0o755)
         os.symlink(epa2a, folder / "bin/epa2a")
-        # Where this is missing fish goes through all man pages, behind our back.
+        # Without this folder fish parses all man pages in the background.
         (folder / "home/.local/share/fish/generated_completions").mkdir(parents=True)
         env = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin", "HOME": str(folder / "home"),
                "LC_ALL": "C.UTF-8", "TERM": "xterm", "PS1": "", "COLUMNS": "200"}
@@ -244,7 +244,7 @@ def try_shell(name, way, epa2a, scripts):
             if got != [before, "epa2a", "verify", "Z"] and not (name == "bash" and way == "printed"):
                 print(f"{name}, {way}: behind another command it became {got}")
                 failed += 1
-            # bash closes an open quote behind a word that it has completed
+            # bash closes an open quote after a completed word
             got = shell.words("epa2a run --set 'moe.hid\tZ" + "'" * (name != "bash"))
             if got != ["epa2a", "run", "--set", "moe.hidden=Z"]:
                 print(f"{name}, {way}: with a quote open it became {got}")

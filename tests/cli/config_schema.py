@@ -17,8 +17,8 @@ except ImportError as missing:
     print(f"SKIP: {missing} (packages python3-jsonschema, python3-yaml)")
     sys.exit(77)
 
-# Refusals of one value, or key, that a schema has no words for: they are about the notation (what a
-# reader of YAML hands on is the same), about numbers with a unit, or about other values.
+# Refusals of one value or key that a schema cannot express: about notation (equal after a YAML
+# reader), about numbers with a unit, or about other values.
 CANNOT_KNOW = [
     r"in quotes is a string",
     r"begins with 0, which some programs read as octal",
@@ -28,13 +28,13 @@ CANNOT_KNOW = [
     r"is not a whole number of nanoseconds",  # 0.0001us; a pattern cannot compute with a unit
     r": '[\d.]+ ?[a-zA-Z%]+' is out of range",  # a pattern can be held to it, and no more
 ]
-# What is about this one value or key alone.
+# Refusals that depend on this value or key alone.
 OF_ONE_VALUE = (r"is not a whole number|is not a number|is not true or false|is not a choice|is out of range"
                 r"|is not a size|is not a duration|has the unit|has no unit|is negative|unknown key|must be a map"
                 r"|a single value is expected|a list is expected|is too large|no 'version: 1'|version \d+ is not known"
                 r"|has more than 6 digits|an experiment is a map of keys|is empty; it is a map of keys")
 
-# Files of several runs, and of parts: both take these,
+# Files of several runs or of parts: both accept these,
 TAKEN = """
 runs: {plain: {}, wide: {from: plain, moe.hidden: 8192}, bare: }
 runs: {a: {algorithm: {name: ll_v2, dispatch_dtype: fp8}}, b: {algorithm.dispatch_dtype: native, moe: {topk: 4}}}
@@ -83,7 +83,7 @@ tokens: [1, "${SCHEMA_TEST_TOKENS:-2}"]
 routing: ${SCHEMA_TEST_ROUTING:-zipf}
 repeat: ${SCHEMA_TEST_REPEAT:-2}
 """
-# and both refuse these, beside what all_values() and bad-inputs.txt have.
+# and both refuse these, in addition to the values of all_values() and bad-inputs.txt.
 REFUSED = """
 runs: {a: {moe.hiden: 64}}
 runs: {a: {moe.hidden: many}}
@@ -190,7 +190,7 @@ class Comparison:
             document = read(path.read_text())
             checked = subprocess.run([self.epa2a, "config", "check", "--quiet", path], capture_output=True,
                                      check=False)
-            if checked.returncode == 3:  # a plugin is not in this build, and so not in its schema
+            if checked.returncode == 3:  # a plugin is missing in this build, and so in its schema
                 continue
             if not self.validator.is_valid(document):
                 error = jsonschema.exceptions.best_match(self.validator.iter_errors(document))
@@ -204,7 +204,7 @@ class Comparison:
         cases = re.findall(r"^([^ #].*?) \|(\|?) ?(.*?)(?: => .*)?$", path.read_text("utf-8"), re.M)
         assert len(cases) > 40, path
         for name, whole, text in cases:
-            if "<<" in text or text.startswith("--set"):  # bytes that are no text; --set
+            if "<<" in text or text.startswith("--set"):  # invalid bytes; --set
                 continue
             text = ("" if whole else "version: 1\n") + text.replace("\\n", "\n").replace("\\t", "\t") + "\n"
             document = read(text)
@@ -220,7 +220,7 @@ class Comparison:
                 (folder / "form.yaml").write_text(text)
                 done = subprocess.run([self.epa2a, "config", "check", folder / "form.yaml"],
                                       capture_output=True, text=True, check=False)
-                # Files that others name are not there, and no schema knows.
+                # Referenced files are missing, which no schema can know.
                 lacks = "absent" in done.stderr or "No such file" in done.stderr
                 if (done.returncode == 2) == good and not lacks:
                     self.complain(f"{line}: exit code {done.returncode} {done.stderr}")
@@ -241,13 +241,13 @@ class Comparison:
                 values += [str(word), f"{word}x"]
         values.append('"$${SCHEMA_TEST}"')
         lines = ["version: 1"]
-        if key.startswith("allgather."):  # a section of another operation than the default algorithm's
+        if key.startswith("allgather."):  # the section belongs to another operation than the default algorithm
             lines.append("algorithm: allgather")
         if key.startswith("gemm."):
             lines.append("algorithm: ag_gemm_2d")
         if key != "version":
             *sections, name = key.split(".")
-            # An option of a plugin stands beside the plugin's name.
+            # An option of a plugin needs the plugin's name beside it.
             lines.append("%s: VALUE" % name if not sections else
                          "%s: {%s: VALUE}" % (sections[0], name) if len(sections) == 1 else
                          "%s: {name: %s, %s: VALUE}" % (sections[0], sections[1], name))
@@ -265,7 +265,7 @@ class Comparison:
     def all_values(self, folder):
         definitions = self.schema["definitions"]
         keys = [k for k in definitions if re.fullmatch(r"\w+(\.\w+)*", k) and "$ref" not in str(definitions[k])]
-        # A plugin that is not here could not say what is wrong.
+        # A missing plugin could not check its options.
         assert len(keys) > 80, keys
         for key in keys:
             definition = definitions[key]

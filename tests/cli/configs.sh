@@ -1,8 +1,8 @@
 #!/bin/sh
-# configs.sh EPA2A FOLDER host|cuda: every experiment of the folder with that backend (host: any
-# other than cuda) is read and verified, as it stands but for the numbers of iterations and of tokens,
-# with which 8 ranks would fill gigabytes; one with launcher: mpi by mpirun. Where
-# none can run, 77 and why; a reason that is no lack of this machine fails.
+# configs.sh EPA2A FOLDER host|cuda: reads and verifies every experiment of the folder with that
+# backend (host: any except cuda), unchanged except for the numbers of iterations and tokens, with
+# which 8 ranks would fill gigabytes. An experiment with launcher: mpi runs by mpirun. Exits with
+# 77 and the reason if none can run; a reason other than a missing resource of this machine fails.
 set -u
 epa2a=$1 folder=$2 kind=$3
 out=$(mktemp -d) || exit 99
@@ -12,7 +12,7 @@ lacks="$lacks|ranks on this host and [0-9]+ GPU|has compute capability|but .* is
 lacks="$lacks|this machine has no RDMA device|no port is active of RDMA device"
 ran=0 skipped=0 failed=0
 
-# A routing file in which tokens t and t + 1 have no expert in common.
+# A routing file in which tokens t and t + 1 have no common expert.
 awk 'BEGIN { for (t = 0; t < 512; t++) { printf "{\"topk_ids\": [";
     for (k = 0; k < 8; k++) printf "%s%d", k ? ", " : "", (t * 8 + k) % 64;
     print "], \"topk_weights\": [0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05]}" } }' >"$out/routes.jsonl"
@@ -22,7 +22,7 @@ if [ "$kind" = cuda ] && ! "$epa2a" list backend | grep -q '^  cuda '; then
     exit 77
 fi
 
-# Why nothing with launcher: mpi can run; empty: it can.
+# Reason why launcher: mpi cannot run here; empty if it can.
 no_mpi=
 if ! "$epa2a" list launcher | grep -q '^  mpi '; then
     no_mpi="built without launcher mpi"
@@ -30,7 +30,7 @@ elif ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
     no_mpi="there is no mpirun of Open MPI (Debian: openmpi-bin)"
 fi
 
-# verify CONFIG ARGS. MPI leaves memory behind, of which LeakSanitizer would tell.
+# verify CONFIG ARGS. LeakSanitizer would report memory that MPI leaves behind.
 verify() {
     if [ -n "$ranks" ]; then
         ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$ranks" \
@@ -44,7 +44,7 @@ for config in "$folder"/*.yaml; do
     base=$folder/$(sed -n 's/^include: *//p' "$config")
     if grep -q '^backend:.*cuda' "$config" $([ ! -f "$base" ] || echo "$base"); then is=cuda; else is=host; fi
     [ $is = "$kind" ] || continue
-    # On a machine with much to do: what a file's own timeout is, is no matter here.
+    # Replaces the timeout of the file, which a busy machine may exceed.
     set -- --set verify.iterations=1 --set timeout=120s
     ! grep -qE 'max_tokens: (64|128|256)[,}]' "$config" || set -- "$@" --set moe.max_tokens=16
     ! grep -q '^profile:' "$config" || set -- "$@" --set "profile.file=$out/${config##*/}"
@@ -60,9 +60,9 @@ for config in "$folder"/*.yaml; do
     grep -q 'kind: file' "$config" && set -- "$@" --set "routing.path=$out/routes.jsonl"
     "$epa2a" config check --quiet "$config" "$@" 2>"$out/why"
     checked=$?
-    # Of many runs some may want a plugin that was not built: verify skips those.
+    # Some of many runs may need a plugin that was not built: verify skips them.
     [ $checked = 3 ] && grep -q '^matrix:' "$config" && checked=0
-    # A plugin that needs a library which is not installed, between nodes or in a base file, too.
+    # A plugin may need a library that is not installed, also between nodes or in a base file.
     if [ $checked = 3 ] && grep -q 'is not part of this build: building it needs' "$out/why"; then
         echo "SKIP: $(cat "$out/why")"
         skipped=$((skipped + 1))

@@ -23,7 +23,7 @@ COMMAND = re.compile(r"(?:\w+=\S+ )*(?:(?:[\w./-]*/)?epa2a|mpirun|srun|torchrun|
 CODES = {"compare": (0, 10), "rerun": (0, 10), "status": (0, 2)}
 BUILDS = ("meson", "ninja", "git ", "apt-get", "./", ".ci/")
 LACKS = re.compile(r"is not part of this build|no GPU|CUDA|gnuplot")
-PROCESSES = 4  # and with more of them only what they check before ranks start
+PROCESSES = 4  # commands with more processes make only the checks before ranks start
 
 
 def of_markdown(path):
@@ -42,7 +42,7 @@ def of_help(epa2a):
     for topic in (line.split("\t")[0] for line in overview.splitlines()):
         text = subprocess.run([epa2a, "help", topic], capture_output=True, text=True, check=True).stdout
         if "\n  type " in text:
-            continue  # a key; examples.py has its example
+            continue  # a key; examples.py covers its example
         for line in re.findall(r"^ {2,}(\S.*)$", text, re.M):
             if COMMAND.match(line):
                 yield re.split(r" {2,}", line)[0], ""
@@ -112,7 +112,7 @@ class Reader:
         for name in inputs:
             have = {"": "was", ".json": "x.json" if traces else "was.json", ".jsonl": "was.jsonl"}
             end = pathlib.Path(name).suffix
-            # What is compared with something that is there was once alike.
+            # Inputs of a comparison must be comparable with the existing one.
             others = [other for other in inputs if (self.work / other).exists() and other.endswith(end)]
             if end in have and name not in ("check", "summary", "view", "merge"):
                 self.copy(others[0] if verb == "compare" and others else have[end], name)
@@ -150,12 +150,13 @@ class Reader:
                 command = re.sub(r" --budget \S+", "", command)
                 command = command.replace(verb_that_measures, f"{verb_that_measures} {few} --budget 3s")
         command = command.replace("epa2a predict", f"epa2a predict {SHORT}")
-        # What reads configs/ alone and leaves nothing need not run for each document that shows it.
+        # A command that only reads configs/ and leaves no file need not run for each document that
+        # shows it.
         mine = re.search(r"-o |--json|--out|[|>;$]", command) or re.search(r"(?<!\S)(?!configs/)\S+\.(?:yaml|jsonl?)", command)
         if not mine and self.ran.get(command) is not None:
             return "ran", f"{self.ran[command]}, as before"
         done = self.run(command)
-        if "a turn takes" in done.stderr:  # too long for that budget where no core is free
+        if "a turn takes" in done.stderr:  # the budget is too short without a free core
             done = self.run(command.replace("--budget 3s", "--budget 100s"))
         lacks = LACKS.search(done.stderr) if done.returncode == 3 else None
         if lacks:

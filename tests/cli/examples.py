@@ -42,7 +42,7 @@ def main(epa2a, source):
         for key in keys_of(epa2a):
             text = asked(epa2a, "help", key)
             example = re.search(r"^  example   epa2a run FILE (--set .*)$", text, re.M)
-            if "\n  type " not in text:  # a section's name, or a key that makes runs of a file
+            if "\n  type " not in text:  # name of a section, or a key that makes runs of a file
                 continue
             n += 1
             if not example or ("\n  default " not in text and key != "version"):
@@ -54,7 +54,7 @@ def main(epa2a, source):
                 print(f"{key}: the example is the default: {example[1]}")
                 failed += 1
             done = run(epa2a, "config", "check", file, *shlex.split(example[1]))
-            if re.search(OF_ITS_FORM, done.stderr):  # else it wants others beside it, or another machine
+            if re.search(OF_ITS_FORM, done.stderr):  # otherwise it needs other keys beside it, or another machine
                 print(f"{key}: {example[1]}: {done.stderr}")
                 failed += 1
             for value in (re.findall(r"^  tune      ([^(\n]*)", text, re.M) or [""])[0].split():

@@ -144,11 +144,11 @@ def main(epa2a, configs):
         text = "".join(page.text)
         assert good["label"] in text and good["machine"]["cpu"] in text and why_absent in text, text
         assert f"{good['stages'][-1]['ns']['median'] / 1e3:.1f}" in text and "us" in text, text
-        assert page.n["table"] == 2 + sum(bool(r["stages"]) for r in results.values()), page.n  # best, runs, stages of each
+        assert page.n["table"] == 2 + sum(bool(r["stages"]) for r in results.values()), page.n  # best, runs, stages of each run
         assert page.n.get("script") is None and (shutil.which("gnuplot") is None or page.n["svg"] == 3), page.n
         run("verify", "x.yaml", "--only", "good*", "--html", "v.html", "--junit", "v.xml")
         assert "0" in "".join(Page(pathlib.Path("v.html").read_text(encoding="utf-8")).text)
-        run("bench", "x.yaml", "--only", "good*", "--html", "x.html", code=2)  # is there already
+        run("bench", "x.yaml", "--only", "good*", "--html", "x.html", code=2)  # the file exists already
         shapes = run("bench", small, "--set", "matrix={moe.max_tokens: [4, 8], algorithm.name: [ll_v2, ll_v1]}", "-n", "9",
                      "--timeout", "30s", "--html", "shapes.html")
         means = re.search("geometric means of totals over 2 shapes: ll_v2 .* us, ll_v1 .* us", " ".join(shapes.replace("#", " ").split()))

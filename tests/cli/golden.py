@@ -62,8 +62,8 @@ class Case:
     def __init__(self, number, command):
         self.number, self.command, self.code = number, command, 0
         self.lines = {"out": [], "err": []}
-        self.words = {"out": None, "err": None}  # in place of lines
-        self.other = False  # the stream that does not count may have anything
+        self.words = {"out": None, "err": None}  # words instead of lines
+        self.other = False  # the other stream may have any contents
 
     @classmethod
     def of_row(cls, number, row):
@@ -148,7 +148,7 @@ def main(cases, folder):
     if missing:
         print(f"SKIP: this machine has no {', no '.join(missing)}")
         return 77
-    os.umask(0o022)  # folders that cases make must do for plugins
+    os.umask(0o022)  # plugins accept folders that cases create
     sys.stdout.reconfigure(errors="backslashreplace")
     good = [case.run() for case in read_cases(pathlib.Path(cases))]
     print(f"{len(good)} cases, {good.count(False)} failed")

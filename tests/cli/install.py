@@ -44,7 +44,7 @@ def main(meson, build, *names):
             assert str(folder / name) in unfolded, (folder / name, listed)
         assert "cannot be loaded" not in listed, listed
         run(epa2a, "verify", config)
-        # Configurations have names, wherever the prefix is.
+        # Configurations have names, independent of the prefix.
         named = run(epa2a, "config", "check", "small", "ll_v2-shm").stdout
         assert named == "".join(f"{config.parent / name}.yaml: good\n" for name in ("small", "ll_v2-shm")), named
         assert f"no file is given: {config}" in run(epa2a, "verify").stderr

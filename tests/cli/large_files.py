@@ -67,7 +67,7 @@ def main():
         write("lines.jsonl", b'{"topk_ids": [0, 1]}\n', 3 * GIB)
         write("doc.json", b'{"traceEvents": [\n', 3 * GIB)
         write("short.npy", small, len(small) + 63)
-        # 512 MiB, of which the last layer is needed; the rows of the other layers are holes.
+        # 512 MiB with data in the last layer only; the rows of the other layers are holes.
         tokens, layers = 4096, 65536
         big = npy("|u1", f"({tokens}, {layers}, 2)")
         write("layers.npy", big, len(big) + 2 * layers * tokens,

@@ -30,7 +30,7 @@ with tempfile.NamedTemporaryFile("w", suffix=".yaml") as base:
             unknown += stage["of_peak"] is None
             if stage["of_peak"] is not None and stage["of_peak"] > MOST:
                 beaten.append(f"{' '.join(sets)}: {stage['name']}: {stage['of_peak']:.0%} of peak")
-# Medians of rounds, each beside the peak of that round: clocks drift.
+# Medians of rounds, each beside the peak of that round, since clocks drift.
 products = subprocess.run([sys.argv[2], "matrices", "128", "512", "2048", "2"], stdout=subprocess.PIPE, text=True, check=True).stdout
 beaten += [line for line in products.splitlines() for peak in re.findall(r"(\d+) % of peak", line) if int(peak) > 101]
 print(*beaten, f"{len(SHAPES)} shapes, {stages} stages, {len(beaten)} beat their limit, {unknown} have none", sep="\n")

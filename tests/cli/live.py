@@ -46,7 +46,7 @@ class Command:
         self.process = subprocess.Popen([EPA2A, *args], stdin=subprocess.DEVNULL, stdout=ends["out"],
                                         stderr=ends["err"], env=dict(ENV, **(env or {"TERM": "xterm"})),
                                         start_new_session=True)
-        atexit.register(self.process.kill)  # where a check fails; it would go on for ever
+        atexit.register(self.process.kill)  # ends the endless process if a check fails
         for end in set(ends.values()):
             os.close(end)
 
@@ -141,7 +141,7 @@ def progress():
     check(re.search(rb"small-4.yaml: [^\r\n]*error[^\r\n]*: interrupted\r\n$", told) and
           re.search(rb"\r[^\n]", told) is None, f"the line is not taken away before other output: {told}")
     check(b"\r" not in command.seen["out"] and b"\x1b" not in command.seen["out"], command.seen["out"])
-    # Never means never, and so do a terminal that can do nothing, and --quiet.
+    # "never" also applies to a terminal without capabilities, and to --quiet.
     for args, env in ((["--progress", "never"], "xterm"), ([], "dumb"), (["--quiet"], "xterm")):
         command = Command("verify", CONFIG, *args, terminal=("err",), env={"TERM": env})
         check(command.finish() == 0 and b"\x1b" not in command.seen["err"] and b"\rverify" not in command.seen["err"],
@@ -238,14 +238,14 @@ def by_signal():
     command = Command("bench", CONFIG, *ENDLESS, "--json", "-")
     os.kill(command.process.pid, 0)
     ranks = command.ranks()
-    for pid in ranks: # who gets it by accident, such as all of a group, goes on
+    for pid in ranks: # a rank that gets the signal by accident, as a member of a group, continues
         os.kill(pid, signal.SIGUSR1)
     stop = stopped(command)
     waits_for_rank_1(command)
     told = page_by_signal(command)
     check(re.search(r"^pid \d+: bench .*small-4.yaml, run 1 of 1, [\d.]+ s; 1000000 iterations$", told, re.M), told)
     check(re.search(rf"^     1 +{stop} \S+ +stopped ", told, re.M), told)
-    # Wherever rank 1 was: for its flag, its signal or at a barrier.
+    # For each location of rank 1: waits for its flag, its signal or a barrier.
     check(re.search(r"^     [023] .* waiting .*rank 1 for [\d.]+ s: .* \d+.*, wants \d+$", told, re.M), told)
     before = {r["rank"]: r["iteration"] for r in status(command.process.pid)["run"]["ranks"]}
     os.kill(stop, signal.SIGCONT)
@@ -267,7 +267,7 @@ def by_status():
     pid = command.process.pid
     stop = stopped(command)
     ranks = waits_for_rank_1(command)
-    os.kill(pid, signal.SIGSTOP)  # nobody need answer: neither the ranks nor who started them
+    os.kill(pid, signal.SIGSTOP)  # no reply is needed from ranks or from the launcher
     for rank in ranks:
         os.kill(rank["pid"], signal.SIGSTOP)
     text = ask("status", str(pid)).stdout
@@ -284,7 +284,8 @@ def by_status():
                          for r in run["ranks"] if r["waits_for"] is not None)):
         check(sorted(part) == keys.split(), part)
     check(run["file"] == CONFIG and run["verb"] == "bench" and run["iterations"] == 1000000, run)
-    # One that waited for another may have gone on before it was stopped, and not yet say for what it waits.
+    # A rank that waited for another may have continued before the stop and not yet recorded its
+    # next wait.
     waits = [r["waits_for"] for r in run["ranks"] if r["rank"] != 1 and r["waits_for"] and r["waits_for"]["rank"] == 1]
     check(waits and all(w["wanted"] > w["seen"] for w in waits), run)
     check(f"pid {pid}: bench " in ask("status").stdout, "it is not in the list")
@@ -293,7 +294,7 @@ def by_status():
     if os.geteuid() == 0 and subprocess.run(["setpriv", "--version"], capture_output=True, check=False).returncode == 0:
         done = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", EPA2A, "status", str(pid)],
                               capture_output=True, text=True, check=False)
-        if "Permission denied" not in done.stderr or "status" in done.stderr:  # else EPA2A itself is not his
+        if "Permission denied" not in done.stderr or "status" in done.stderr:  # otherwise the program itself is not readable for the user
             check(done.returncode == 3 and "only its own user and root" in done.stderr, done)
     for rank in ranks:
         os.kill(rank["pid"], signal.SIGCONT)
@@ -317,7 +318,7 @@ def without_proc():
     if command is None:
         return
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    # At its end LeakSanitizer cannot look either, and has a code of its own.
+    # LeakSanitizer cannot trace at exit, either, and has its own exit code.
     check(done.returncode == 3 or "LeakSanitizer" in done.stderr, done)
     check("/proc, which is not mounted" in done.stderr, done)
 
@@ -329,7 +330,7 @@ def held_by_a_fifo():
     if command is None:
         return
     holder = subprocess.Popen(command, stdout=subprocess.PIPE)
-    if holder.stdout.read(1):  # else who may not mount
+    if holder.stdout.read(1):  # otherwise the user may not mount
         done = ask("status", str(holder.pid))
         check(done.returncode == 3 and "is an epa2a whose version is not known here" in done.stderr, done)
     holder.kill()

@@ -51,7 +51,7 @@ def main(epa2a, *pages):
             print(f"{name}: {what}")
             failed += 1
 
-    # Experiments in the pages are good ones.
+    # Experiments in the pages are valid.
     examples = [e for page in pages
                 for e in re.findall(r"^\.nf\n(version: 1\n.*?)^\.fi", pathlib.Path(page).read_text(), re.M | re.S)]
     assert len(examples) > 1
@@ -81,7 +81,7 @@ def main(epa2a, *pages):
         "epa2a-config.5": [rf"^ +{re.escape(k)}\b" for k in keys if k != "name"] + [rf"^ +{s}$" for s in sections],
         "epa2a-plugin.7": [rf"^ +{code} +{re.escape(what)}" for code, what in codes],
     }
-    for key in keys:  # every choice, too
+    for key in keys:  # every choice as well
         for choice in re.findall(r"^  (?:choices|       )   (\S+) ", asked(epa2a, "help", key), re.M):
             wanted["epa2a-config.5"].append(rf"^ +{re.escape(choice)}\b")
     n = 0

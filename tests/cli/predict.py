@@ -36,17 +36,19 @@ def main(epa2a, configs):
                     longest = max(stage["local_ns"], stage["bytes_ns"], stage["messages_ns"])
                     assert abs(stage["ns"] - longest - stage["latency_ns"]) <= 2, stage
                     assert stage["low_ns"] <= stage["ns"] <= stage["high_ns"], stage
-                    assert stage["high_ns"] >= 2 * stage["latency_ns"], stage  # of which there are two
+                    assert stage["high_ns"] >= 2 * stage["latency_ns"], stage  # two messages in a row
                     assert (stage["bytes_ns"] > 0) == (world["nodes"] > 1), stage
             return found, done.stdout
 
-        # A world that was measured is within the error that is printed; it names what it measured, and what bounds it.
+        # A measured world is within the printed error; the output names the measured runs and the
+        # bound.
         found, text = predict("--set", "ranks=4", "--check")
         (total,) = [row for row in found["check"] if row["name"] == "total"]
         assert abs(math.log(total["ratio"])) <= math.log(1 + found["error"]["part"]) + 0.01, (total, found["error"])
         assert {row["ranks"] for row in found["measured"]} == {2, 4, 8}, found["measured"]
         assert text.startswith("# 4 ranks, one node: ") and "by local copy" in text and "# check: total: " in text, text
-        # One that is no part of the costs is measured, too, and results of elsewhere stand beside it.
+        # A world outside the fit is measured as well, and results of other machines appear beside
+        # it.
         wide = ("--set", "ranks=16", "--set", "moe.experts=16")
         run("-n", "5", "--json", "r.json", "--timeout", "30s", *wide, command="bench")
         result = json.loads(pathlib.Path("r.json").read_text())
@@ -56,7 +58,8 @@ def main(epa2a, configs):
         there = [row["measured_ns"] for row in found["check"][3:]]
         assert there == [stage["ns"]["median"] for stage in result["results"][0]["stages"]], found["check"]
 
-        # Worlds that nothing here could hold: their bytes, memory and bounds, as text, JSON, CSV and a chart.
+        # Worlds larger than this machine: their bytes, memory and bounds, as text, JSON, CSV and a
+        # chart.
         sweep = ("--set", "moe.experts=256", "--set", f"moe.hidden={HIDDEN}", "--set", "ranks_per_node=4", "--link", LINK,
                  "--sweep", "ranks=2:512", "--csv", "x.csv", "--markdown", "x.md", "--out", "x.txt")
         found, text = predict(*sweep)
@@ -76,7 +79,7 @@ def main(epa2a, configs):
         assert len(rows) == 3 * 8 + 1 and rows[-1]["refused"].startswith("refused: "), rows[-1]
         assert float(rows[2]["ns"]) == worlds[2]["total"]["ns"], rows[2]
         assert pathlib.Path("x.md").read_text().count("\n| ") >= 9
-        # With dedup there are fewer rows than choices, and the costs of both are told apart.
+        # With dedup there are fewer rows than choices, and the fit separates the costs of both.
         found, _ = predict("--set", "algorithm.dedup=true", "--set", "moe.experts=64", "--set", "moe.topk=8",
                            "--set", "ranks=8")
         assert {row["topk"] for row in found["measured"]} == {2, 8}, found["measured"]

@@ -59,7 +59,7 @@ CASES = [
     moe("{name: ll_v2, fuse_expert: true, layout: rank}", "true"),
     moe("{name: ll_v2, recv_layout: padded}", "4000000", moe=shape(max_tokens=4000000, experts=2048), ranks="8"),
     moe("{name: token_flag, chunks: 2, flag_granularity: rank}", "2, flag"),
-    # what is for GPUs
+    # options for GPUs only
     *(moe(f"{{name: {name}, blocks: 3}}", "3") for name in ("ll_v1", "ll_v2", "token_flag")),
     *(moe(f"{{name: {name}, pdl: false}}", "false") for name in ("ll_v1", "ll_v2")),
     *(moe(f"{{name: ll_v2, {option}: true}}", "true") for option in ("split_phase", "fuse_expert")),
@@ -89,7 +89,7 @@ CASES = [
     gather("allgather", "24", allgather="{max_rows: 8, row_bytes: 24}"),
     gather("{name: allgather, blocks: 4}", "4"),
     gather("{name: allgather, mode: pull}", "pull", ranks_per_node="1", transport="{name: ucx, tls: tcp}"),
-    # what does not go together
+    # contradictory settings
     moe("ll_v2", "2", ranks="4", ranks_per_node="2"),
     moe("ll_v2", "3", ranks="4", ranks_per_node="3"),
     moe("ll_v2", "stop", launcher="thread", transport="{name: ucx}", fault="{kind: stop, rank: 0}"),

@@ -22,8 +22,8 @@ except ImportError:
     print("skipped: no jsonschema for this python3 (package python3-jsonschema)")
     sys.exit(77)
 
-# Two ranks with two tokens each; experts 0 and 1 are rank 0's. Rank 0 sends one choice to
-# rank 1 (for expert 2), rank 1 sends two, of one token, to rank 0.
+# Two ranks with two tokens each; experts 0 and 1 belong to rank 0. Rank 0 sends one choice to rank
+# 1 (for expert 2), rank 1 sends two, for one token, to rank 0.
 ROUTES = [[0, 1], [0, 2], [2, 3], [1, 0]]
 TINY = """version: 1
 ranks: 2
@@ -33,10 +33,10 @@ moe: {{max_tokens: 2, hidden: 256, experts: 4, topk: 2, fp8_group_size: 64}}
 routing: {{kind: file, path: routes.jsonl}}
 bench: {{warmup: 0, iterations: 5, input_sets: 1}}
 """
-# N = 4 choices * 256 bytes of FP8, * 512 of bf16 on the way back. A message of 16 + 256 +
-# 4 * 4 bytes, and 2 * 8 of choices in layout rank, is 320 in whole lines of 64; routes are a
-# line, flags 2 * 8: 80. So in layout expert rank 0 sends 320 + 80, then 2 * 512, and rank 1
-# 2 * 320 + 80, then 512; in layout rank each sends one row and gets one back.
+# N = 4 choices * 256 bytes of FP8, and 4 * 512 bytes of bf16 on the way back. A message of 16 +
+# 256 + 4 * 4 bytes, and 2 * 8 bytes of choices in layout rank, takes 320 bytes in whole lines of
+# 64; routes take a line, flags 2 * 8: 80. In layout expert rank 0 sends 320 + 80, then 2 * 512,
+# and rank 1 sends 2 * 320 + 80, then 512; in layout rank each sends one row and gets one back.
 TRAFFIC = {
     "expert": {"dispatch": (1024, (400 + 720) / 2, 720), "combine": (2048, 768, 1024),
                "total": (3072, (1424 + 1232) / 2, 1424)},
@@ -99,7 +99,7 @@ def check_result(result):
     if result["timing"] is None or result["timing"]["total"] == "measured":
         return
     stages = [stage["samples_ns"] for stage in result["stages"]]
-    for parts in zip(*stages): # the slowest of sums is no more than the sum of the slowest
+    for parts in zip(*stages): # the slowest sum is at most the sum of the slowest
         if parts[-1] > sum(parts[:-1]) + len(parts):
             failures.append(f"{result['verb']}: a total of {parts[-1]} out of {parts[:-1]}")
 
@@ -146,7 +146,7 @@ def check_graph(validator, epa2a, graph, plugins):
     expect("wall, medians of ranks", [rank["median_ns"] is None for rank in wall["stages"][0]["ranks"]], [False, True])
 
 
-SPOILT = {  # what the schema must refuse: where it stands in a document, and what stands there; ...: nothing
+SPOILT = {  # copies that the schema must refuse: path in the document, and value; ...: remove it
     "schema 2": ("schema", 2), "no results": ("results", ...), "unknown key": ("results.0.surprise", 1),
     "unknown status": ("results.0.status", "fine"), "boolean as text": ("results.0.machine.build.debug", "no"),
     "count as text": ("results.0.machine.cores", "2"), "negative time": ("results.0.stages.0.ns.min", -1),
@@ -167,7 +167,7 @@ def spoilt(document):
         *sections, key = place.split(".")
         for section in sections:
             at = at[int(section) if isinstance(at, list) else section]
-        if at is None:  # a run that took no times
+        if at is None:  # a run without times
             continue
         if value is ...:
             del at[key]
@@ -221,7 +221,7 @@ def check_tiny(validator, epa2a, layout):
         have = result["traffic"][stage]
         for key, bytes_ in zip(("needed_bytes", "wire_bytes", "bottleneck_bytes"), want):
             expect(f"layout {layout}, {stage}, {key}", have[key], float(bytes_))
-    # Whatever the layout: one token from each rank to the other, 256 bytes and 4 scales; back 512.
+    # In any layout: one token from each rank to the other, 256 bytes and 4 scales; back 512.
     for stage, want in (("dispatch", 272), ("combine", 512), ("total", 784)):
         expect(f"layout {layout}, {stage}, least", result["traffic"][stage]["least_bytes"],
                float(want))

@@ -25,7 +25,7 @@ def on_terminal(*args, cwd):
     try:
         while part := os.read(main, 65536):
             out += part
-    except OSError:  # nobody has it open any more
+    except OSError:  # no process has it open any more
         pass
     process.wait()
     os.close(main)
@@ -64,7 +64,8 @@ with tempfile.TemporaryDirectory() as work:
     out = check("colours", "config", "check", "wrong.yaml", "--color", "always", cwd=at)
     assert b"\x1b[" in out, ("no colours any more", out)
 
-    # Several processes may share a pipe, as under mpirun: each line is one write, which is one packet of this pipe.
+    # Several processes may share a pipe, as under mpirun: each line is one write, which is one
+    # packet of this pipe.
     (at / "late.yaml").write_text(base % "x" + "fault: {kind: kill, rank: 1, iteration: 1}\n")
     for args in ["config", "check", "wrong.yaml"], ["bench", "there is no such file"], ["verify", "late.yaml", "--quiet"]:
         end, pipe = os.pipe2(os.O_DIRECT)

@@ -88,7 +88,7 @@ for why, user, program, owner, group, mode, names, refused in CASES:
         make(top, program, owner, group, mode)
         text, ran = run(top, user, names, f"{top}/bin/epa2a", "list", "transport", "--plugin-path", f"{top}/p")
         check(why, text, ran, refused)
-# The rights of a list are in the bits of the group.
+# The group bits contain the mask of an access control list.
 with tempfile.TemporaryDirectory(prefix="epa2a-trust-") as top:
     make(top, ME, ME, ME, 0o755)
     entries = [(1, 7, -1), (2, 7, OTHER), (4, 5, -1), (0x10, 7, -1), (0x20, 5, -1)]  # user, a named user, group, mask, others
@@ -99,7 +99,7 @@ with tempfile.TemporaryDirectory(prefix="epa2a-trust-") as top:
     else:
         text, ran = run(top, ME, NAMED, f"{top}/bin/epa2a", "list", "transport", "--plugin-path", f"{top}/p")
         check("an access control list", text, ran, "setfacl -b")
-# Namespaces that map this user alone, or none: / and all that root has belongs to 65534.
+# Namespaces that map only this user, or none: / and all files of root belong to 65534.
 for how, program, owner, refused in ((["--map-user", str(ME), "--map-group", str(ME)], ME, ME, ""), ([], ME, ME, ""),
                                      (["--map-user", str(ME), "--map-group", str(ME)], 0, 0, ""),
                                      (["--map-user", str(ME), "--map-group", str(ME)], ME, OTHER, "belongs to user 65534")):
@@ -110,7 +110,7 @@ for how, program, owner, refused in ((["--map-user", str(ME), "--map-group", str
             print("no user namespaces here")
             break
         check(f"user namespace {how}, program of {program}, plugin of {owner}", text, ran, refused)
-# The id of no user outside a namespace is a user like others.
+# The id 65534 outside a namespace is an ordinary user.
 with tempfile.TemporaryDirectory(prefix="epa2a-trust-") as top:
     make(top, ME, ME, ME, 0o755)
     os.chown(top, 65534, 65534)

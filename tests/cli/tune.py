@@ -43,11 +43,12 @@ def main(epa2a, plugins, inner):
             done = run(file, "--json", "x.json", "--force", *more, *args, code=code)
             return json.loads(pathlib.Path("x.json").read_text()), done
 
-        # What is fastest is found, alone and together; what is wrong, or delivers something else, is not taken.
+        # tune finds the fastest settings, alone and together; settings with wrong results or other
+        # delivered rows are not taken.
         found, done = tune("--out", "best.yaml", "--out-dir", "dir")
         assert found["best"]["set"] == FASTEST and found["better"] and found["in_turns"]["high"] < 0.9, found
         settings = {" ".join(s["set"]): s for s in found["settings"]}
-        assert found["settings"][0]["estimate"] == 1, found["settings"][0]  # as its ratio: to itself
+        assert found["settings"][0]["estimate"] == 1, found["settings"][0]  # ratio to itself
         assert settings["algorithm.wrong=true"]["outcome"].startswith("bench: rank "), settings
         assert settings["algorithm.wrong=true"]["rounds"] == 0, settings
         assert settings["algorithm.delay_us=30000"]["outcome"].startswith("dropped, "), settings
@@ -56,7 +57,8 @@ def main(epa2a, plugins, inner):
         assert other["setting"] == "algorithm.fp8_rows=true" and "rows" in other["why"], other
         assert "# best: algorithm.also_us=0 algorithm.delay_us=0: 0." in done.stdout and done.stderr == "", done
 
-        # It is written as an experiment that runs as it is, with what the file expects and why it won.
+        # The written experiment runs unchanged, and contains the expectations of the file and the
+        # reason of the choice.
         text = pathlib.Path("best.yaml").read_text()
         assert text.startswith("# Tuned by epa2a ") and "rounds of A B or B A" in text and "1us" in text, text
         shown = run("show", "best.yaml", command="config").stdout
@@ -65,7 +67,7 @@ def main(epa2a, plugins, inner):
         run("best.yaml", command="verify")
         assert "--force" in run("x.yaml", "--out", "best.yaml", code=2).stderr
 
-        # Its journal is enough: what goes on with it takes no turn again, also if its lines are there twice.
+        # The journal suffices: a resumed search repeats no turn, even if lines are duplicated.
         journal = pathlib.Path("dir/tune.jsonl").read_bytes()
         for lines in (journal, journal + journal):
             pathlib.Path("dir/tune.jsonl").write_bytes(lines)
@@ -75,7 +77,8 @@ def main(epa2a, plugins, inner):
                 assert again[key] == found[key], (key, again, found)
         assert "budget_ns" in tune("--out-dir", "dir", "--resume", "--budget", "7s", code=2)[1].stderr
 
-        # Interrupted, it prints what it has and keeps it; it goes on where it was, a line cut short aside.
+        # An interrupted tune prints and keeps its results; it resumes at the same point, without a
+        # truncated line.
         job = subprocess.Popen([epa2a, "tune", "x.yaml", "--plugin-path", plugins, "--keys", "algorithm.also_us", "--json",
                                 "x.json", "--force", "--out-dir", "cut", "--budget", "600s"], stdout=subprocess.PIPE, text=True)
         path = pathlib.Path("cut/tune.jsonl")
@@ -91,7 +94,7 @@ def main(epa2a, plugins, inner):
         assert path.read_bytes().startswith(kept) and found["better"], found
         assert "--resume" in run("x.yaml", "--out-dir", "cut", code=2).stderr
 
-        # No turn begins once the budget is spent, but for the rest of a round of four.
+        # No turn begins after the budget is spent, except for the rest of a round of four.
         found, _ = tune("--budget", "1s", "--out-dir", "short")
         took = [json.loads(line)["took_ns"] for line in pathlib.Path("short/tune.jsonl").read_text().splitlines()[1:]]
         assert sum(took[:-4]) <= 1e9 and found["turns"] == len(took), took
@@ -104,7 +107,8 @@ def main(epa2a, plugins, inner):
         assert "name: token_flag" in pathlib.Path("best.yaml").read_text()
         pathlib.Path("x.yaml").write_text(FILE % f"runs: {{slow: {{algorithm: {tap}}}, fast: {{algorithm: token_flag}}}}")
         assert [s["setting"] for s in tune("--keys", "none", "--budget", "1s")[0]["settings"]][1:] == ["fast"]
-        # Runs of several tasks are searched by task, and are one table, one document and one file with a run for each.
+        # Runs with several tasks are searched by task; one table, one document and one file
+        # contain a run for each.
         found, done = tune("--set", "matrix.moe.topk=[1, 2]", "--keys", "none", "--budget", "600s", "--out", "tasks.yaml",
                            "--out-dir", "tasks")
         assert [task["task"] for task in found["tasks"]] == ["slow moe.topk=1", "slow moe.topk=2"], found
@@ -117,7 +121,8 @@ def main(epa2a, plugins, inner):
         again, _ = tune("--set", "matrix.moe.topk=[1, 2]", "--keys", "none", "--budget", "600s", "--out-dir", "tasks", "--resume")
         for key in ("task", "settings", "best", "in_turns", "turns", "spent_s"):
             assert [task[key] for task in again["tasks"]] == [task[key] for task in found["tasks"]], (key, again, found)
-        # Repetitions, seeds, names and lengths of runs are no settings; what differs in one is tried once.
+        # Repetitions, seeds, names and lengths of runs are not settings; settings that differ only
+        # in these are tried once.
         more = ("repeat=3", "matrix.seed=[1, 2]", "matrix.bench.iterations=[4, 5]", "matrix.timeout=[20s, 21s]",
                 "matrix.verify.order=[lockstep, pipelined]", "matrix.expect.median=[1us, 2us]", "matrix.name=[x, y]")
         sets = [word for one in more for word in ("--set", one)]
@@ -126,10 +131,10 @@ def main(epa2a, plugins, inner):
         assert len(found["not_tried"]) == 2 ** 6 - 1 and all("nothing that is a setting" in x["why"] for x in found["not_tried"])
         found, _ = tune("--keys", "none", "--budget", "1s", "--set", "repeat=2", "--set", "matrix.seed=[1, 2]")
         assert [s["setting"] for s in found["settings"]][1:] == ["fast seed=1"], found["settings"]
-        # The file's settings stay where nothing is faster, and must be right themselves.
+        # The settings of the file stay if none is faster, and must give correct results.
         found, done = tune("--only", "slow", "--set", "algorithm.delay_us=0", "--set", "algorithm.also_us=0",
                            "--out", "best.yaml")
-        assert "not reached" not in done.stdout, done.stdout  # what was drawn when all was known
+        assert "not reached" not in done.stdout, done.stdout  # drawn after all values were known
         assert not found["better"] and pathlib.Path("best.yaml").read_text().startswith("# As it was"), found
         assert "settings fail: verify: rank" in tune("--only", "slow", "--set", "algorithm.wrong=true", code=1)[1].stderr
     return 0

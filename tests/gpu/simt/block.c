@@ -4,7 +4,7 @@
  * The order of lanes matters: when eight lanes store a line together, the last lane completes it. A
  * lane runs out of order only in a waiting loop, after which a kernel has to converge its warp
  * anyway. */
-#undef _FORTIFY_SOURCE /* the longjmp() of fortified headers supports one stack only */
+#undef _FORTIFY_SOURCE /* fortified headers replace longjmp by a variant for one stack only */
 #include "block.h"
 
 #include <dlfcn.h>
