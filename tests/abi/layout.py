@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The layout of all structs of the public headers, and the values of their enums, that go with one EPA_ABI.
+"""Checks the layout of all structs of the public headers, and the values of their enums, against one EPA_ABI.
 
-layout.py check CC HEADERS LAYOUT: LAYOUT, tests/abi/layout.txt, has that number and the digest of what `show` prints.
-layout.py show CC HEADERS: each struct's size, the offset of each member, each constant.
-layout.py compile CC HEADERS WITH...: each header compiles alone by the command WITH, and all of them with what CC makes
-of them as static assertions.
+layout.py check CC HEADERS LAYOUT: LAYOUT, tests/abi/layout.txt, contains this number and the digest of the output of
+`show`. layout.py show CC HEADERS: prints the size of each struct, the offset of each member, and each constant.
+layout.py compile CC HEADERS WITH...: each header compiles alone with the command WITH, and all together with static
+assertions of the layout that CC produces.
 
-layout.py update: writes LAYOUT anew once a struct has changed, and raises EPA_ABI in plugin.h and `abi` in meson.build if
-LAYOUT had that number already. With --again the number is left: nobody has plugins of it yet."""
+layout.py update: rewrites LAYOUT after a change of a struct, and raises EPA_ABI in plugin.h and `abi` in meson.build
+if LAYOUT had that number already. --again keeps the number, as long as no plugins with it exist."""
 import concurrent.futures
 import hashlib
 import pathlib
@@ -66,7 +66,7 @@ def tree(cc, headers):
 
 
 def members(by_place, entry, before="", base=0):
-    """(name, offset), and those of what has no name of its own behind the member that it is."""
+    """Yields (name, offset) of members; members of an unnamed struct follow the member that contains it."""
     for child in entry.children:
         if child.tag != "member" or not child.name():
             continue

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""AllGather and GEMM as one writes them with PyTorch: what configs/ag_gemm-nvlink.yaml is measured
-against. A GPU of this host for each rank.
+"""AllGather and GEMM as a user writes them with PyTorch: the baseline for configs/ag_gemm-nvlink.yaml.
+
+Each rank has a GPU of this host.
 
     gather       dist.all_gather_into_tensor (NCCL)
     gemm         torch.mm of all rows (cuBLAS)
     sequential   one after the other
     fused        torch.ops.symm_mem.fused_all_gather_matmul
-    parts        a product for each rank's rows, behind copies that are pulled on a stream of their own
-    beside       gemm, while copies of as many bytes are pushed: what hiding the gather costs at least
+    parts        a product for each rank's rows, after copies that are pulled on a separate stream
+    beside       gemm during pushed copies of the same size: the least cost of a hidden gather
 
     tests/bench/ag_gemm.py [--ranks 4] [--m 8192] [--n 49152] [--k 12288] [--dtype f16|bf16]
                            [--rounds 5] [--ms 100] [--epa2a build/src/epa2a]
 
-Each is checked against float32 sums of some rows. Medians in microseconds over rounds of the slowest
-rank by CUDA events, variants taking turns; --epa2a: ours after each round, in the same table. A variant
-that this PyTorch lacks is said to be missing. The last line is JSON."""
+Each variant is checked against float32 sums of some rows. Times are medians in microseconds over rounds of the
+slowest rank by CUDA events; the variants take turns. --epa2a adds epa2a after each round to the same table. A variant
+that this PyTorch lacks is reported as missing. The last line is JSON."""
 
 import argparse
 import json

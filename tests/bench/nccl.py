@@ -97,7 +97,7 @@ class Layer:
         return arrived[by_expert], (order, by_expert, sent, taken)
 
     def combine(self, answers, kept):
-        """Answers to where the tokens came from, and their weighted sums."""
+        """Sends expert outputs back to the ranks of their tokens, and computes the weighted sums."""
         o, (order, by_expert, sent, taken) = self.o, kept
         rows = torch.empty_like(answers)
         rows[by_expert] = answers

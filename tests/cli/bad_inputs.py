@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""bad_inputs.py EPA2A CASES PLUGINS: `epa2a config check` of each bad experiment in CASES, which says how they are written:
-what is printed, and where it points."""
+"""bad_inputs.py EPA2A CASES PLUGINS: checks the messages and places that `epa2a config check` prints for each bad
+experiment in CASES, which describes their format."""
 import os
 import re
 import subprocess

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""completion.py EPA2A SCRIPTS SHELL: starts the shell on a terminal, types command lines with a Tab
-behind, and looks at what became of them. SCRIPTS is the folder of epa2a.bash and its like. What there
-must be is asked of --help and list, not of what the scripts ask. Skips (77) where the shell is absent."""
+"""completion.py EPA2A SCRIPTS SHELL: starts the shell on a terminal, types command lines followed by a Tab, and
+checks the completed lines. SCRIPTS is the folder of epa2a.bash and the other scripts. The expected candidates come
+from --help and list, which the scripts do not use. Skips (77) without the shell."""
 import os
 import pathlib
 import pty
@@ -98,7 +98,7 @@ class Terminal:
             data = data[os.write(self.fd, data):]
 
     def wait(self, pattern):
-        """The match, once it was printed; what is before it is forgotten."""
+        """Waits until the match was printed, and drops the output before it."""
         end = time.monotonic() + LIMIT
         while True:
             match = re.search(pattern, self.seen)
@@ -203,7 +203,7 @@ def lists(epa2a):
 
 
 def bare(word):
-    """Without what is common to all: to bash the word begins behind the =."""
+    """Returns the candidate without the common part: for bash the word begins after the =."""
     return re.sub(r"^.*=(?=.)", "", word).rstrip("/")
 
 

@@ -86,7 +86,7 @@ def differences(value, shape, at="document"):
 
 
 def facts(document):
-    """What must hold beyond the shape: pairs of what is said and what is so."""
+    """Yields pairs of reported and real values that must be equal, beyond the shape."""
     with open("/proc/meminfo", encoding="ascii") as lines:
         total = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemTotal"))
     shm = next(p for p in document["plugins"] if (p["kind"], p["name"]) == ("transport", "shm"))

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""documented.py EPA2A SOURCE BUILD [PAGE...]: every command that CONTRIBUTING.md, share/README.md, the help topics and the man
-pages show runs and ends as it should. They run one after the other in a folder that has what a checkout and a
-reader have: configs/, the build, the YAML that the text shows, results of before. Runs are cut to a few iterations
-and short tokens by --set and nothing else, those of many processes by --dry-run. What needs more than this machine has, or builds the
-project, is skipped and listed with the reason. readme.sh runs the commands of README.md."""
+"""documented.py EPA2A SOURCE BUILD [PAGE...]: every command in CONTRIBUTING.md, share/README.md, the help topics and
+the man pages runs and ends as it should. They run one after the other in a folder with the files of a checkout and of
+a reader: configs/, the build, the YAML that the text shows, earlier results. Only --set shortens runs, to few
+iterations and short tokens; commands with many processes run with --dry-run. A command that needs more than this
+machine has, or that builds the project, is skipped and listed with the reason. readme.sh runs the commands of
+README.md."""
 import json
 import os
 import pathlib
@@ -57,7 +58,7 @@ def of_page(page):
 
 
 class Reader:
-    """Somebody with a checkout and a folder of his own files."""
+    """A user with a checkout and a folder with his own files."""
     ran = {}  # of all readers: commands and their exit codes
 
     def __init__(self, work, epa2a, source, build):

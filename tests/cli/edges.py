@@ -39,7 +39,7 @@ class Bench:
         return done
 
     def states(self, factor):
-        """Hidden states; factor(row) multiplies those of a row."""
+        """Writes hidden states; factor(row) multiplies the values of a row."""
         make, path = random.Random(7), self.work / "states.npy"
         head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({TOKENS}, {HIDDEN}), }}"
         head += " " * (63 - (10 + len(head)) % 64) + "\n"

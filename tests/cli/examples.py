@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""examples.py EPA2A SOURCE: every key of an experiment and every option of a plugin has help with a type, a
-default and an example that is another value, and `config check` takes the example and each value that `epa2a tune` tries. Every variable EPA2A_... that the sources
-read is told by `help environment`."""
+"""examples.py EPA2A SOURCE: every key of an experiment and every option of a plugin has help with a type, a default
+and an example with another value, and `config check` accepts the example and each value that `epa2a tune` tries.
+`help environment` lists every variable EPA2A_... that the sources read."""
 import pathlib
 import re
 import shlex

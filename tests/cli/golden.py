@@ -1,21 +1,27 @@
 #!/usr/bin/env python3
-"""SRC=TREE BUILD=TREE golden.py CASES FOLDER-OF-EPA2A: runs command lines and holds what they print against cases.
-Most cases are one line,
+"""SRC=TREE BUILD=TREE golden.py CASES FOLDER-OF-EPA2A: runs command lines and compares their output with cases. Most
+cases are one line,
+
     CODE COMMAND [OPERATOR TEXT]
-about what counts, which is standard output where CODE is 0 and standard error elsewhere:
-    => WORDS .. WORDS    it has these words in this order, and the other stream is empty
-    == LINE\\nLINE        it is just this, and the other stream is empty
-    ~> and ~=            the same, and the other stream may have anything
-Without an operator both are empty. After => or == what the other stream has may follow, as !> WORDS or != LINES. A case
-of many lines is the line after "$ ", then standard output ("> "), standard error ("! ") and the exit code ("? ", if
-not 0). "#" begins a comment. The line
+
+about the relevant stream: standard output if CODE is 0, otherwise standard error:
+
+    => WORDS .. WORDS    it contains these words in this order, and the other stream is empty
+    == LINE\\nLINE        it is exactly this, and the other stream is empty
+    ~> and ~=            the same, and the other stream may have any contents
+
+Without an operator both streams are empty. After => or == the contents of the other stream may follow, as !> WORDS or
+!= LINES. A case of many lines is the line after "$ ", then standard output ("> "), standard error ("! ") and the exit
+code ("? ", if not 0). "#" begins a comment. The line
+
     needs PROGRAM PACKAGE
+
 skips the file (exit code 77) on a machine without PROGRAM, which the Debian package PACKAGE installs.
 
 A line runs under sh in a new empty folder, with the program under test first in PATH as epa2a, and with $SRC and
-$BUILD, the source and build trees. In what it prints, the paths of these and of the new folder are read as $SRC,
-$BUILD and $TMP. In an expected text {n} stands for a number, {w} for anything but blanks, {*} for anything; the line
-{...} stands for any number of lines."""
+$BUILD, the source and build trees. In the output, the paths of these and of the new folder are replaced by $SRC,
+$BUILD and $TMP. In an expected text {n} matches a number, {w} matches anything but blanks, {*} matches anything; the
+line {...} matches any number of lines."""
 import os
 import pathlib
 import re

@@ -21,7 +21,7 @@ def run(*command, code=0, **more):
 
 
 def unpack(meson, build, work, folder="some where/else"):
-    """A prefix, as a package is made, then unpacked by somebody in a folder of his own."""
+    """Makes an installation like a package, then unpacks it in another user's folder."""
     run(meson, "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", f"{work}/stage")
     (program,) = pathlib.Path(work, "stage").rglob("bin/epa2a")
     prefix = pathlib.Path(work, folder)

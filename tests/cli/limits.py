@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""limits.py EPA2A BENCH_KERNELS: over 20 shapes no median is shorter than the time "at peak" by more than 3 %, and no product of
-matrices is quicker than the instruction it is made of.
+"""limits.py EPA2A BENCH_KERNELS: over 20 shapes no median is shorter than the time "at peak" by more than 3 %, and no
+matrix product is faster than the peak of its instruction.
 
-What the links' measured rate and latency allow is a limit only if nobody beats it: a stage that does has "?" there, and null in JSON. How
-many these are depends on what else the machine does while links are measured, and is said, not judged."""
+The measured rate and latency of links bound a stage only if no sample is faster: otherwise the bound is "?" in the
+table and null in JSON. The number of such stages depends on other load during the measurement; the test prints it and
+does not judge it."""
 import itertools
 import json
 import re

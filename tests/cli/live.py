@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""live.py EPA2A CONFIG KIND: what a command shows of itself while it runs, on a terminal and to
-others. KIND: progress | pipes | unread | colour | signal | status | others | twice. Nothing here is timed:
-each thing that must come is waited for, LIMIT seconds at most."""
+"""live.py EPA2A CONFIG KIND: output of a command while it runs, on a terminal and to others. KIND: progress | pipes |
+unread | colour | signal | status | others | twice. The test measures no times: it waits for each expected event, at
+most LIMIT seconds."""
 import atexit
 import fcntl
 import json
@@ -51,7 +51,7 @@ class Command:
             os.close(end)
 
     def read(self, seconds):
-        """What has come by then; False: all ends are closed."""
+        """Reads the available output. Returns False if all ends are closed."""
         fds = {fd: name for name, fd in self.fds.items() if fd is not None}
         if not fds:
             return False
@@ -113,7 +113,7 @@ def ask(*args, **more):
 
 
 def status(pid):
-    """As JSON; what is there before the command has begun is as good as a command between two runs."""
+    """Returns the status as JSON; before the command has begun, the result equals the time between two runs."""
     done = ask("status", str(pid), "--json", "-")
     if done.returncode != 0:
         return {"run": None}
@@ -121,7 +121,7 @@ def status(pid):
 
 
 def lines(data):
-    """What a terminal showed in its last line, one after the other."""
+    """Returns the successive contents of the last line of a terminal."""
     return [part.decode() for part in re.findall(rb"\r([^\r\n]*?)\x1b\[K", data)]
 
 
@@ -160,7 +160,7 @@ def pipes():
 
 
 def unread():
-    """Its standard error nobody reads any more: a signal ends it none the less."""
+    """A signal ends the command even if its standard error has no reader any more."""
     command = Command("bench", CONFIG, *ENDLESS, full="err")
     command.ranks()
     os.kill(command.process.pid, signal.SIGTERM)
@@ -210,7 +210,7 @@ def waits_for_rank_1(command):
 
 
 def without_times(page):
-    """A page without what changes while nobody does anything."""
+    """Returns a page without the parts that change by themselves."""
     return re.sub(r"for [\d.]+ s:|[\d.]+ s;", "T", page)
 
 
@@ -313,7 +313,7 @@ def apart(script, *args):
 
 
 def without_proc():
-    """Who cannot look says so, and not that nobody runs."""
+    """Without access to /proc the message says so, instead of reporting that no process runs."""
     command = apart('mount -t tmpfs none /proc && exec "$@"', EPA2A, "status")
     if command is None:
         return
@@ -324,7 +324,7 @@ def without_proc():
 
 
 def held_by_a_fifo():
-    """In a container of its own somebody has a FIFO by the name of a page: on which file system /proc does not say."""
+    """Another user in a container may create a FIFO with the name of a page, whose file system /proc does not show."""
     command = apart('mount -t tmpfs none /tmp && mkfifo "$1" && exec 3<>"$1" 4<"$1" 3>&- && umount -l /tmp && echo && '
                     'exec sleep 100', "/tmp/memfd:epa2a-status ")
     if command is None:
@@ -338,7 +338,7 @@ def held_by_a_fifo():
 
 
 def others():
-    """Ranks that somebody else has started: each process shows its own, and says so."""
+    """Each process of ranks started by other programs shows its own rank, and says so."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Results as --json writes them, of runs that were made up: made_results.py SEED RUN... A run is
-LABEL,MEDIAN_US[,KEY=VALUE]: KEY is a dotted key of the run, such as experiment.moe.hidden or status; samples
-(200) and noise (0.005, a part of the median) are those of its stages."""
+"""Writes results like --json with made-up runs: made_results.py SEED RUN... A run is LABEL,MEDIAN_US[,KEY=VALUE]: KEY
+is a dotted key of the run, such as experiment.moe.hidden or status; samples (200) and noise (0.005, as a part of the
+median) apply to its stages."""
 import json
 import random
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""no_pkg_config.py MESON SOURCE: a library without a pkg-config file is not there. CMake's file of it, where meson
-would turn to next, may name a folder as the library (that of UCX 1.13 does), and the link then fails."""
+"""no_pkg_config.py MESON SOURCE: a library without a pkg-config file counts as missing. The CMake file, which meson
+would try next, may name a folder as the library (UCX 1.13 does), so that the link fails."""
 import json
 import os
 import pathlib

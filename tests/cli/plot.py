@@ -69,7 +69,7 @@ def words(what, text, *wanted):
 
 
 def check_text(epa2a, results):
-    """What is chosen where no kind is asked for, names of lines and rows, and the numbers below."""
+    """Checks the default chart, the names of lines and rows, and the numbers below."""
     said = {}
     for name, args in {"auto": (), "combine": ("--stage", "combine"), "stages": ("--kind", "stages"),
                        "skew": ("--kind", "skew"), "one": ("--only", "*v2*=8"),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""predict.py EPA2A CONFIGS: `epa2a predict` of worlds that run here, held against what they took, and of worlds that
-none can run. Nothing here depends on how long anything takes."""
+"""predict.py EPA2A CONFIGS: compares `epa2a predict` with measurements of worlds that run here, and checks
+predictions of worlds that cannot run. No check depends on absolute times."""
 import csv
 import json
 import math

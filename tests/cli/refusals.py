@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""refusals.py EPA2A: what verify (or bench, or run) refuses before its first iteration `config check` refuses, too, in the same words and
-at the same place, and each refusal has a line and a column.
+"""refusals.py EPA2A: `config check` refuses an experiment that verify (or bench, or run) refuses before its first
+iteration, with the same message and place, and each refusal has a line and a column.
 
-Each case is an experiment with one thing wrong, and a piece of the key or value that is to be pointed at. A case whose plugin is not in
-this build is left out; 60 must be there."""
+Each case is an experiment with one error, and the part of the key or value that the message must point to. A case
+whose plugin is missing in this build is left out; 60 cases must remain."""
 import os
 import re
 import subprocess

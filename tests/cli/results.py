@@ -66,7 +66,7 @@ def interval(ordered):
 
 
 def check_statistics(name, stage, traffic):
-    """Times in `ns` are whole, so that what is made of them here is off by 1 at most."""
+    """Times in `ns` are whole numbers, so that recomputed values differ by at most 1."""
     ordered, ns = sorted(stage["samples_ns"]), stage["ns"]
     n, mean = len(ordered), sum(ordered) / len(ordered)
     median = percentile(ordered, 50)
@@ -105,7 +105,7 @@ def check_result(result):
 
 
 def check_limits(name, result, least):
-    """`least`: bytes of the busiest rank; the links are those of tests/plugins/fakelink.c."""
+    """`least`: bytes of the busiest rank; tests/plugins/fakelink.c defines the links."""
     links = result["machine"]["links"]
     expect(f"{name}, links", links, {"rate": 500.0, "latency_ns": 25.0})
     for stage, crossings in (("dispatch", 1), ("combine", 1), ("total", 2)):
@@ -195,7 +195,8 @@ def iterating(epa2a, pid):
 
 
 def command(validator, epa2a, verb, config, *settings, harm=None, options=()):
-    """Runs it; harm is done to its process once its ranks iterate: what they measure until then is read below."""
+    """Runs a command; `harm` acts on its process when its ranks iterate. The checks below read the samples up to
+    then."""
     args = [epa2a, verb, config, "--quiet", "--json", "-", *options]
     for setting in settings:
         args += ["--set", setting]
@@ -276,7 +277,7 @@ def check_table(validator, epa2a, config):
 
 
 def check_products(validator, epa2a, config):
-    """What a rank multiplies, [100][72] by [48][72], and the least that takes at the rates that were measured."""
+    """The product of a rank, [100][72] by [48][72], and its lower bound with the measured rates."""
     small = ("gemm.m=100", "gemm.n=96", "gemm.k=72", "bench.iterations=5")
     weights = {"bf16": 48 * 72 * 2, "f16": 48 * 72 * 2, "fp8": 48 * 72 + 4}
     for dtype, algorithm in [(d, a) for d in weights for a in ("ag_gemm_2d", "ag_then_gemm")]:
@@ -299,8 +300,8 @@ def check_products(validator, epa2a, config):
 
 
 def check_open(validator, epa2a, config):
-    """One rank sleeps 60 ms when iterations are due each ms: those behind it are late by what is left
-    of that, which a closed loop would see once. All bounds hold however slow the machine is."""
+    """One rank sleeps 60 ms while iterations are due each ms: later iterations are late by the rest of the sleep,
+    which a closed loop would see once. All bounds hold on any machine."""
     result = command(validator, epa2a, "bench", config, "bench.arrivals=constant", "bench.rate=1000",
                      "bench.warmup=0", "bench.iterations=80",
                      "fault={kind: straggle, rank: 1, stage: dispatch, iteration: 10, for: 60ms}",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""skeletons.py MESON BUILD CC...: what is installed is enough to build both skeletons, to test them by the contract
-and to run them; and the contract finds a fault that is planted in one."""
+"""skeletons.py MESON BUILD CC...: an installation suffices to build both skeletons, to run their contract tests, and
+to run them; and the contract tests find a planted fault."""
 import os
 import pathlib
 import shlex

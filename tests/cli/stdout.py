@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""stdout.py EPA2A PLUGINS INNER: plugins and libraries that print never spoil standard output. The algorithm tap (tests/plugins/tap.c)
-prints with printf() and write() as it is loaded, planned, created and unloaded; the libraries of the transport ucx print their log."""
+"""stdout.py EPA2A PLUGINS INNER: output of plugins and libraries never reaches standard output. The algorithm tap
+(tests/plugins/tap.c) prints with printf() and write() when it is loaded, planned, created and unloaded; the libraries
+of the transport ucx print their log."""
 import json
 import os
 import pathlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""thorough.py EPA2A SOURCE CC...: faults planted in tests/plugins/plainmoe.c, and who finds them: `verify` as it is, or
-which variant of `verify --thorough`. What is no fault passes all of it."""
+"""thorough.py EPA2A SOURCE CC...: faults planted in tests/plugins/plainmoe.c, and the variant of `verify` or `verify
+--thorough` that finds each. Harmless changes pass all variants."""
 import json
 import pathlib
 import subprocess
@@ -112,7 +112,7 @@ FAULTS = [  # what it does, the text that it changes and to what, who finds it, 
 
 
 def verify(epa2a, folder, *more):
-    """The exit code, what --json wrote, and all that was said."""
+    """Returns the exit code, the JSON document, and the whole output."""
     done = subprocess.run([epa2a, "verify", folder / "x.yaml", "--plugin-path", folder, "--quiet", "--json", folder / "x.json",
                            "--force", *more], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode in (0, 1, 3, 4, 5), (done.returncode, done.stdout, done.stderr)

@@ -48,7 +48,7 @@ CASES = [
 
 
 def run(top, user, names, *command, namespace=()):
-    """What is said of the plugin, and whether its code ran."""
+    """Returns the message about the plugin, and whether its code ran."""
     mark = f"{top}/mark/ran"
     mounts = "".join(f"mount --bind {top}/{name} /etc/{name}; " for name in names or {})
     shell = f'{mounts}exec "$@"'

@@ -1,5 +1,5 @@
-"""One line for each run of a document of --json: clock, rows, samples of the last row, whether its
-limit is known and its rates are the total's traffic by its median, operations, what was checked."""
+"""Prints one line for each run of a --json document: clock, rows, samples of the last row, whether its limit is known
+and its rates equal total traffic / median, operations, and the checked parts."""
 import json
 import sys
 

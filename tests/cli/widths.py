@@ -20,7 +20,7 @@ def asked(epa2a, *args):
 
 
 def on_terminal(columns, *command):
-    """What a command prints on a terminal of that width."""
+    """Returns the output of a command on a terminal of that width."""
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     job = subprocess.Popen(command, stdout=child, stdin=subprocess.DEVNULL, stderr=child)

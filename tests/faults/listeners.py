@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Who else could write to the ranks of one host: while they run over UCX, no TCP port is open beyond this host and no
-System V segment is theirs.
+"""Access of other users to ranks on one host: while ranks run over UCX, no TCP port is open beyond this host, and
+they own no System V segment.
 
 listeners.py EPA2A EXPERIMENT"""
 import os

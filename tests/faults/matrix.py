@@ -5,27 +5,27 @@
               [--slow F] [--only TEXT] [--mutant NAME] [--first] [--list] [--verbose]
 
 Each fault starts a run, does one bad thing to it from outside (or has it planted by fault:), and
-looks at: how soon all ended, exit codes, the sentence (which rank, which process, which stage),
-the JSON document, and what is left: processes, /dev/shm, System V segments, temporary files.
+checks: the time until all ended, exit codes, the message (rank, process and stage),
+the JSON document, and leftovers: processes, /dev/shm, System V segments, temporary files.
 Last line: `N faults, M violations`. Exit code 1 if M > 0, 77 if nothing could be run.
 
-The first faults are one for each kind and signal: those of fork and env are in the first 60, those of mpi in the first 100.
+The first faults are one for each kind and signal: faults of fork and env are in the first 60, faults of mpi in the first 100.
 A message that names a waiting time is judged by it: the time is at most 1.2 times the limit of the run, and the run ends
 within 1.2 times the time in the message and the time to end all ranks. --mutant starts runs with a defect that the matrix
 must report: `hup` (SIGHUP is ignored), `heartbeat` (no heartbeat), `limit` (time limits are three times too long).
 
-What documents of epa2a or of UCX and Open MPI say stays behind is reported as `known`, not counted. So is an mpirun that
+Leftovers that documents of epa2a, UCX or Open MPI mention are reported as `known` and not counted. So is an mpirun that
 waits for itself or ends by a signal after all of epa2a has ended: Open MPI 4.1 does that with any MPI program of which a rank
 is killed in MPI_Init (PMIx_server_finalize waits for a mutex that is never given back).
 
-A fault that is a violation while the machine gives nobody a core for more than half a second, or while others have more than
+A fault that is a violation while no thread of this script gets a core for more than half a second, or while others have more than
 a quarter of its cores' time, is tried again, five times at most and when others have less, if they do within half a minute: a
 rank that cannot run for longer than the time limit of its peers is lost to them.
 
 Needs: Linux, Python 3; a faulty run takes 1 to 8 s. The seed is that of
 the day unless it is given; after --seconds no further fault is begun. As root it has a /dev/shm, System V segments and
-a network of its own: what other programs leave there is not counted.
-It ends no process but those that carry its own mark in their environment."""
+a network of its own: leftovers of other programs are not counted.
+It ends only processes with its own mark in their environment."""
 import argparse, collections, ctypes, functools, json, os, random, re, resource, shutil, signal, subprocess, sys, tempfile, threading, time
 ap = argparse.ArgumentParser()
 ap.add_argument('build')
@@ -106,7 +106,7 @@ ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what its parent has le
 
 
 def time_of_others():
-    """Seconds that all cores have worked, or were taken by a host, but for this script and what it has started."""
+    """Returns the seconds that all cores spent on other work than this script and its children, including stolen time."""
     busy = open('/proc/stat').readline().split()
     mine = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return sum(int(busy[i]) for i in (1, 2, 3, 6, 7, 8)) / os.sysconf('SC_CLK_TCK') - sum(m.ru_utime + m.ru_stime for m in mine)
@@ -291,7 +291,7 @@ END = 2.0 * A.slow  # seconds in which all processes of a run end after a rank i
 
 
 def late_messages(said, took):
-    """What is wrong with the waiting times in messages. `took`: seconds from the fault to the end of the run; None: unknown."""
+    """Returns the violations of waiting times in messages. `took`: seconds from the fault to the end of the run; None: unknown."""
     out = []
     for words, limit in (('timeout after', max(TIMEOUT, 3) if 'set-up' in said else TIMEOUT), ('nothing was heard from it for', HEART)):
         times = [float(t) / (1000 if unit == 'ms' else 1) for t, unit in re.findall(words + r' ([\d.]+) (m?s)\b', said)]
@@ -466,7 +466,7 @@ def f_pause(launch, transport, n, verb, whom):
 
 
 def f_parent(launch, transport, n, verb, when, sig):
-    """Who watches (the command, or the agent of a rank) is killed."""
+    """The watching process (the command, or the agent of a rank) is killed."""
     code = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 143}.get(sig)
     soft, late = code is not None, when == 'under way'
 
@@ -554,7 +554,7 @@ def pick():
 
 
 def plan_signals():
-    """One fault for each kind and signal; those of mpi are last."""
+    """One fault for each kind and signal; faults of mpi are last."""
     deadly = list(dict.fromkeys(KILLS))
     out = []
     for launch in LAUNCH:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A batch that is interrupted and goes on ends with the table of one that was not.
+"""An interrupted and resumed batch ends with the table of an uninterrupted one.
 
-resume.py EPA2A CONFIG RESULT_SCHEMA kill|int|full|two|readonly: CONFIG is a file of many runs. What a folder
-says is held against the schema where python3 has jsonschema."""
+resume.py EPA2A CONFIG RESULT_SCHEMA kill|int|full|two|readonly: CONFIG is a file of many runs. Documents in the
+folder are checked against the schema if python3 has jsonschema."""
 import csv
 import json
 import os
@@ -89,7 +89,7 @@ def rows(folder):
 
 
 def table(text):
-    """The labels of the table that ends what was printed."""
+    """Returns the labels of the final table of the output."""
     lines = text.rpartition("# run ")[2].splitlines()[2:]
     return [line.split("  ")[1] for line in lines if not line.startswith("#")]
 
@@ -103,8 +103,8 @@ def process(child, file):
 
 
 def stop_at(batch, child, folder, done):
-    """Leaves the whole group stopped while a run goes on, with `done` or more done. Where it stands is read while
-    nobody writes. Their ids. A run may be over in milliseconds: until then lines are counted, not read."""
+    """Stops the whole group during a run, with at least `done` runs completed, and returns their ids. It reads the
+    results while no process writes. A run may take milliseconds: until then it counts lines without parsing them."""
     end = time.monotonic() + WAIT
     while time.monotonic() < end and child.poll() is None:
         if (folder / "results.jsonl").read_bytes().count(b"\n") < done:
@@ -122,7 +122,7 @@ def stop_at(batch, child, folder, done):
 
 
 def left_over(before):
-    """Without what others leave there."""
+    """Returns the leftovers without the files of other programs."""
     return sorted(name for name in set(os.listdir("/dev/shm")) - before
                   if not re.match(r"cuda\.shm\.|vader_|osc_|open_mpi|ucx_shm_", name))
 
@@ -220,7 +220,7 @@ def full(batch, work):
 
 
 def readonly(batch, work):
-    """A folder that cannot be written to is told before anything runs."""
+    """An unwritable folder is reported before any run."""
     under = mounted("size=1m", work)
     made = ["sh", "-c", f'mkdir "{work}/disk/d" && mount -o remount,ro "{work}/disk" && exec "$@"', "sh"]
     for name in ("d", "new"):
@@ -231,7 +231,7 @@ def readonly(batch, work):
 
 
 def two(batch, work):
-    """Of two processes one writes, and the other says who does."""
+    """Of two processes one writes, and the other names the writer."""
     folder = work / "d"
     child = batch.start(folder, *FEW, "--set", "bench.iterations=100000")
     stop_at(batch, child, folder, 0)

@@ -1,12 +1,13 @@
-"""Layers in FP8, worked out again with what an implementation may do otherwise carried along: for layer.py (NumPy
-and torch), whose modules are `xp`. Arrays are float64.
+"""Recomputes layers in FP8 and tracks the permitted deviations of an implementation, for layer.py (NumPy and torch;
+the module is `xp`). Arrays are float64.
 
-A sum of FP8 products is either that of Hopper's tensor cores, which is known to the bit: 32 products and the sum so
-far are aligned to the largest of their exponents, cut to `bits` fraction bits and added, and the sum is cut to as many,
-four times for a group of 128, whose sum is scaled in float32. The exponent of a product is the sum of those of its codes. Or it is one of float32 in any order (`bits` 0), off by a bound. Then an
-activation is quantised again. An error of it, however small, moves an element to the next code where a border is
-near, a sixteenth of its value: so the bound is not a constant. Elements that have two codes are counted, with what
-they change at most in each output."""
+A sum of FP8 products is either a sum of Hopper's tensor cores, which is known to the bit: 32 products and the current
+sum are aligned to the largest of their exponents, cut to `bits` fraction bits and added, and the sum is cut to the
+same number, four times for a group of 128, whose sum is scaled in float32. The exponent of a product is the sum of
+the exponents of its codes. Or it is a float32 sum in any order (`bits` 0) within a bound. Then an activation is
+quantised again. Any error of it, however small, moves an element to the next code near a boundary, by a sixteenth of
+its value: the bound is therefore not a constant. Elements with two possible codes are counted, with their largest
+effect on each output."""
 UNIT = 2.0 ** -23  # an addition of float32, rounded or cut
 GROUP, STEP = 128, 32
 LEAST, NONE = 2.0 ** -6, -99  # of a code that has an exponent of its own; that of nothing

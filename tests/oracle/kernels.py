@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Works out again, with NumPy and ml_dtypes, what kernels are held to (unit/kernels.c), of many inputs: to the bit.
+"""Recomputes the reference of kernels (unit/kernels.c) with NumPy and ml_dtypes for many inputs, and compares to the
+bit.
 
-kernels.py PROGRAM: kernels.c says what PROGRAM does. Nothing here is shared with the C code; what is held is
-the definition in src/epa2a/problem.h and src/epa2a/quant.h."""
+kernels.py PROGRAM: kernels.c describes PROGRAM. This script shares no code with the C sources; it follows the
+definitions in src/epa2a/problem.h and src/epa2a/quant.h."""
 import subprocess
 import sys
 
@@ -27,8 +28,8 @@ def make_floats(random):
 
 
 def make_groups(random, groups, size, f16):
-    """A group of each kind in turn: around 1, any bits at all, zeros, one outlier, denormals, about equal, huge, with
-    what is not finite."""
+    """Makes a group of each kind in turn: around 1, any bits, zeros, one outlier, denormals, about equal, huge, and
+    with non-finite values."""
     infinity, denormal, octaves = (0x7c00, 0x83ff, 0x8fff) if f16 else (0x7f80, 0x807f, 0x83ff)
     near, huge = (12 << 10, 27 << 10) if f16 else (0x78 << 7, 0xf8 << 7)
     any_ = random.integers(0, 1 << 16, (groups, size), U16)
@@ -43,7 +44,7 @@ def make_groups(random, groups, size, f16):
 
 
 def to_e4m3(value):
-    """float32 to codes; the type itself makes NaN of what is too large, we saturate."""
+    """Converts float32 to codes. The type itself converts too large values to NaN; this function saturates."""
     sign = np.signbit(value).astype(np.uint8) << 7
     codes = np.clip(value, F32(-448), F32(448)).astype(E4M3).view(np.uint8)
     return np.where(np.isnan(value), sign | 0x7F, codes).astype(np.uint8)

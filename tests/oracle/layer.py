@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""A layer with real experts, worked out again: from the tokens, routes and weights that a rank had, which the
-algorithm `tap` writes to files, and the definition in src/epa2a/problem.h.
+"""Recomputes a layer with real experts from the tokens, routes and weights of each rank, which the algorithm `tap`
+writes to files, and from the definition in src/epa2a/problem.h.
 
-layer.py EPA2A TAP FUSED LL_V2: the program, the folder with tap, the two plugins; NumPy and ml_dtypes work it out.
-layer.py EPA2A TAP FUSED --gpu FOLDER: fused on GPUs that CPUs emulate, by the plugins in FOLDER.
-layer.py EPA2A TAP FUSED --torch [RANKS]: fused on GPUs, worked out by PyTorch on one of them.
+layer.py EPA2A TAP FUSED LL_V2: the program, the folder with tap, the two plugins; NumPy and ml_dtypes recompute.
+layer.py EPA2A TAP FUSED --gpu FOLDER: fused on emulated GPUs, with the plugins in FOLDER. layer.py EPA2A TAP FUSED
+--torch [RANKS]: fused on GPUs, recomputed by PyTorch on one of them.
 
-Nothing here is shared with the C code. A token's output is compared by its norm, as roundings may fall to either
-side; with integers, whose sums are exact, each element to the bit; with FP8 weights, each element by what it may be
-at most and at least (fp8.py), and with a scale exchanged for its neighbour that must fail."""
+This script shares no code with the C sources. Outputs of a token are compared by their norm, since roundings may
+differ; with integers, whose sums are exact, each element is compared to the bit; with FP8 weights, each element must
+lie in its possible interval (fp8.py), and the comparison must fail with a scale exchanged for its neighbour."""
 import math
 import os
 import pathlib
@@ -88,7 +88,7 @@ class Torch:
 
 
 class Layer:
-    """The outputs of a case, and the files that it left in `folder`; weights are those of the folder `by`."""
+    """The outputs of a case, and the files that it left in `folder`; the weights come from the folder `by`."""
 
     def __init__(self, arrays, shape, name, sets, quantises, folder, by):
         self.arrays, self.xp, self.folder, self.by = arrays, arrays.xp, folder, by
@@ -124,7 +124,8 @@ class Layer:
                 ("x", "bf16", self.hidden), ("out", "bf16", self.hidden), ("expert", "i32", self.topk), ("weight", "f32", self.topk))]
 
     def outputs(self, narrow, x, expert, weight, up, down):
-        """[tokens][hidden] of a rank, with weights as they are; narrow: each expert's output is rounded by itself."""
+        """Returns [tokens][hidden] of a rank, with unrounded weights; narrow: each expert's output is rounded
+        separately."""
         xp, rounded, local = self.xp, self.arrays.rounded, self.experts // self.ranks
         if self.quantises:
             codes, _, scale, _ = fp8.quantised(xp, x, 0 * x, self.code)

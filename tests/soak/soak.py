@@ -3,11 +3,12 @@
 
     soak.py EPA2A [--seconds T] [--runs N] [--seed S] [--only SETTING] [--iterations N] [--hang T] [--verbose]
 
-Each is `epa2a verify` of something small that nobody wrote down; a fault that is survived must change nothing, a rank that
-is killed must end the run with 5. Last line: `N runs, I iterations, E elements, W wrong, H hangs, R refused, F failed, seed
-S`. Exit code 1 if anything is wrong, hangs or fails otherwise; each of these comes with the command that repeats it. A hang
-is a run whose `epa2a status` stays the same for minutes, however long the run takes: many ranks on few cores are slow.
-A run that is too late while the machine stood still for half its time limit, as a virtual one that is paused, is tried again."""
+Each is `epa2a verify` of a small random experiment. A fault that the run survives must not change the result; a
+killed rank must end the run with 5. Last line: `N runs, I iterations, E elements, W wrong, H hangs, R refused, F
+failed, seed S`. Exit code 1 if a run is wrong, hangs or fails otherwise; each of these is printed with the command
+that repeats it. A hang is a run whose `epa2a status` stays the same for minutes, however long the run takes: many
+ranks on few cores are slow. A run that is late while the machine stood still for half its time limit, like a paused
+virtual machine, is repeated."""
 import argparse
 import json
 import random

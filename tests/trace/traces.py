@@ -1,5 +1,7 @@
-"""What `profile:` writes is what ranks did and passes `epa2a trace check`, which finds every fault that
-is put in.   traces.py EPA2A CONFIG KIND      KIND: well | workers | nodes | tokens | spoilt | tools | kill | stop | int | refused"""
+"""The files of `profile:` match the events of the ranks and pass `epa2a trace check`, which finds every planted
+defect.
+
+traces.py EPA2A CONFIG KIND      KIND: well | workers | nodes | tokens | spoilt | tools | kill | stop | int | refused"""
 import copy
 import json
 import os

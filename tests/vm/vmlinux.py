@@ -1,5 +1,5 @@
-"""vmlinux.py VMLINUZ >VMLINUX: the kernel out of its image for booting. It starts at once, while
-unpacking itself takes an emulated machine some seconds. What is not packed by xz stays packed."""
+"""vmlinux.py VMLINUZ >VMLINUX: extracts the kernel from its boot image. The result starts at once, whereas unpacking
+itself takes an emulated machine some seconds. Kernels not packed by xz are copied unchanged."""
 import lzma
 import struct
 import sys

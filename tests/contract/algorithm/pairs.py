@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Prints the matrix file of an algorithm: a list of runs in which any two settings of different axes
-occur together at least once. That finds what a full product would, but for faults that need three
-settings at a time, in a fiftieth of the runs.
+"""Prints the matrix file of an algorithm: runs in which any two settings of different axes occur together at least
+once. This finds the same faults as a full product with a fiftieth of the runs, except faults that need three
+settings.
 
-    pairs.py NAME BASE      NAME: one of FILES of axes.py or gpu_axes.py; BASE: the experiment that its runs start from
-"""
+    pairs.py NAME BASE      NAME: one of FILES of axes.py or gpu_axes.py; BASE: base experiment of the runs"""
 
 import collections
 import itertools
@@ -66,7 +65,7 @@ class Family:
         return runs
 
     def named(self):
-        """The settings of each run by its name: a promise, and what is not as usual."""
+        """Returns the settings of each run by its name, which consists of the promise and the unusual settings."""
         settings = {value: text for axis in self.rules["axes"] for value, text in axis.items()}
         named = {}
         for run in self.runs():
