@@ -1,22 +1,24 @@
-/* The ready words of ag_gemm_2d on hosts, and those of allgather: N ranks, P of them on each node (of
- * the last maybe fewer), make E calls with B buffer sets and no barrier. A rank's rows are C chunks. Chunk x of
- * source s reaches each rank from one other, its sender: s itself, or, by TWO and from another
- * node, the rank of the receiver's node that has the place of s in its own. Senders store to
- * ranks of their node, or, by PULL, these load; elsewhere, and by FAR within nodes too, rows and
- * scales are put.
+/* The ready words of ag_gemm_2d on hosts, and of allgather: N ranks, P of them on each node (maybe
+ * fewer on the last), make E calls with B buffer sets and no barrier. The rows of a rank form C
+ * chunks. Chunk x of source s reaches each rank from one other rank, its sender: s itself, or, with
+ * TWO and from another node, the rank of the receiver's node with the same local index as s.
+ * Senders store to ranks of their node, or, with PULL, these load; to other nodes, and with FAR
+ * within nodes as well, rows and scales are put.
  *
  * Memory holds the number of the call in place of rows. A store, a load and a tile are spans of
- * time: two looks, and TORN while it is stored, so that a read beside a write is seen. What is
- * put lands at any time while its rank is in a call (a transport may hold it back outside):
- * scales, which a fence keeps ahead of rows, and rows, then their word; a word without rows at
- * once, as who waits for it may look late. A rank's chunks are placed at a time, as its workers
- * may do, one of them passes on what is placed, and one tile reads the rows of all ranks.
+ * time: two reads, and TORN during a store, so that a read beside a write is detected. A put
+ * arrives at any time while its rank is in a call (a transport may delay it outside): first the
+ * scales, which a fence keeps ahead of rows, then the rows, then their word. A word without rows
+ * arrives at once, since its reader may read it late. The chunks of a rank are placed one at a
+ * time, as its workers may do; one worker forwards placed chunks, and one tile reads the rows of
+ * all ranks.
  *
- * In allgather (GATHER) the set is the output: puts go straight to it, from the own part of the
- * sender's, where own rows are before the call begins; and tiles read it until the next call begins.
+ * In allgather (GATHER) the set is the output: puts go directly to it from the own part of the
+ * sender's output, where own rows are before the call begins; tiles read it until the next call
+ * begins.
  *
- * Given by -D: N, P, E, B, C, TWO, PULL, FAR, SCALES (with 0 rows have none), ROWS (a bit for
- * each rank that has rows), GATHER, SLOW (1: what rank 0 does between two calls takes until all
+ * Parameters by -D: N, P, E, B, C, TWO, PULL, FAR, SCALES (0: rows have no scales), ROWS (a bit for
+ * each rank with rows), GATHER, SLOW (1: the work of rank 0 between two calls takes until all
  * others have ended the first), and at most one MUTANT_*. */
 
 #include "common.pml"
@@ -33,7 +35,7 @@
 #define SIGNALS(from, to, x) (SENDS(from, to, x) && IN_REACH(from, to))
 #define PUTS(from, to, x) (SENDS(from, to, x) && !IN_REACH(from, to))
 #define OWN(p, x) (SOURCE(x) == p)
-#define IS_PLACED(p, x) (GATHER && OWN(p, x)) /* before the call */
+#define IS_PLACED(p, x) (GATHER && OWN(p, x)) /* in place before the call */
 #define ARRIVES_BY_PUT(p, x) (!GATHER && !OWN(p, x) && !IN_REACH(FROM(SOURCE(x), p), p))
 #define ARRIVES_BY_STORES(p, x) (!OWN(p, x) && !PULL && !ARRIVES_BY_PUT(p, x))
 
@@ -48,19 +50,19 @@
 #define PLACED 2
 #define DONE 3
 
-byte panel[N * B * K]; /* what tiles read */
+byte panel[N * B * K]; /* values that tiles read */
 #if GATHER
 #define raw panel
 #define A(p, e, x) panel[AT(p, e, x)]
 #else
-byte raw[N * B * K]; /* where puts land */
+byte raw[N * B * K]; /* destination of puts */
 #define A(p, e, x) a[p]
 #endif
 byte raw_scales[N * B * K];
-byte a[N]; /* a rank's own rows, which its puts read */
+byte a[N]; /* own rows of a rank, the source of its puts */
 byte word[N * K], state[N * K];
-byte rows_put[N * N * K], scales_put[N * N * K]; /* on their way: the call */
-byte on_way[N];          /* how many of them */
+byte rows_put[N * N * K], scales_put[N * N * K]; /* call number of each put in flight */
+byte on_way[N];          /* number of puts in flight */
 byte placed[N], done[N]; /* chunks */
 byte ended[N]; /* calls */
 bool inside[N];
@@ -82,11 +84,11 @@ bool inside[N];
 
 inline raise(q, x)
 {
-    assert(WORD(q, x) < e); /* words only count up */
+    assert(WORD(q, x) < e); /* words only increase */
     WORD(q, x) = e
 }
 
-/* What rank p puts of chunk x for rank q lands. */
+/* A put of chunk x from rank p to rank q arrives. */
 proctype Network(byte p; byte q; byte x)
 {
     byte e;
@@ -103,7 +105,7 @@ end:
     :: atomic {
         inside[p] && rows_put[PUT(p, q, x)] != 0 && BEFORE_ROWS(PUT(p, q, x)) ->
         e = rows_put[PUT(p, q, x)];
-        /* What is put has stayed as it was. */
+        /* The source of the put is unchanged. */
         assert((OWN(p, x) -> A(p, e, x) : raw[AT(p, e, x)]) == e);
         raw[AT(q, e, x)] = e;
         raise(q, x);
@@ -122,7 +124,7 @@ inline put_to(x, q)
 {
     if
     :: PUTS(p, q, x) && HAS_ROWS(x) ->
-        assert(rows_put[PUT(p, q, x)] == 0); /* two calls' words would not be in order */
+        assert(rows_put[PUT(p, q, x)] == 0); /* words of two calls would have no order */
         rows_put[PUT(p, q, x)] = e;
         scales_put[PUT(p, q, x)] = e * SCALES;
         on_way[p] = on_way[p] + 1 + SCALES;
@@ -142,7 +144,7 @@ inline signal_to(x, q)
     IF(SIGNALS(p, q, x), raise(q, x))
 }
 
-/* Where the rows of a chunk come from is as it must be. */
+/* Checks the source of the rows of a chunk. */
 inline look(x)
 {
     if
@@ -180,7 +182,7 @@ inline begin_placing(x)
     :: HAS_ROWS(x) && !ARRIVES_BY_STORES(p, x) ->
         look(x);
         if
-        :: OWN(p, x) && P == 1 -> /* only this rank looks there, and not before end_placing() */
+        :: OWN(p, x) && P == 1 -> /* only this rank reads it, and not before end_placing() */
             end_placing(x)
         :: else ->
             EACH_RANK(store_to(x, q, TORN + e));

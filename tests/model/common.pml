@@ -1,7 +1,7 @@
-/* What all models use. Numbers that they are given by -D have defaults in `run`. */
+/* Macros of all models. `run` has the defaults of -D parameters. */
 
-/* For each i < n, with i 0 before and after; and what is done where a condition holds, or not at
- * all. */
+/* For each i < n, with i = 0 before and after; and variants with a condition per element or for the
+ * whole loop. */
 #define EACH(i, n, ...) \
     i = 0; \
     do \
@@ -15,12 +15,12 @@
     :: else \
     fi
 
-/* Of all ranks; `of` is a macro of a rank, and maybe more. */
+/* For all ranks; `of` is a macro of a rank and maybe other arguments. */
 #if N == 2
 #define OF_ALL(of, ...) (of(0, ##__VA_ARGS__) && of(1, ##__VA_ARGS__))
 #else
 #define OF_ALL(of, ...) (of(0, ##__VA_ARGS__) && of(1, ##__VA_ARGS__) && of(2, ##__VA_ARGS__))
 #endif
 
-/* Starts every rank, and what carries from it to each other. */
+/* Starts every rank and the carrier from it to each other rank. */
 #define RUN_RANKS(a, b) EACH(a, N, EACH(b, N, IF(a != b, run carrier(a, b))); run rank(a))

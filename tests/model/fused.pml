@@ -1,17 +1,17 @@
-/* The queue of fused on hosts: N ranks, the first of W workers, the others of one, run E calls
- * with B sets of what peers write and no barrier.
+/* The queue of fused on hosts: N ranks, the first with W workers, the others with one, make E calls
+ * with B sets of peer-written memory and no barrier.
  *
- * The idea needed to read it: memory holds epoch numbers in place of data. A write takes two
- * steps, with 0 in between, and a read looks twice, so that a read beside a write is seen. In a
- * call a rank has a row for each rank, itself included, or none; both experts of a rank want
- * each row. Its queue is
+ * The key idea: memory holds epoch numbers in place of data. A write takes two steps, with 0 in
+ * between, and a read reads twice, so that a read beside a write is detected. In a call a rank has
+ * a row for each rank, including itself, or none; both experts of a rank need each row. Its queue
+ * is
  *
- *   send to each other rank, index, up 0, down 0, up 1, down 1 (by LAG: up 0, up 1, down 0 ...), combine
+ *   send to each other rank, index, up 0, down 0, up 1, down 1 (with LAG: up 0, up 1, down 0 ...), combine
  *
- * and the intermediate of a block goes to place `block % RING`. A worker that waits for ever is
- * an invalid end state, so that a queue whose tasks wait for later ones shows.
+ * and the intermediate of a block uses slot `block % RING`. A worker that waits forever is an
+ * invalid end state, which reveals a queue whose tasks wait for later ones.
  *
- * Given by -D: N, W, E, B, RING, LAG, and at most one MUTANT_*. */
+ * Parameters by -D: N, W, E, B, RING, LAG, and at most one MUTANT_*. */
 
 #include "common.pml"
 
@@ -24,11 +24,11 @@
 #define PAIR(to, from) ((to) * N + (from))
 
 /* Written by peers: data in sets, flags once. */
-bool has[N * B]; /* of the header: whether there are rows */
+bool has[N * B]; /* header: true if there are rows */
 byte head[N * N * B], row[N * N * B], out[N * N * B];
 byte head_flag[N * N], row_flag[N * N], out_flag[N * N];
 
-/* A rank's own. */
+/* Memory of the own rank. */
 byte go[N], done[N], next[N], indexed[N];
 byte up[N * BLOCKS], down[N * BLOCKS], slot[N * BLOCKS], inter[N * RING], left[N * N];
 
@@ -132,7 +132,7 @@ inline combine(r, e)
     od
 }
 
-/* What comes before the queue: counters of the call, headers. */
+/* Steps before the queue: counters of the call, headers. */
 inline begin_call(r, e)
 {
     d_step {
@@ -167,7 +167,7 @@ inline take(r, t)
 #endif
 }
 
-/* The GEMM task `g` of the queue: up if it is even, and so on. */
+/* GEMM task `g` of the queue: up if g is even, else down. */
 inline gemm(r, g, e)
 {
     indexed[r] == e;

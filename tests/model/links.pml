@@ -1,7 +1,7 @@
-/* The links between ranks, for ll_v2.pml, ll_v1.pml and ll_v1_cuda.pml: what is issued on them,
- * how it comes, and what calls do with it. ll_v2.pml says how they are modelled. A model defines
- * SKIPPED() and IS_PUT(), if they are others, before it includes this, and afterwards begin()
- * and come(), and CARRIER. */
+/* The links between ranks, for ll_v2.pml, ll_v1.pml and ll_v1_cuda.pml: issued operations, their
+ * arrival, and their effect on calls. ll_v2.pml describes the modelling. A model may define
+ * SKIPPED() and IS_PUT() before it includes this file, and defines begin(), come() and CARRIER
+ * afterwards. */
 #include "common.pml"
 
 #define PUT_COUNTS 1
@@ -22,22 +22,22 @@
 #define KIND(op) ((op) / 16)
 #define EPOCH(op) ((op) % 16)
 
-/* What is issued from one rank to another and has not come: put, fence, signal, in order. */
+/* Operations in flight from one rank to another, in order: put, fence, signal. */
 #define ROOM 12
 typedef Link {
     byte n;
     byte op[ROOM];
-    byte signals; /* of these */
-    short ready;  /* bit i: op[i] is a signal that may come now */
+    byte signals; /* number of signals */
+    short ready;  /* bit i: op[i] is a signal that may arrive now */
 };
 Link link[N * N]; /* [from * N + to] */
 
-#define TORN 16 /* is added to an epoch in memory while a put may be writing it */
+#define TORN 16 /* added to an epoch in memory while a put may be writing it */
 
 bool ordered;
-bool inside[N]; /* a stage */
+bool inside[N]; /* in a stage */
 #if SLOW
-byte ended[N]; /* stages */
+byte ended[N]; /* number of ended stages */
 #define MAY_BEGIN (from != 0 || (ended[1] >= ended[0] && ended[N - 1] >= ended[0]))
 #define END_STAGE inside[from] = false; ended[from]++; step++
 #else
@@ -46,22 +46,22 @@ byte ended[N]; /* stages */
 #endif
 
 #define BEGIN_AT(memory, slot, read, before) \
-    assert(read[to] >= before); /* the owner is done with what stands there */ \
-    assert(memory[slot] < TORN); /* and so is the network */ \
+    assert(read[to] >= before); /* the owner no longer reads this slot */ \
+    assert(memory[slot] < TORN); /* and the network no longer writes it */ \
     memory[slot] = TORN + epoch
 #define RAISE_AT(word, at) \
-    assert(word[at] < epoch); /* signals never go back */ \
+    assert(word[at] < epoch); /* signals never decrease */ \
     word[at] = epoch
 
 #define DATA_FENCE IF(!MUTANT_NO_DATA_FENCE, issue(FENCE, 0))
 #define OUTPUT_FENCE IF(!MUTANT_NO_OUTPUT_FENCE, issue(FENCE, 0))
 
-/* quiet(): what this rank has issued is in place; puts come with the signals after them. Stores
- * into y are no business of the transport. */
+/* quiet(): all operations of this rank have arrived; puts arrive with the signals after them.
+ * Stores into y do not belong to the transport. */
 #define QUIET_TO(p) (link[from * N + p].signals == 0)
 #define QUIET (MUTANT_NO_QUIET -> true : OF_ALL(QUIET_TO))
 
-/* Finds the signals that may come: all but those behind a fence that a signal is before. */
+/* Finds the signals that may arrive: all except those after a fence with an earlier signal. */
 inline find_ready(c)
 {
     i = 0;
@@ -94,7 +94,7 @@ inline drop(c, at)
     link[c].op[link[c].n] = 0
 }
 
-/* Issues to all, or to those that it is for. What a rank sends itself is in place at once. */
+/* Issues to all ranks, or to the receivers only. Operations to the own rank complete at once. */
 #ifndef SKIPPED
 #define SKIPPED(kind, epoch) false
 #endif
@@ -121,18 +121,18 @@ inline issue(kind, epoch)
     to = 0
 }
 
-/* A put_signal stands on its link as two operations, payload first. */
+/* A put_signal consists of two operations on its link, payload first. */
 #define IS_PAYLOAD(put, signal) \
     (MUTANT_COUNT_BEFORE_PAYLOAD -> false : \
      ((KIND(signal) == SIGNAL_COUNT && (put) == OP(PUT_COUNTS, EPOCH(signal))) || \
       (KIND(signal) == SIGNAL_DATA && (put) == OP(PUT_LAST_ROWS, EPOCH(signal))) || \
       (KIND(signal) == SIGNAL_OUTPUT && (put) == OP(PUT_LAST_OUTPUTS, EPOCH(signal)))))
 
-/* The signal at op[at] comes, and with it the puts that it is ordered after. */
+/* The signal at op[at] arrives, together with the puts ordered before it. */
 inline deliver(c, at)
 {
     signal = link[c].op[at];
-    last = at; /* ops before here are ordered before the signal */
+    last = at; /* earlier ops are ordered before the signal */
     do
     :: last > 0 && KIND(link[c].op[last]) != FENCE -> last--
     :: else -> break

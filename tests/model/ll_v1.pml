@@ -1,27 +1,28 @@
-/* The protocol of ll_v1: N ranks make S calls, each an exchange of blocks with one signal, and
- * buffers that calls of a mode use in turn; no barrier. Links, puts and signals are those of
- * ll_v2 (its file says how they are modelled): memory holds the number of the call in place of
- * data, and a put is a span of time in which what it writes is torn.
+/* The protocol of ll_v1: N ranks make S calls, each an exchange of blocks with one signal and
+ * alternating buffers per mode, without a barrier. Links, puts and signals are modelled as in
+ * ll_v2.pml: memory holds the number of the call in place of data, and a put is a span of time in
+ * which its destination is torn.
  *
- * Calls are dispatches, combines, combines again and discards, in any order that the contract
- * allows; dispatches count by themselves, and so do combines. Of a dispatch, `rows` comes
- * unordered and `last` with the signal: to ranks out of reach these are tokens with splits, and
- * scales; to ranks in reach, that load them, tokens and splits. What is loaded is at its writer,
- * and a slot for each that reads it.
+ * Calls are dispatches, combines, repeated combines and discards, in any order that the contract
+ * permits; dispatches and combines are counted separately. The `rows` of a dispatch arrive
+ * unordered and `last` arrives with the signal: for ranks out of reach these are tokens with
+ * splits, and scales; for ranks in reach, which load rows, tokens and splits. Loaded data stay at
+ * their writer, with a slot per reader.
  *
- * Given by -D: N, S, PULL (1: expert outputs are loaded from y, which experts write; 0: they are
- * put into `expert outputs` of the combine's position), SLOW (1: what rank 0 does between its
- * calls takes until all others have ended theirs), ORDER (below), and at most one MUTANT_*. */
+ * Parameters by -D: N, S, PULL (1: expert outputs are loaded from y, which experts write; 0: they
+ * are put into `expert outputs` at the position of the combine), SLOW (1: the work of rank 0
+ * between its calls takes until all others have ended theirs), ORDER (below), and at most one
+ * MUTANT_*. */
 
-/* Which calls come when; the same on every rank.
+/* Order of calls, the same on every rank.
  *   0  dispatch and combine in turn
  *   1  D1 D2 C1 D3 C2 ...
- *   2  every order with at most two dispatches open, combines again and discards among them
- *   3  dispatches alone, each of them discarded */
+ *   2  every order with at most two dispatches open, including repeated combines and discards
+ *   3  only dispatches, each discarded */
 
 #include "links.pml"
 
-byte act[S], epoch_of[S]; /* the order: what a step does, with which dispatch */
+byte act[S], epoch_of[S]; /* the order: kind of each step, and its dispatch */
 byte set[S + 1], had[S + 1];
 #define DISPATCH 1
 #define COMBINE 2
@@ -35,7 +36,7 @@ byte data_at[2 * N * N], output_at[2 * N * N];
 #define SLOT(p, call, s) (((p) * 2 + POSITION(call)) * N + (s))
 byte rows[2 * N * N], last_rows[2 * N * N];
 
-/* Expert outputs: by dispatch in the set of that, if they are pulled, else by combine. */
+/* Expert outputs: in the set of the dispatch if they are pulled, else in the set of the combine. */
 #if PULL
 #define OUTPUT_SLOT(p, epoch, s) (((p) * 2 + set[epoch]) * N + (s))
 #define BEFORE_OUTPUT(epoch) had[epoch]
@@ -46,10 +47,10 @@ byte rows[2 * N * N], last_rows[2 * N * N];
 #define OUTPUTS_OF(step) (PULL -> epoch_of[step] : combined)
 byte outputs[2 * N * N];
 
-/* The call that had a position before; 0: none. */
+/* Previous call at the position; 0: none. */
 #define BEFORE(call) (MUTANT_ONE_POSITION -> ((call) - 1) : ((call) > 2 -> (call) - 2 : 0))
 
-/* The last that their owner has read for the last time. */
+/* The last calls whose data the owner has finished reading. */
 byte rows_read[N], outputs_read[N];
 
 #define RAISE(word) RAISE_AT(word, WORD(to, epoch, from))
@@ -97,7 +98,7 @@ CARRIER
 
 #define READ_ALL(memory, slot, call) EACH(i, N, assert(memory[slot(from, call, i)] == call))
 
-/* What this rank put before has come, at all: where it was put from may be written. */
+/* All earlier puts of this rank have arrived: their sources may be written. */
 #define SOURCE_FREE(memory) EACH(i, 2 * N, assert(memory[i * N + from] < TORN))
 
 inline send_rows(call)
@@ -110,8 +111,8 @@ inline send_rows(call)
     IF(MUTANT_DATA_BEFORE_ROWS, issue(PUT_ROWS, call))
 }
 
-/* From here on `starts` is written, and y by experts. Peers that load them see each store on
- * its own; what is put from y has been put. */
+/* From here on `starts` is written, and experts write y. Peers that load them see each store
+ * separately; puts from y have completed. */
 inline store_y(epoch)
 {
     IF(PULL, issue(PUT_OUTPUTS, epoch));
@@ -120,7 +121,7 @@ inline store_y(epoch)
 
 proctype rank(byte from)
 {
-    byte step, opened, combined; /* calls of each mode */
+    byte step, opened, combined; /* number of calls per mode */
     byte to, i, before, since;
 
     ordered;
@@ -137,7 +138,7 @@ proctype rank(byte from)
         }
         d_step {
             QUIET ->
-            READ_ALL(rows, SLOT, opened); /* copied to where experts read */
+            READ_ALL(rows, SLOT, opened); /* copied to the memory of the experts */
             READ_ALL(last_rows, SLOT, opened);
             rows_read[from] = opened;
             IF(!MUTANT_Y_BEFORE_DATA, store_y(opened));

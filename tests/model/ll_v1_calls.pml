@@ -1,16 +1,16 @@
-/* The calls of ll_v1.pml and ll_v1_cuda.pml: draws their order, and who has which set.
- * SET_IS_FREE: NEXT_SET may be dispatched into; MAY_REPEAT: `first`, which is combined, may be
- * combined again. */
+/* The calls of ll_v1.pml and ll_v1_cuda.pml: chooses their order and assigns sets. SET_IS_FREE: a
+ * dispatch into NEXT_SET is possible; MAY_REPEAT: the combined dispatch `first` may be combined
+ * again. */
 
 #define MAY_OPEN (open <= (ORDER == 1 || ORDER == 2))
 
 init
 {
     byte a, b, open, opened;
-    byte first;   /* the oldest that is open */
-    byte second;  /* the other; 0: none */
-    byte last[2]; /* dispatch of each set */
-    byte fresh;   /* combined in the step before; 0: none was */
+    byte first;   /* the oldest open dispatch */
+    byte second;  /* the other open dispatch; 0: none */
+    byte last[2]; /* last dispatch of each set */
+    byte fresh;   /* dispatch combined in the previous step; 0: none */
 
     atomic {
         do
@@ -48,7 +48,7 @@ init
             :: open == 1 -> first = 0
             :: else -> second = 0
             fi;
-            last[set[opened]] = had[opened]; /* its y is read by nobody */
+            last[set[opened]] = had[opened]; /* its y is no longer read */
             open--;
             a++
         :: a == S -> break

@@ -1,24 +1,24 @@
-/* The kernels of ll_v1: N ranks make S calls, two positions for each mode, no barrier, no quiet.
- * Links are those of ll_v2 (its file says how they are modelled). What carries the count of its
- * call is here a signal that is its own payload: splits, rows, expert outputs that are pushed.
- * They come by themselves, in any order. Expert outputs that are pulled are puts, which a fence
- * and BEGUN bring: what experts write, and starts.
+/* The kernels of ll_v1: N ranks make S calls with two positions per mode, without barrier and
+ * quiet. Links are modelled as in ll_v2.pml. A block that carries the count of its call is a signal
+ * with its own payload here: splits, rows, pushed expert outputs. These arrive on their own in any
+ * order. Pulled expert outputs are puts completed by a fence and BEGUN: outputs of experts, and
+ * starts.
  *
- * Not every rank has rows for every other: WANTS() says who has, by turns.
+ * Not every rank has rows for every other: WANTS() selects the pairs, alternating by call.
  *
- * Given by -D: N, S, PULL, ORDER as in ll_v1.pml, BARE (1: nobody has rows: what all wait for
- * alone must keep them apart), and at most one MUTANT_*. */
+ * Parameters by -D: N, S, PULL, ORDER as in ll_v1.pml, BARE (1: no rank has rows: the words that
+ * all ranks wait for must suffice to keep calls apart), and at most one MUTANT_*. */
 
 #define SPLITS 10
 #define ROWS 11
-#define LINES 12 /* expert outputs that are pushed */
+#define LINES 12 /* pushed expert outputs */
 #define BEGUN 13
 #define IS_PUT(kind) ((kind) == PUT_OUTPUTS)
 #define IS_SIGNAL(kind) ((kind) >= SPLITS)
 
 #include "links.pml"
 
-byte act[S], epoch_of[S]; /* the order: what a step does, with which dispatch */
+byte act[S], epoch_of[S]; /* the order: kind of each step, and its dispatch */
 byte set[S + 1], had[S + 1];
 #define DISPATCH 1
 #define COMBINE 2
@@ -28,24 +28,24 @@ byte set[S + 1], had[S + 1];
 #define POSITION(call) (MUTANT_ONE_POSITION -> 0 : ((call) % 2))
 #define BEFORE(call) (MUTANT_ONE_POSITION -> ((call) - 1) : ((call) > 2 -> (call) - 2 : 0))
 
-/* At p, of a call: what s has stored there, by its count. */
+/* Value that s has stored at p in a call, as its count. */
 #define SLOT(p, call, s) (((p) * 2 + POSITION(call)) * N + (s))
 byte splits[2 * N * N], rows[2 * N * N], lines[2 * N * N], begun[2 * N * N];
 
 #define Y_SLOT(p, epoch, s) (((p) * 2 + set[epoch]) * N + (s))
 byte y[2 * N * N];
 
-/* s has rows for p in dispatch m, and expert outputs in combine m. */
+/* True if s has rows for p in dispatch m, and expert outputs in combine m. */
 #if BARE
 #define WANTS(s, p, m) false
 #else
 #define WANTS(s, p, m) (((s) + 2 * (p) + (m)) % 3 != 0)
 #endif
 
-/* The last that their owner has read for the last time. */
+/* The last calls whose data the owner has finished reading. */
 byte rows_read[N], outputs_read[N], y_read[N];
 
-/* The owner is done with what stands there, and what came before has come. */
+/* The owner no longer reads this slot, and earlier stores have arrived. */
 #define BEGIN_LINE(memory, read) \
     assert(read[to] >= BEFORE(epoch)); \
     assert(memory[SLOT(to, epoch, from)] <= BEFORE(epoch))
@@ -73,8 +73,8 @@ inline come(kind, epoch)
     :: kind == ROWS && WANTS(from, to, epoch) -> LINE_COMES(rows)
     :: kind == LINES && WANTS(from, to, epoch) -> LINE_COMES(lines)
     :: kind == BEGUN -> LINE_COMES(begun)
-    /* Of a dispatch that was given up it may come after what stands there since: stores of one
-     * rank to one word keep their order. */
+    /* The store of a discarded dispatch may still be in flight when the slot has newer contents. It
+     * has no effect then: stores of one rank to one word keep their order. */
     :: kind == PUT_OUTPUTS && y[Y_SLOT(to, epoch, from)] == TORN + epoch ->
         y[Y_SLOT(to, epoch, from)] = epoch
     :: else
@@ -89,7 +89,7 @@ CARRIER
 #define ROW_CAME(s, call) (MAY_LACK(s, call) || IS_AT(rows, s, call))
 #define LINE_CAME(s, call) (MAY_LACK(s, call) || IS_AT(lines, s, call))
 #define HAS_BEGUN(s, call) IS_AT(begun, s, call)
-/* Only of those that have something for this rank. */
+/* Only from senders with data for this rank. */
 #define WANTED_SPLIT_CAME(s, call) (MAY_LACK(s, call) || SPLIT_CAME(s, call))
 #define WANTED_HAS_BEGUN(s, call) (MAY_LACK(s, call) || HAS_BEGUN(s, call))
 
@@ -121,7 +121,7 @@ inline begin_combine(call)
 
 proctype rank(byte from)
 {
-    byte step, opened, combined; /* calls of each mode */
+    byte step, opened, combined; /* number of calls per mode */
     byte to, i, before, since;
 
     ordered;
@@ -137,7 +137,8 @@ proctype rank(byte from)
             SPLITS_CAME(opened) && ROWS_CAME(opened) ->
             READ_WANTED(rows, opened);
             rows_read[from] = opened;
-            IF(PULL && !MUTANT_STARTS_BEFORE_SPLITS, issue(PUT_OUTPUTS, opened)); /* starts, and what experts write */
+            /* starts, and the outputs of experts */
+            IF(PULL && !MUTANT_STARTS_BEFORE_SPLITS, issue(PUT_OUTPUTS, opened));
             step++
         }
     :: step < S && (act[step] == COMBINE || act[step] == AGAIN) ->
@@ -158,7 +159,7 @@ proctype rank(byte from)
     od
 }
 
-/* Sets take turns; the next one must have been given back. */
+/* Sets alternate; the next one must be free. */
 #define NEXT_SET (opened % 2)
 #define SET_IS_FREE (open == 0 || set[first] != NEXT_SET)
 #define MAY_REPEAT (opened == first)

@@ -1,30 +1,31 @@
-/* The protocol of ll_v2: N ranks exchange counts, rows and answers for E epochs with B buffer
- * sets and no barrier.
+/* The protocol of ll_v2: N ranks exchange counts, rows and expert outputs for E epochs with B
+ * buffer sets and no barrier.
  *
- * The idea needed to read it: memory holds epoch numbers in place of data, and a put is a span
- * of time. It may write from the moment when it is issued, and is known to be in place only when
- * a signal has come that transport.h orders after it. In between its slot is torn: to read it,
- * to put into it again, or to change what the put reads from, is an error. So each put is
- * checked against arriving as early and as late as the contract allows, which is more than
- * interleaving alone would show, and stands for late stores of a weak memory as well as for
- * networks that reorder. Signals wait on links between ranks and come in any order that is
- * allowed: a put_signal's after its own payload, any after what was issued before a fence. They
- * come only while their sender is in a stage: a transport may hold back what it is not called
- * for.
+ * The key idea: memory holds epoch numbers in place of data, and a put is a span of time. It may
+ * write as soon as it is issued, and is complete only when a signal has arrived that transport.h
+ * orders after it. In between its slot is torn: it is an error to read it, to put into it again, or
+ * to change the source of the put. Each put is thereby checked with the earliest and the latest
+ * arrival that the contract permits. This covers more than interleaving alone: it includes late
+ * stores of a weak memory model and networks that reorder. Signals wait on links between ranks and
+ * arrive in any permitted order: the signal of a put_signal after its own payload, any signal after
+ * operations issued before a fence. They arrive only while their sender is in a stage, since a
+ * transport may delay operations outside of calls.
  *
- * A rank issues to all peers in one step and reads from all sources in one step. Nothing is lost
- * by that: signals stay on their links, and a rank before its next step, as long as they like.
+ * A rank issues to all peers in one step and reads from all sources in one step. This loses no
+ * behaviour: signals may stay on their links, and a rank may pause before its next step, for any
+ * time.
  *
- * With PUBLISH counts are routes, which a rank stores in its own heap and all load: a put into
- * what each sees, and its epoch a signal after it, in two places by turns. Rows and expert
- * outputs then go to, and are waited for from, those that have some: WANTS() says who, by turns.
+ * With PUBLISH the counts are routes, which a rank stores in its own heap and all ranks load: a put
+ * into the view of each rank, followed by a signal with its epoch, at two alternating positions.
+ * Rows and expert outputs then go only to ranks that have some, and only these wait: WANTS()
+ * selects the pairs, alternating by epoch.
  *
- * Given by -D: N, E, B (buffer sets), PUBLISH (with PULL), PULL (1: peers load expert outputs
- * from y; 0: they are put into the source's `expert outputs`), BLOCKS (1: the last of the rows,
- * and of the expert outputs that are put, brings the signal), SLOW (1: what rank 0 does between
- * its stages takes until all others have ended theirs), ORDER (below), and at most one MUTANT_*. */
+ * Parameters by -D: N, E, B (buffer sets), PUBLISH (with PULL), PULL (1: peers load expert outputs
+ * from y; 0: they are put into `expert outputs` of the source), BLOCKS (1: the last of the rows,
+ * and of the put expert outputs, carries the signal), SLOW (1: the work of rank 0 between its
+ * stages takes until all others have ended theirs), ORDER (below), and at most one MUTANT_*. */
 
-/* Which dispatch (D) and combine (C) come when; the same on every rank.
+/* Order of dispatches (D) and combines (C), the same on every rank.
  *   0  D1 C1 D2 C2 ...
  *   1  D1 D2 C1 D3 C2 ... C(E-1) CE
  *   2  every order with at most two dispatches open; spin chooses */
@@ -56,12 +57,12 @@ byte counts[N * 2 * N], recv[N * B * N], outputs[N * B * N];
 byte last_rows[N * B * N], last_outputs[N * B * N];
 #endif
 
-/* The last epoch that their owner has read for the last time. */
+/* The last epochs whose data the owner has finished reading. */
 byte counts_read[N], recv_read[N], outputs_read[N];
 
-bool dispatch_next[2 * E]; /* the order: step i is a dispatch, or else a combine */
-byte set[E + 1];           /* of each epoch: the first that no open dispatch has */
-byte had[E + 1];           /* the epoch that had its set before; 0: none */
+bool dispatch_next[2 * E]; /* the order: step i is a dispatch or a combine */
+byte set[E + 1];           /* set of each epoch: the first one without an open dispatch */
+byte had[E + 1];           /* previous epoch in the same set; 0: none */
 #define BEGIN(memory, read) BEGIN_AT(memory, SLOT(to, epoch, from), read, had[epoch])
 
 #define RAISE(word) RAISE_AT(word, to * N + from)
@@ -100,8 +101,7 @@ inline come(kind, epoch)
 
 CARRIER
 
-/* Every word of this rank that it waits for has come to `epoch`; that of rank `but` is not looked
- * at. */
+/* All words that this rank waits for have reached `epoch`, except the word of rank `but`. */
 #define CAME_OF(at, wants, s, but) (s == but || !(wants) || at)
 #define ASKS(s, e) (MUTANT_COUNTS_OF_SENDERS -> WANTS(s, from, e) : true)
 #define COUNT_CAME(s, cmp, epoch, but) \
@@ -130,13 +130,13 @@ CARRIER
      (MUTANT_OUTPUT_OF_ALL_BUT_ONE -> OF_ALL(OUTPUT_CAME, >=, epoch, 0) : \
      OF_ALL(OUTPUT_CAME, >=, epoch, NOBODY)))
 
-/* Every source's slot at this rank, that is written at all, is in place and of `epoch`. */
+/* The slot of every source at this rank that is written is complete and belongs to `epoch`. */
 #define READ(memory, slot, epoch, wants) \
     EACH(i, N, assert(!(wants) || memory[slot(from, epoch, i)] == epoch))
 #define READ_ALL(memory, epoch) READ(memory, SLOT, epoch, WANTS(i, from, epoch))
 #define READ_OUTPUTS(epoch) READ(outputs, SLOT, epoch, WANTS(from, i, epoch))
 
-/* What this rank put from its buffers of `epoch` before has come: they may be written. */
+/* All earlier puts from the buffers of `epoch` have completed: the buffers may be written. */
 #define SOURCE_FREE(memory, epoch) SOURCE_FREE_AT(memory, SLOT, epoch)
 #define SOURCE_FREE_AT(memory, slot, epoch) EACH(i, N, assert(memory[slot(i, epoch, from)] < TORN))
 
@@ -158,11 +158,11 @@ inline send_rows(epoch)
         issue(SIGNAL_DATA, epoch))
 }
 
-/* Experts store into y. Where peers load from y these stores are what they wait for, and they
- * become visible to each on their own: puts into what each sees. What ll_v2 keeps apart has the
- * same owners at the same times: rows that cross once and arrive apart are `recv` here; expert
- * outputs that are added up or quantised before they leave are y, stored later, at the start of
- * the combine, which asks for less. */
+/* Experts store into y. If peers load from y, they wait for these stores, which become visible to
+ * each peer separately: puts into the view of each. Regions that ll_v2 separates but that have the
+ * same owners at the same times are one here: rows that are sent once and arrive separately are
+ * `recv`; expert outputs that are added up or quantised before they are sent are y, stored later,
+ * at the start of the combine, which is the weaker requirement. */
 inline store_y(epoch)
 {
     SOURCE_FREE(outputs, epoch);
@@ -194,7 +194,8 @@ proctype rank(byte from)
         }
         d_step {
             COUNTS_CAME(opened) ->
-            READ(counts, COUNT_SLOT, opened, ASKS(i, opened)); /* the copy from which places are computed */
+            /* the copy that positions are computed from */
+            READ(counts, COUNT_SLOT, opened, ASKS(i, opened));
             counts_read[from] = opened;
             IF(!MUTANT_ROWS_BEFORE_COUNTS, send_rows(opened));
             IF(MUTANT_EXPERTS_BEFORE_DATA, READ_ALL(recv, opened))
@@ -224,7 +225,7 @@ proctype rank(byte from)
             READ_ALL(last_outputs, closed);
 #endif
             outputs_read[from] = closed;
-            READ_ALL(recv, closed); /* views are good until now */
+            READ_ALL(recv, closed); /* views are valid up to here */
             recv_read[from] = closed
         }
         d_step {
@@ -239,7 +240,7 @@ init
 {
     byte a, b, open, opened;
     bool taken[2];
-    byte last[2]; /* epoch of each set */
+    byte last[2]; /* last epoch of each set */
 
     atomic {
         do
@@ -257,7 +258,7 @@ init
             a++
         :: a < 2 * E && open > 0 && (ORDER != 1 || open == 2 || opened == E) ->
             open--;
-            taken[set[opened - open]] = false; /* combines come in the order of dispatches */
+            taken[set[opened - open]] = false; /* combines follow the order of dispatches */
             a++
         :: a == 2 * E -> break
         od;

@@ -1,5 +1,5 @@
-/* What the host of ll_v2_cuda.pml may queue next, chosen by the first rank that needs it. A
- * kernel is two ops, its halves: what it sends, and what it waits for. */
+/* The operations that the host of ll_v2_cuda.pml may queue next, chosen by the first rank that
+ * needs one. A kernel consists of two operations, its halves: sends, and waits. */
 
 #define OPENED(s) (state[s] == OPENED_SET)
 #define NO_HALF 0
@@ -29,7 +29,7 @@ inline call(op)
 inline call_send_dispatch(s)
 {
     if
-    :: !OPENED(1 - s) -> state[1 - s] = IDLE /* cannot be combined again */
+    :: !OPENED(1 - s) -> state[1 - s] = IDLE /* can no longer be combined again */
     :: else
     fi;
     closed = !OPENED(1 - s) && half_combine != 2 - s;
@@ -92,7 +92,7 @@ inline call_next()
     fi
 }
 
-/* Forgets the ops that all are past. */
+/* Removes the operations that all ranks have passed. */
 inline forget_ops()
 {
     do

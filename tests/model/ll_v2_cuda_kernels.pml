@@ -1,5 +1,5 @@
-/* What the kernels of ll_v2_cuda.pml do. Each inline is run in one d_step: nothing in it is
- * chosen. What ranks choose from is in choose_routes() and call_next(). */
+/* The kernels of ll_v2_cuda.pml. Each inline runs in one d_step without a choice. The choices of
+ * ranks are in choose_routes() and call_next(). */
 
 /* Slot of row `row` = q * T + t at p: what is_row(p, row) counts before it. */
 #if DIRECT
@@ -55,7 +55,7 @@ inline start_dispatch()
     :: peer < N ->
 #if PULL
         if
-        :: Y(me, MY_SET, peer) == FULL -> Y(me, MY_SET, peer) = FREE /* is of before */
+        :: Y(me, MY_SET, peer) == FULL -> Y(me, MY_SET, peer) = FREE /* from the previous epoch */
         :: else
         fi;
 #endif
@@ -78,14 +78,14 @@ inline run_experts()
 {
 #if PULL
     EACH(peer, N,
-        assert(!TELLS(output_due[WORD(peer, me)], MY_SET)); /* what is not written yet */
+        assert(!TELLS(output_due[WORD(peer, me)], MY_SET)); /* not written yet */
         Y(peer, MY_SET, me) = (peer == me -> FULL : TORN))
 #else
     skip
 #endif
 }
 
-/* Nothing reads this any more, so that it need not tell states apart. */
+/* No longer read, so that states need not differ in it. */
 inline forget_set(s)
 {
     want[me * 2 + s] = 0;
@@ -117,7 +117,7 @@ inline finish_dispatch()
     run_experts()
 }
 
-/* Its first C, or X: nobody looks at the rows any more. */
+/* Its first C, or X: the rows are no longer read. */
 inline give_up_rows()
 {
     EACH(item, NT,

@@ -1,18 +1,18 @@
-/* Puts with signals between nodes: the ring that kernels write (epa2a/ring.h), the proxies of
- * two ranks and their lanes of copies (plugins/transport/nvlink/messages.c).
+/* Puts with signals between nodes: the ring that kernels write (epa2a/ring.h), and the proxies of
+ * two ranks with their copy lanes (plugins/transport/nvlink/messages.c).
  *
- * W writers on rank 0. Each call puts to two cells at rank 1, the second put with a signal; a
- * writer's cells are used again two calls later. The first writers' puts are inline, the others'
- * are copied from such cells on rank 0. The reader of a writer waits for its signal with >= and
- * must find both cells of that call. Staging is rank 1's, which both proxies reach: the network
- * only signals. That a message is done, it says at any time after, by a signal or with a message of
- * its own: to rank 0 these are the same. */
+ * W writers run on rank 0. Each call puts to two cells at rank 1, the second put with a signal; the
+ * cells of a writer are reused two calls later. The puts of the first writers are inline, the puts
+ * of the others are copied from cells on rank 0. The reader of a writer waits for its signal with
+ * >= and must find both cells of that call. Staging belongs to rank 1 and both proxies access it:
+ * the network carries only signals. The proxy of rank 1 acknowledges a message at any later time,
+ * by a signal or with a message of its own: for rank 0 these are equivalent. */
 
 #include "common.pml"
 
-#define SLOTS 2   /* of the ring */
-#define STAGES 2  /* messages under way */
-#define RECORDS 2 /* of a message */
+#define SLOTS 2   /* slots of the ring */
+#define STAGES 2  /* messages in flight */
+#define RECORDS 2 /* records of a message */
 #define LANE 9    /* operations of a lane */
 
 typedef descriptor { byte turn, writer, call, half, payload };
@@ -28,7 +28,7 @@ cells src[W], dst[W];
 byte signal[W], seen[W];
 byte arrived[STAGES], done[STAGES];
 
-/* Lane OUT: copies to staging, number .. of all; IN: copies from it, signals. */
+/* Lane OUT: copies to staging, with increasing numbers; lane IN: copies from staging, signals. */
 typedef operation { byte kind, turn, stage, number, writer, call, half };
 #define COPY 1
 #define SET 2
@@ -36,12 +36,12 @@ typedef operations { byte n; operation op[LANE] };
 operations lane[2];
 #define OUT 0
 #define IN 1
-byte out_queued, out_done;  /* of all */
+byte out_queued, out_done;  /* counts over all operations */
 byte in_queued, in_done;
 
-byte begun, closed, sent, acked; /* of rank 0's proxy */
+byte begun, closed, sent, acked; /* counts of rank 0's proxy */
 byte copied[STAGES];
-byte landed, acknowledged; /* of rank 1's */
+byte landed, acknowledged; /* counts of rank 1's proxy */
 byte landed_at[STAGES];
 
 inline write_turn() { ring[t % SLOTS].turn = t + 1 }
@@ -71,7 +71,7 @@ proctype kernel_puts(byte w)
 
     do
     :: call <= E ->
-        seen[w] + 2 >= call; /* its cells were read two calls before */
+        seen[w] + 2 >= call; /* its cells of two calls ago have been read */
         d_step { src[w].at[call % 2].half[0] = call; src[w].at[call % 2].half[1] = call };
         ask(0);
         ask(1);
@@ -100,7 +100,7 @@ proctype kernel_waits(byte w)
     HELD(l, at).kind = k; HELD(l, at).turn = t; HELD(l, at).stage = s; HELD(l, at).number = i; \
     HELD(l, at).writer = w; HELD(l, at).call = c; HELD(l, at).half = h
 
-/* Of those held, number `at` is no more. */
+/* Removes held operation `at`. */
 inline drop(l)
 {
     do
@@ -120,7 +120,7 @@ inline drop(l)
 #define FROM ring[taken % SLOTS]
 #define OPEN stage[begun % STAGES]
 
-/* The slot's descriptor becomes a record of the open message. */
+/* The descriptor of the slot becomes a record of the open message. */
 inline add_record()
 {
     OPEN.r[OPEN.n].writer = FROM.writer;
@@ -195,7 +195,7 @@ proctype receiver()
 
 #define RECORD stage[lane[IN].op[at].stage].r[lane[IN].op[at].number]
 
-/* Copies in any order, but none across a signal. */
+/* Runs copies in any order, except across a signal. */
 proctype lane_in()
 {
     byte at;
@@ -215,7 +215,7 @@ proctype lane_in()
             :: else -> signal[lane[IN].op[at].writer] = lane[IN].op[at].call
             fi;
             drop(IN);
-            /* A mark is behind all that was queued. */
+            /* A mark follows all queued operations. */
             in_done = (lane[IN].n == 0 -> in_queued : lane[IN].op[0].turn - 1)
         }
     :: timeout -> break

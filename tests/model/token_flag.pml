@@ -1,29 +1,29 @@
-/* The protocol of token_flag: N ranks exchange counts, rows and answers for E epochs in four
- * calls each (dispatch_send, dispatch_recv, combine_send, combine_recv), with B buffer sets and
- * no barrier.
+/* The protocol of token_flag: N ranks exchange counts, rows and expert outputs for E epochs in four
+ * calls each (dispatch_send, dispatch_recv, combine_send, combine_recv), with B buffer sets and no
+ * barrier.
  *
- * The idea needed to read it: memory holds epoch numbers in place of data, and what is stored or
- * put is a span of time, as in ll_v2.pml: from when it is issued its place is torn, and it is in
- * place when its flag has come, or what a fence orders after it. To read a place that is torn,
- * or to write one that is torn or whose owner has yet to read what stands there, is an error.
- * Each rank has for each other, in each epoch, one row or none, as spin chooses: a rank with
- * none does not wait for an expert output, and is the one that runs ahead.
+ * The key idea: memory holds epoch numbers in place of data, and a store or put is a span of time,
+ * as in ll_v2.pml: from its issue its slot is torn, and it is complete when its flag has arrived,
+ * or an operation that a fence orders after it. It is an error to read a torn slot, and to write a
+ * slot that is torn or that its owner has yet to read. Each rank has for each other rank, in each
+ * epoch, one row or none, as spin chooses: a rank without rows does not wait for expert outputs and
+ * is the one that runs ahead.
  *
- * Given by -D: N, E, B, TOKEN (1: flag_granularity: token; 0: flag_granularity: rank), FOLDED
- * (1: counter_reset: inline; 0: memset), ONE_FREE and NONE_FREE (below), FAR (1: what a rank has
- * issued comes only while it is in a call, as a transport may hold it back; 0: stores), ORDER
+ * Parameters by -D: N, E, B, TOKEN (1: flag_granularity: token; 0: flag_granularity: rank), FOLDED
+ * (1: counter_reset: inline; 0: memset), ONE_FREE and NONE_FREE (below), FAR (1: operations of a
+ * rank arrive only while it is in a call, since a transport may delay them; 0: stores), ORDER
  * (below), and at most one MUTANT_*. */
 
-/* Which call comes when; the same on every rank.
+/* Order of calls, the same on every rank.
  *   0  lockstep: a dispatch, its combine
  *   1  D1 D2 C1 D3 C2 ...
  *   2  every order that the calls allow, halves included; spin chooses
- *   3  dispatches that are given up (GPUs): D1 D2 D3 ...
+ *   3  discarded dispatches (GPUs): D1 D2 D3 ...
  * TURNS: dispatches take the sets in turn (GPUs), not the first that is free. */
 
 #include "common.pml"
 
-/* The ranks that may have no row for another. */
+/* Ranks that may have no row for another. */
 #define FREE(p) (!NONE_FREE && (!ONE_FREE || p == 0))
 
 #define STEPS ((4 - 2 * (ORDER == 3)) * E)
@@ -31,29 +31,29 @@
 
 #define TORN 64
 
-/* Of rank p: place x (a set, or odd and even epochs) for rank s. */
+/* Of rank p: position x (a set, or odd and even epochs) for rank s. */
 #define AT(p, x, s) (((p) * 2 + (x)) * N + (s))
 #define LINK(from, to) ((from) * N + (to))
 
-/* Which slot rank s answers to: a flat token's choice changes from epoch to epoch, and with
- * it the rank that its slot is written by. */
+/* Slot that rank s sends its output to: the choice of a flat token changes from epoch to epoch, and
+ * so does the rank that writes its slot. */
 #define SLOT(e, p, s) (N == 2 || (e) % 2 -> (s) : 3 - (p) - (s))
 #define OUTPUT_AT(x, e, p, s) AT(p, x, SLOT(e, p, s))
 
 byte rows[N * 2 * N], counts[N * 2 * N], outputs[N * 2 * N];
 bool rows_new[N * 2 * N], counts_new[N * 2 * N], outputs_new[N * 2 * N]; /* not read yet */
-/* Flags. Of counts: epoch * 4 + rows + 1; of the others: the epoch. */
+/* Flags. For counts: epoch * 4 + rows + 1; for others: the epoch. */
 byte count_flag[N * 2 * N], row_flag[N * 2 * N], output_flag[N * 2 * N];
 
-/* What is issued and has not come: the epoch; 0: nothing. */
+/* Epochs of operations in flight; 0: none. */
 byte row_due[N * N], count_due[N * N], output_due[N * N];
-bool with_row[N * N]; /* count_due: what it counts */
-bool inside[N];       /* a call */
+bool with_row[N * N]; /* count_due: the announced row */
+bool inside[N];       /* in a call */
 
-/* Of each rank and set: the others that it has a row for, and had one from. */
+/* For each rank and set: the ranks that it has a row for, and had a row from. */
 bool sent_to[N * 2 * N], got_from[N * 2 * N];
 
-/* Counters: rows given a place for a rank; rows given a place among those that came. */
+/* Counters: rows with a position at a rank; arrived rows with a position. */
 byte sent[N * N], taken[N];
 
 byte call[4 * E]; /* 0 to 3, as above */
@@ -79,12 +79,12 @@ bool ordered;
 
 #define MAY_COME (!FAR || inside[from])
 
-/* flag_granularity: rank: the counts are behind a fence. */
+/* flag_granularity: rank: the counts follow a fence. */
 #define ROWS_BEFORE \
     (TOKEN || MUTANT_NO_FENCE || MUTANT_COUNTS_BEFORE_ROWS -> true : \
      (row_due[LINK(from, to)] == 0))
 
-/* Payload first, then its flag; in one step, as nobody reads the one without the other. */
+/* Payload first, then its flag; one step suffices, since a reader needs both. */
 inline row_comes()
 {
     COME(rows, rows_new, AT(to, SET(row_due[LINK(from, to)]), from), row_due[LINK(from, to)]);
@@ -122,7 +122,7 @@ end:
     od
 }
 
-/* What a rank sends from must not be under way any more. */
+/* The sources of sends must no longer be in flight. */
 inline issue_row(e)
 {
     assert(row_due[LINK(p, to)] == 0);
@@ -153,7 +153,7 @@ inline issue_output(e)
 #define NOT_DUE(to) (row_due[LINK(p, to)] + count_due[LINK(p, to)] + output_due[LINK(p, to)] == 0)
 #define QUIET (MUTANT_NO_QUIET -> true : (OF_ALL(NOT_DUE)))
 
-/* Flags are waited for with >=. */
+/* Waits for flags use >=. */
 #define COUNT_CAME(e) \
     (MUTANT_NO_COUNT_WAIT -> true : \
      (MUTANT_COUNT_EQ -> (count_flag[AT(p, ODD(e), to)] / 4 == e) : \
@@ -179,7 +179,7 @@ inline clear_sent()
     EACH_OTHER(sent[LINK(p, to)] = 0)
 }
 
-/* What a dispatch_send does before its rows leave. */
+/* Steps of dispatch_send before its rows are sent. */
 inline reset_at_send()
 {
     IF(!FOLDED && !MUTANT_NO_RESET, clear_sent());
@@ -201,7 +201,7 @@ inline dispatch_send(e)
     IF(!TOKEN && !MUTANT_COUNTS_BEFORE_ROWS, EACH_OTHER(issue_counts(e)))
 }
 
-/* The counts of one rank. What the flag says is what the words say. */
+/* The counts of one rank. The flag must agree with the words. */
 inline take_counts(e)
 {
     READ(counts, counts_new, AT(p, ODD(e), to), e);
@@ -213,11 +213,11 @@ inline take_counts(e)
 inline take_row(e)
 {
     READ(rows, rows_new, AT(p, SET(e), to), e);
-    assert(taken[p] < N - 1); /* as many as the counts say */
+    assert(taken[p] < N - 1); /* as many as the counts state */
     taken[p]++
 }
 
-/* The ranks are waited for one by one. */
+/* Waits for one rank after the other. */
 inline dispatch_recv(e)
 {
     EACH(to, N, IF(to != p, d_step { COUNT_CAME(e) -> take_counts(e) }));
@@ -258,7 +258,7 @@ inline combine_recv(e)
 proctype rank(byte p)
 {
     byte step, to;
-    byte epoch[4]; /* of the last call of each kind */
+    byte epoch[4]; /* last call of each kind */
 
     ordered;
     do
@@ -286,8 +286,8 @@ proctype rank(byte p)
     od
 }
 
-/* How far each epoch is: calls that it has had. A dispatch needs a free set, and that the one
- * before has been received; all else comes in the order of epochs. */
+/* Progress of each epoch as its number of calls. A dispatch needs a free set, and a received
+ * previous dispatch; all other calls follow the order of epochs. */
 #define OPEN (n[0] - n[3])
 #define MAY_SEND (ORDER == 3 || OPEN < (ORDER == 0 -> 1 : (ORDER == 1 -> 2 : B)))
 #define MAY_OUTPUT (ORDER != 3 && (ORDER != 1 || OPEN == 2 || n[0] == E))
