@@ -205,7 +205,7 @@ TEST(any_call_of_the_runtime_may_fail)
     }
 }
 
-TEST(kernels_are_set_up_early_where_nobody_shares_the_device)
+TEST(kernels_are_set_up_early_on_an_exclusive_device)
 {
     struct fixture f;
 

@@ -35,7 +35,7 @@ TEST(clocks_throttling_and_links_are_reported)
                 "links=6 active, to switches; peers=GPU 2 over NVLink; ");
 }
 
-TEST(a_gpu_without_links_says_so)
+TEST(a_gpu_without_links_is_reported)
 {
     assert_said(3, 4, NULL,
                 "driver=580.1.2; clock=1755 of 1980 MHz; memory_clock=2619 of 3201 MHz; "

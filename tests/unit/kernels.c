@@ -226,7 +226,7 @@ TEST(nan_infinity_denormals_and_signs_of_zero_are_added_as_defined)
 
 /* The roundings are those that quant.h documents; the inputs make any other order give another
  * word. */
-TEST(products_are_rounded_where_the_definition_says)
+TEST(products_are_rounded_as_defined)
 {
     const float third = 1.0f / 3.0f, product = third * 1.0078125f, odd = 0x1.555556p0f;
 

@@ -212,7 +212,7 @@ TEST(invalid_choices_fail_the_dispatch_with_the_reason)
     }
 }
 
-TEST(a_full_transport_times_out_and_the_message_says_so)
+TEST(a_full_transport_times_out_with_its_own_message)
 {
     struct ll_config c = config_of(ALGO_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 1);
     struct fixture *f =
