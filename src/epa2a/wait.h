@@ -1,6 +1,6 @@
-/* Waiting: the loop that polls, backs off and ends at a time limit or when another rank has
- * failed, and the report of a blocked wait, which shows a rank that hangs from outside. Only long
- * waits are reported, on their slow path, so that short ones cost nothing. */
+/* Waiting: the loop that polls, backs off and ends at a time limit or after another rank has
+ * failed, and the report of a blocked wait, which shows a hung rank to observers. Only long waits
+ * are reported, on their slow path, so that short waits cost nothing. */
 #ifndef EPA2A_WAIT_H
 #define EPA2A_WAIT_H
 
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* What plain C11 hides of Linux. */
+/* Declarations of Linux that plain C11 hides. */
 #ifndef CLOCK_MONOTONIC
 enum { EPA_CLOCK_MONOTONIC = 1 };
 int clock_gettime(int clock, struct timespec *);
@@ -29,25 +29,25 @@ enum { EPA_WAIT_REPORT_NS = 1000000 }; /* age of a wait at its first report, and
 
 enum epa_wait_kind {
     EPA_WAIT_NOTHING,
-    EPA_WAIT_SIGNAL,  /* `number` of this rank has `seen`, and `wanted` is waited for */
-    EPA_WAIT_BARRIER, /* which `peer` has reached `seen` times */
-    EPA_WAIT_SET_UP,  /* the bootstrap's, as above */
+    EPA_WAIT_SIGNAL,  /* `number` of this rank is `seen`; the wait needs `wanted` */
+    EPA_WAIT_BARRIER, /* `peer` has entered this barrier `seen` times */
+    EPA_WAIT_SET_UP,  /* a barrier of the bootstrap, fields as above */
     EPA_WAIT_DATA,    /* `what` with that `number`, in memory: a flag beside a row */
-    EPA_WAIT_PUTS,    /* until what was put to `peer` is in place */
-    EPA_WAIT_CALL,    /* of a library, `what` */
-    EPA_WAIT_DEVICE,  /* until what was queued on it is done */
+    EPA_WAIT_PUTS,    /* completion of all puts to `peer` */
+    EPA_WAIT_CALL,    /* a call `what` of a library */
+    EPA_WAIT_DEVICE,  /* completion of the device's queued work */
 };
 
 struct epa_wait_state {
     enum epa_wait_kind kind;
-    uint32_t peer, number; /* EPA_WAIT_NOBODY: not known, or none in particular */
+    uint32_t peer, number; /* EPA_WAIT_NOBODY: unknown, or no particular one */
     uint64_t seen, wanted, waited_ns;
-    const char *what; /* of a signal: the data that it covers, as "rows"; NULL: not known */
+    const char *what; /* of a signal: the data that it covers, such as "rows"; NULL: unknown */
 };
 
-/* Made by the core, one for each rank. */
+/* Receiver of reports. The core creates one for each rank. */
 struct epa_wait_observer {
-    /* Any thread of the rank; NULL: the wait that was reported last has ended. */
+    /* Called by any thread of the rank; NULL: the wait of the last report has ended. */
     void (*waits)(struct epa_wait_observer *, const struct epa_wait_state *);
 };
 
@@ -62,7 +62,7 @@ static inline void epa_wait_report(struct epa_wait_observer *observer,
     observer->waits(observer, w);
 }
 
-/* The wait has succeeded. The report of a failed one is kept. */
+/* Called after a successful wait. The report of a failed wait is kept. */
 static inline void epa_wait_clear(struct epa_wait_observer *observer, uint64_t reported_ns)
 {
     if (reported_ns != 0)
@@ -79,9 +79,9 @@ static inline uint64_t epa_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* A pause of the process (SIGSTOP, Ctrl-Z, a frozen cgroup) is no waiting time: between two polls
- * at most this part of a time limit counts. All ranks of a suspended run skip the pause. Ranks that
- * wait for one stopped rank go on polling, and count all of their time. */
+/* A pause of the process (SIGSTOP, Ctrl-Z, a frozen cgroup) does not count as waiting time: between
+ * two polls at most this fraction of a time limit counts. All ranks of a suspended run skip the
+ * pause. Ranks that wait for one stopped rank continue to poll, and count all of their time. */
 enum { EPA_WAIT_PAUSE_PART = 4 };
 
 /* Returns the uncounted part of the time since the last poll, which was at *polled_ns (0: none). */
@@ -94,7 +94,7 @@ static inline uint64_t epa_pause_ns(uint64_t *polled_ns, uint64_t now_ns, uint64
     return gap_ns > most_ns ? gap_ns - most_ns : 0;
 }
 
-/* Returns how long a wait with this limit lasts at this poll, without pauses. waited_ns is the
+/* Returns the duration of a wait with this limit at this poll, without pauses. waited_ns is the
  * result at the last poll. *begun_ns is 0 before the first poll, and each pause moves it. */
 static inline uint64_t epa_waited_ns(uint64_t *begun_ns, uint64_t waited_ns, uint64_t limit_ns)
 {
@@ -123,12 +123,12 @@ enum {
     EPA_WAIT_BACKOFF_MAX_NS = 10000000
 };
 
-/* What a thread does between two polls: spin, yield, then sleep. It yields only for a short
- * time: with ranks of two runs that yielded in each wait over TCP, for up to 1 ms, Linux 6.18 ran
- * nothing else on a core for 17 s, not even its own threads for the network; with 200 us, less
- * than 1 s. A sleep takes about 70 us with the kernel's slack. With fewer cores than threads (no
- * time to spin) it grows with the wait: 63 ranks that wake up while they wait for the last one
- * would occupy two cores. */
+/* Backs off between two polls: spins, yields, then sleeps. A thread yields only for a short time:
+ * when ranks of two runs yielded in each wait over TCP for up to 1 ms, Linux 6.18 ran nothing else
+ * on a core for 17 s, not even its own network threads; with 200 us, less than 1 s. A sleep takes
+ * about 70 us with the kernel's slack. With fewer cores than threads (no time to spin) the sleep
+ * grows with the wait: 63 ranks that wake up while they wait for the last one would occupy two
+ * cores. */
 static inline void epa_backoff(uint64_t waited_ns, uint64_t spin_ns)
 {
     uint64_t ns = spin_ns > 0 ? 0 : waited_ns / 32;
@@ -149,15 +149,15 @@ static inline void epa_backoff(uint64_t waited_ns, uint64_t spin_ns)
     }
 }
 
-/* How the threads of a rank wait; constant for a run. */
+/* Method of waiting of a rank's threads; constant for a run. */
 struct epa_wait_config {
     uint32_t burst;   /* polls between two reads of the clock and of `aborted` */
-    uint64_t spin_ns; /* how long a wait keeps its core */
+    uint64_t spin_ns; /* time for which a wait keeps its core */
     const uint32_t *aborted;
-    struct epa_wait_observer *observer; /* NULL: there is none */
+    struct epa_wait_observer *observer; /* NULL: no reports */
 };
 
-/* One wait. The loop of all of them:
+/* State of one wait. Each wait uses this loop:
  *
  *     struct epa_wait wait = {0};
  *
@@ -172,15 +172,14 @@ struct epa_wait_config {
  *         status = epa_wait_turn(config, &wait, &state);
  *         if (status != EPA_OK)
  *             return status;
- *     }
- */
+ *     } */
 struct epa_wait {
-    uint64_t timeout_ns; /* the rest begins with 0 */
+    uint64_t timeout_ns; /* all other fields begin with 0 */
     uint64_t begun_ns, waited_ns, reported_ns;
 };
 
-/* After a burst of unsuccessful polls: reads the clock, reports a long wait and backs off. EPA_OK:
- * poll again; or EPA_ERR_ABORTED, EPA_ERR_TIMEOUT. */
+/* Called after a burst of unsuccessful polls: reads the clock, reports a long wait and backs off.
+ * EPA_OK: poll again; otherwise EPA_ERR_ABORTED or EPA_ERR_TIMEOUT. */
 static inline enum epa_status epa_wait_turn(const struct epa_wait_config *config,
                                             struct epa_wait *wait, struct epa_wait_state *state)
 {
@@ -197,7 +196,7 @@ static inline enum epa_status epa_wait_turn(const struct epa_wait_config *config
     return EPA_OK;
 }
 
-/* The wait has succeeded; the next may begin with the same `wait`. */
+/* Called after a successful wait; the next wait may begin with the same `wait`. */
 static inline enum epa_status epa_wait_done(const struct epa_wait_config *config,
                                             struct epa_wait *wait)
 {
