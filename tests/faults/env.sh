@@ -32,13 +32,14 @@ free_port() {
 }
 port=$(free_port)
 
-# rank R ARGS: starts a rank and sets pid[R].
+# rank R ARGS: starts a rank and sets pid[R]. The shell ignores SIGINT in its background jobs, and
+# epa2a leaves an ignored SIGINT alone, so env restores the default.
 declare -a pid=()
 rank() {
     local r=$1
     shift
     RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 \
-        MASTER_PORT=$port "$epa2a" "$@" --set ranks=$n --set launcher.name=env \
+        MASTER_PORT=$port env --default-signal=INT "$epa2a" "$@" --set ranks=$n --set launcher.name=env \
         >"$work/out.$r" 2>"$work/err.$r" &
     pid[$r]=$!
 }
