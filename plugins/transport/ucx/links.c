@@ -226,7 +226,7 @@ static enum epa_status link_all(struct ucx *u, const char *papers, size_t stride
         if (r != u->base.rank && u->region.on_gpu && !u->peer[r].lanes.rdma)
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
                             "ucx: rank %u reaches rank %u by %s; GPU memory requires a single RDMA "
-                            "device; set transport.direct: off",
+                            "device",
                             u->base.rank, r, u->peer[r].lanes.names);
         u->all_mapped = u->all_mapped && u->peer[r].map != NULL;
     }
