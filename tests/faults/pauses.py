@@ -10,14 +10,14 @@ import time
 
 EXPERIMENT = """version: 1
 ranks: {ranks}
-timeout: 300ms
+timeout: 500ms
 launcher: {launcher}
 transport: {transport}
 moe: {{max_tokens: 16, hidden: 256, experts: 8, topk: 2}}
 verify: {{iterations: {iterations}}}
 bench: {{iterations: {iterations}, warmup: 2}}
 """
-PAUSE = 1.5  # seconds, five times the limit
+PAUSE = 2.5  # seconds, five times the limit
 WAIT = 120
 
 
@@ -65,7 +65,7 @@ def pause(epa2a, verb, ranks, launcher, transport, number):
                 time.sleep(0.005)
             time.sleep(PAUSE)  # the pause itself
             os.killpg(child.pid, signal.SIGCONT)
-            time.sleep(0.4)  # longer than the limit: a wait that fails has ended
+            time.sleep(0.7)  # longer than the limit: a wait that fails has ended
         child.send_signal(signal.SIGINT)
         out, said = child.communicate(timeout=WAIT)
     if child.returncode != 130:
