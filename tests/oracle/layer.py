@@ -44,7 +44,7 @@ ranks: {ranks}
 transport: shm
 algorithm: tap
 moe: {{max_tokens: 24, hidden: {hidden}, experts: {experts}, topk: {topk}, fp8_group_size: 128}}
-expert: {{kind: mlp, ffn: {ffn}, activation: swiglu}}
+expert: {{kind: mlp, ffn: {ffn}, activation: swiglu, values: random}}
 routing: {{kind: masked, share: 0.2}}
 tokens: random
 seed: 11
