@@ -100,10 +100,13 @@ static bool look_at_cards(const struct conn_message *m, uint32_t ranks)
         return false;
     }
     for (uint32_t r = 0; r < ranks; r++) {
-        demand((size_t)cards[r].address_bytes + cards[r].key_bytes <= cards_stride(cards, ranks));
+        demand((size_t)cards[r].address_bytes + cards[r].key_bytes + cards[r].heap_key_bytes <=
+               cards_stride(cards, ranks));
         demand(cards[r].base + cards[r].region_bytes >= cards[r].base);
+        demand(cards[r].heap + cards[r].heap_bytes >= cards[r].heap);
     }
-    demand(cards_stride(cards, ranks) <= CARD_ADDRESS_MOST + CARD_KEY_MOST);
+    /* An address, the key of the region, and the key of the heap. */
+    demand(cards_stride(cards, ranks) <= CARD_ADDRESS_MOST + 2 * CARD_KEY_MOST);
     return true;
 }
 
