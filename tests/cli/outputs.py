@@ -323,6 +323,8 @@ def a_folder_deeper_than_path_max_is_written():
         os.close(top)
 
 
+for ignored in signal.SIGINT, signal.SIGHUP:  # nohup and a shell's background jobs ignore them, and epa2a would, too
+    signal.signal(ignored, signal.SIG_DFL)
 tried = 0
 for promise in [names_of_255_bytes_are_written, mount_points_are_written_in_place, every_output_of_every_command_is_refused_first,
                 documents_of_a_folder_are_refused_first, files_in_a_folder_that_takes_none_are_written_in_place,
