@@ -57,7 +57,8 @@ for config in "$folder"/*.yaml; do
             continue
         fi
     fi
-    grep -q 'kind: file' "$config" && set -- "$@" --set "routing.path=$out/routes.jsonl"
+    # A config without a routing file of its own gets that one.
+    ! grep 'kind: file' "$config" | grep -qv 'path:' || set -- "$@" --set "routing.path=$out/routes.jsonl"
     "$epa2a" config check --quiet "$config" "$@" 2>"$out/why"
     checked=$?
     # Some of many runs may need a plugin that was not built: verify skips them.
@@ -67,7 +68,7 @@ for config in "$folder"/*.yaml; do
         echo "SKIP: $(cat "$out/why")"
         skipped=$((skipped + 1))
     elif [ $checked != 0 ]; then
-        cat "$out/why"
+        echo "FAILED: ${config##*/}: $(cat "$out/why")"
         failed=$((failed + 1))
     elif [ "$kind" = cuda ] && [ ! -e /dev/nvidiactl ]; then
         skipped=$((skipped + 1))
@@ -81,7 +82,7 @@ for config in "$folder"/*.yaml; do
         echo "SKIP: $(cat "$out/why")"
         skipped=$((skipped + 1))
     else
-        cat "$out/why"
+        echo "FAILED: ${config##*/}: $(cat "$out/why")"
         failed=$((failed + 1))
     fi
 done
