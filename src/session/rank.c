@@ -1,6 +1,6 @@
-/* One rank of a session: backend, transport, algorithm, then the iterations, then all of it
- * away again. What it measures and why it failed it writes into the session's shared
- * memory, where the parent finds it however the rank ends. */
+/* One rank of a session: creates backend, transport and algorithm, runs the iterations, and destroys
+ * all three. The rank writes measurements and the reason of a failure to the shared memory of the
+ * session, which the parent reads even after a crash of the rank. */
 #include <epa2a/wait.h>
 
 #include "session/rank.h"
@@ -103,8 +103,8 @@ static bool has_peaks(const struct session *s)
     return s->verb == VERB_BENCH && s->scope == BENCH_ALL;
 }
 
-/* What the links can do, before anything lives in the heap. What was written is taken away again:
- * algorithms find the heap as open() left it. */
+/* Measures the link peak before the algorithm uses the heap, and clears the heap afterwards: algorithms
+ * require the state after open(). */
 static void measure_peak(struct rank *r)
 {
     if (!rank_good(r) || !has_peaks(r->session))
@@ -115,9 +115,9 @@ static void measure_peak(struct rank *r)
     rank_clear_heap(r);
 }
 
-/* Once more, after the iterations: what had the cores or the memory before may be gone, and a limit
- * is what can be reached at any time. Not of devices, which nobody else uses. The algorithm is
- * gone, and so the heap is free again. */
+/* Measures the host peak again after the iterations, since other load may have lowered the first
+ * value; keeps the better one. Devices are exclusive and are measured once. The algorithm has been
+ * destroyed, so the heap is free. */
 static void measure_peak_again(struct rank *r)
 {
     struct session_rank *shared = r->shared;
@@ -134,8 +134,8 @@ static void measure_peak_again(struct rank *r)
         shared->peak.latency_ns = again.latency_ns > 0 ? again.latency_ns : shared->peak.latency_ns;
 }
 
-/* Its weights are there before the algorithm; what this rank can compute is measured while all
- * ranks do so. */
+/* Creates the operation with its weights, which the algorithm needs. All ranks measure the peak of
+ * computing at the same time. */
 static void create_operation(struct rank *r)
 {
     const struct session *s = r->session;
@@ -184,8 +184,8 @@ static void create_algorithm(struct rank *r, uint32_t transport_flags)
         &r->algorithm, &r->err);
 }
 
-/* Whether the stages are the phases of the operation, or one that is WHOLE, any of them
- * perhaps in two halves: how many make up the first; 0: they are something else. */
+/* Returns the number of stages of the first phase if the stages are the phases of the operation or one
+ * WHOLE stage; a SEND stage may precede each. Returns 0 for other stages. */
 static uint32_t count_first_stages(const struct rank *r)
 {
     const struct operation *op = session_operation(r->session);
@@ -203,7 +203,7 @@ static uint32_t count_first_stages(const struct rank *r)
     return at == n ? first : 0;
 }
 
-/* Of those that the operation has. */
+/* Returns true for the stage kinds of the operation. */
 static bool has_kind(const struct operation *op, enum epa_stage_kind kind)
 {
     bool found = kind == EPA_STAGE_SEND || kind == EPA_STAGE_WHOLE;
@@ -213,8 +213,8 @@ static bool has_kind(const struct operation *op, enum epa_stage_kind kind)
     return found;
 }
 
-/* The algorithm's, and one for the experts after each dispatch where those are timed. Returns how
- * many that is; those past SESSION_STAGES are left out. */
+/* Lists the stages of the algorithm and, if experts are timed, a stage for them after each dispatch.
+ * Returns the number of stages; the list contains the first SESSION_STAGES. */
 static uint32_t list_stages(struct rank *r)
 {
     const struct operation *op = session_operation(r->session);
@@ -237,8 +237,8 @@ static uint32_t list_stages(struct rank *r)
     return n;
 }
 
-/* Whether plan() said the truth of them, and of what verify.order may ask for. */
-static void check_names(struct rank *r)
+/* Checks that plan() announced the stages and capabilities that create() returned. */
+static void check_plan(struct rank *r)
 {
     const char *const *name = r->footprint->stages;
     const struct epa_algorithm *a = r->algorithm;
@@ -246,8 +246,8 @@ static void check_names(struct rank *r)
     if (r->footprint->discards != (a->discard != NULL) ||
         r->footprint->combines_again != a->combines_again)
         rank_fail(r, EPA_ERR_UNSUPPORTED,
-                  "plan() of %s says that it %s discard and %s combine again, and the opposite of "
-                  "one is true",
+                  "plan() of %s announces that it %s discard and %s combine again, but create() "
+                  "returned other capabilities",
                   experiment_of(r)->algorithm.plugin->name,
                   r->footprint->discards ? "can" : "cannot",
                   r->footprint->combines_again ? "can" : "cannot");
@@ -255,7 +255,7 @@ static void check_names(struct rank *r)
         if (i == a->n_stages ? name[i] != NULL
                              : name[i] == NULL || strcmp(name[i], a->stages[i].name) != 0) {
             rank_fail(r, EPA_ERR_UNSUPPORTED,
-                      "plan() of %s says that stage %u is '%s', and it is '%s'",
+                      "plan() of %s announces stage %u as '%s', but create() returned '%s'",
                       experiment_of(r)->algorithm.plugin->name, i, name[i] != NULL ? name[i] : "",
                       i < a->n_stages ? a->stages[i].name : "");
             return;
@@ -269,18 +269,18 @@ static void check_stages(struct rank *r)
     uint32_t n = list_stages(r);
 
     if (n > SESSION_STAGES)
-        rank_fail(r, EPA_ERR_UNSUPPORTED, "%s has %u stages; %d are as many as can be", name, n,
+        rank_fail(r, EPA_ERR_UNSUPPORTED, "%s has %u stages; the maximum is %d", name, n,
                   SESSION_STAGES);
     for (uint32_t i = 0; i < r->algorithm->n_stages; i++)
         if (!has_kind(op, r->algorithm->stages[i].kind))
             rank_fail(r, EPA_ERR_UNSUPPORTED, "stage '%s' of %s is of a kind that %s does not have",
                       r->algorithm->stages[i].name, name, op->name);
     r->first_stages = count_first_stages(r);
-    check_names(r);
+    check_plan(r);
     if (r->session->verb == VERB_VERIFY && r->first_stages == 0)
         rank_fail(r, EPA_ERR_UNSUPPORTED,
-                  "verify needs a dispatch and a combine, or one stage that is both, which is not "
-                  "what %s has",
+                  "verify needs a dispatch and a combine, or one stage for both; %s has other "
+                  "stages",
                   name);
 }
 
@@ -293,7 +293,7 @@ void rank_create(struct rank *r, const struct epa_footprint *footprint, uint32_t
         check_stages(r);
 }
 
-/* What bench and run take their times with. */
+/* Chooses the clock of bench and run. */
 static void choose_clock(struct rank *r)
 {
     const struct experiment *x = experiment_of(r);
@@ -312,18 +312,19 @@ static void choose_clock(struct rank *r)
         rank_fail(r, EPA_ERR_UNSUPPORTED, "bench.clock: backend '%s' has no graphs; set events",
                   backend);
     if (graph && r->first_stages == 0)
-        rank_fail(r, EPA_ERR_UNSUPPORTED,
-                  "bench.clock: graph needs a dispatch and a combine, or one stage that is both, "
-                  "which is not what %s has; set events",
-                  x->algorithm.plugin->name);
+        rank_fail(
+            r, EPA_ERR_UNSUPPORTED,
+            "bench.clock: graph needs a dispatch and a combine, or one stage for both; %s has "
+            "other stages; set events",
+            x->algorithm.plugin->name);
     if (o->clock == CLOCK_END_TO_END)
         r->clock = CLOCK_END_TO_END;
     else if (graph || (o->clock == CLOCK_AUTO && graphs && r->first_stages != 0))
         r->clock = CLOCK_GRAPH;
 }
 
-/* Said once in each memory that ranks share: the stages that the algorithm chose, and the
- * instruction set. Ranks that were started one by one share none. */
+/* Writes the stages of the algorithm and the instruction set to the notes: rank 0 of each shared
+ * memory does. A process that another launcher started has its own memory, so its rank writes, too. */
 static void describe_stages(struct rank *r)
 {
     struct session_notes *notes = r->session->notes;
@@ -344,7 +345,7 @@ static void describe_stages(struct rank *r)
         snprintf(notes->part[i], sizeof(notes->part[i]), "%s", r->algorithm->parts[i].name);
     notes->clock = r->session->verb == VERB_VERIFY ? CLOCK_AUTO : r->clock;
     rank_expect_check(r);
-    /* Release: who looks on while ranks run reads the rest after it. */
+    /* Release: pairs with observers of running ranks, which read n_stages before the other notes. */
     if (rank_good(r))
         __atomic_store_n(&notes->n_stages, r->n_stages, __ATOMIC_RELEASE);
 }
@@ -363,17 +364,17 @@ static void set_up(struct rank *r)
     rank_fault_check(r);
     describe_stages(r);
     rank_trace_ready(r);
-    /* Nobody starts before all are there; those that wait here are notified if one fails. */
+    /* No rank starts before all are ready. The bootstrap ends this wait if a rank fails. */
     boot_barrier(r);
 }
 
-/* Kernels that wait for peers are made to leave only by the backend's sync(), and what
- * frees or closes below would wait for them in the driver, without a limit. After a failure
- * alone: else nothing is queued any more. */
-static void settle(struct rank *r)
+/* After a failure, ends the kernels that still wait for peers: only the backend's sync() stops them,
+ * and destroy and close would wait for them in the driver without a time limit. Without a failure
+ * nothing is queued. */
+static void stop_kernels(struct rank *r)
 {
     if (r->backend != NULL)
-        (void)r->backend->ops->sync(r->backend); /* why it failed has been recorded */
+        (void)r->backend->ops->sync(r->backend); /* the failure has been recorded */
 }
 
 static void destroy_algorithm(struct rank *r)
@@ -387,7 +388,7 @@ static void destroy_algorithm(struct rank *r)
 void rank_destroy(struct rank *r)
 {
     destroy_algorithm(r);
-    if (r->op != NULL) /* whose weights the algorithm may use */
+    if (r->op != NULL) /* after the algorithm, which may use its weights */
         op_destroy(r->op);
     r->op = NULL;
 }
@@ -405,7 +406,7 @@ static void tear_down(struct rank *r)
 
 /* ---- the rank ---- */
 
-/* Ranks of several hosts have no other clock in common. */
+/* The only common clock of ranks on several hosts. */
 static uint64_t realtime_ns(void)
 {
     struct timespec now = {0};
@@ -423,9 +424,9 @@ static void record_failure(struct rank *r, bool set_up_done)
 
     snprintf(me, sizeof(me), "rank %u, ", r->boot->world.rank);
     if (strncmp(why, stage, n) == 0 && strchr("/,:", why[n]) != NULL)
-        stage = ""; /* an algorithm says "dispatch/wait: ..." */
+        stage = ""; /* the message of an algorithm begins with its stage: "dispatch/wait: ..." */
     snprintf(at, sizeof(at), "iteration %llu, ", (unsigned long long)to->iteration);
-    if (strncmp(why, me, strlen(me)) == 0) /* a check, which says of which iteration */
+    if (strncmp(why, me, strlen(me)) == 0) /* the message of a check names rank and iteration */
         snprintf(to->text, sizeof(to->text), "%s", why);
     else if (!set_up_done)
         snprintf(to->text, sizeof(to->text), "rank %u: %s", r->boot->world.rank, why);
@@ -433,7 +434,7 @@ static void record_failure(struct rank *r, bool set_up_done)
         snprintf(to->text, sizeof(to->text), "%s%s%s%s%s", me, at, stage,
                  stage[0] != '\0' ? ": " : "", why);
     to->failed_ns = realtime_ns();
-    /* Release: the text is there before the status that sends the parent to read it. */
+    /* Release: pairs with the acquire in first_failure(). The text precedes the status. */
     __atomic_store_n(&to->status, r->status, __ATOMIC_RELEASE);
     r->boot->abort(r->boot);
 }
@@ -451,7 +452,7 @@ static void describe_rank(struct rank *r)
     r->shared->core = w->cores > 0 ? w->core[0] : -1;
 }
 
-static void work(struct rank *r)
+static void run_verb(struct rank *r)
 {
     if (r->session->verb == VERB_RUN)
         rank_run(r);
@@ -480,9 +481,9 @@ enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
     set_up(&r);
     set_up_done = rank_good(&r);
     if (set_up_done)
-        work(&r);
-    /* What is still held back reaches those that wait for it, and nobody takes its memory
-     * away while a peer may read it. */
+        run_verb(&r);
+    /* The barrier delivers delayed puts to peers that wait for them, and no rank frees memory that a
+     * peer may still read. */
     if (!rank_is_halted(&r))
         rank_barrier(&r);
     rank_trace_end(&r);
@@ -496,7 +497,7 @@ enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
     }
     if (!rank_good(&r)) {
         record_failure(&r, set_up_done);
-        settle(&r);
+        stop_kernels(&r);
     }
     tear_down(&r);
     rank_waits_end(&r);
@@ -504,10 +505,10 @@ enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
     return r.status;
 }
 
-/* Faults that are planted, and ranks that are late for a test: nothing here is an error, what
- * follows is for the launcher and the peers to find, as if it had happened by itself. */
+/* Planted faults, and delayed ranks for verify. The functions report no error: launcher and peers must
+ * detect a planted fault in the same way as a real one. */
 
-static const uint64_t slice_ns = 10000000u; /* of a sleep, after which it looks up */
+static const uint64_t slice_ns = 10000000u; /* longest sleep between two checks for a failed rank */
 
 static struct timespec timespec_of(uint64_t ns)
 {
@@ -545,20 +546,21 @@ void rank_straggle(const struct rank *r, uint64_t iteration, uint32_t stage)
         rank_rest(r, epa_now_ns() + (draw >> 8) % x->verify.straggle_ns, 0);
 }
 
-/* A timer of the kernel's continues the process, again and again, since the first time may
- * be before the stop. Without one nothing is stopped, as it would be for ever. */
-static void stop_for(struct rank *r, uint64_t ns)
+/* Stops the process. A periodic timer of the kernel continues it, since the first expiry may precede
+ * the stop. Without a timer the stop would last forever, so it fails. */
+static void stop_process(struct rank *r, uint64_t ns)
 {
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGCONT};
     struct itimerspec when = {.it_interval = timespec_of(ns), .it_value = timespec_of(ns)};
     timer_t timer;
 
     if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) {
-        rank_fail(r, EPA_ERR_SYSTEM, "fault: no timer to end the stop with: %s", strerror(errno));
+        rank_fail(r, EPA_ERR_SYSTEM, "fault: cannot create the timer that ends the stop: %s",
+                  strerror(errno));
         return;
     }
     if (timer_settime(timer, 0, &when, NULL) != 0 || kill(getpid(), SIGSTOP) != 0)
-        rank_fail(r, EPA_ERR_SYSTEM, "fault: the process cannot be stopped: %s", strerror(errno));
+        rank_fail(r, EPA_ERR_SYSTEM, "fault: cannot stop the process: %s", strerror(errno));
     timer_delete(timer);
 }
 
@@ -577,8 +579,8 @@ void rank_fault(struct rank *r, uint32_t stage)
     if (f->kind == FAULT_KILL)
         kill(getpid(), SIGKILL);
     if (f->kind == FAULT_STOP)
-        stop_for(r, f->for_ns);
-    else /* as long as was asked for, to compare runs with and without */
+        stop_process(r, f->for_ns);
+    else /* exactly for_ns, so that runs with and without the fault are comparable */
         rank_rest(r, epa_now_ns() + f->for_ns, RANK_SPIN_NS);
 }
 
@@ -591,8 +593,8 @@ void rank_fault_check(struct rank *r)
         return;
     if (r->session->verb == VERB_BENCH && r->clock == CLOCK_GRAPH)
         rank_fail(r, EPA_ERR_CONFIG,
-                  "fault: no stage begins on the host where bench launches graphs; set "
-                  "bench.clock: events, or use run or verify");
+                  "fault: bench with graphs begins no stage on the host; set bench.clock: events, "
+                  "or use run or verify");
     while (x->fault.stage != NULL && r->fault_stage < r->n_stages &&
            strcmp(r->stage[r->fault_stage].name, x->fault.stage) != 0)
         r->fault_stage++;

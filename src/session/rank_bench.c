@@ -1,19 +1,18 @@
-/* What run, bench and verify do: iterations with marks around stages; iterations timed from one
- * barrier to the next; an open loop; and iterations that are compared. What bench launches as
- * graphs is in rank_graph.c; the loop is the same.
+/* The iterations of run, bench and verify: with marks around stages; timed from one barrier to the
+ * next; in an open loop; and with comparison of the outputs. rank_graph.c launches graphs with the same
+ * loop.
  *
- * bench.clock: end_to_end. A sample lasts from one barrier of all ranks to the next, as rank 0
- * reads its clock, and holds all stages and the experts: what a program waits for when it calls a
- * layer now and then. Launches, skew between ranks and the second barrier are in it; single stages
- * do not show in it. With bench.cache: cold caches are flushed before the first barrier, so
- * that no rank's flush is in another rank's time.
+ * bench.clock: end_to_end. A sample lasts from one barrier of all ranks to the next, on the clock of
+ * rank 0, and includes all stages and the experts. It equals the time that a program waits for an
+ * occasional call of a layer. A sample includes launches, skew between ranks and the second barrier;
+ * it has no times of single stages. With bench.cache: cold each rank flushes its caches before the
+ * first barrier, so that no flush is part of another rank's time.
  *
- * bench.arrivals: an open loop. Iterations are due by a schedule that all ranks work out alike, and
- * do not wait for the one before to be over. One that is due while another is under way queues, and
- * its latency counts from when it was due: what a closed loop leaves out, because there nobody asks
- * while it is slow. Service time counts from when it began. Warm-up is a closed loop, whose second
- * half says how many iterations a second there can be. The schedule is by CLOCK_MONOTONIC, which
- * the ranks of one host share. */
+ * bench.arrivals: an open loop. All ranks compute the same schedule of due times. An iteration that is
+ * due during another iteration queues, and its latency counts from the due time. A closed loop hides
+ * this latency, since it starts no iteration during a slow one. Service time counts from the begin of
+ * the iteration. Warm-up is a closed loop; its second half measures the maximum rate. The schedule uses
+ * CLOCK_MONOTONIC, which the ranks of one host share. */
 #include "session/rank.h"
 
 #include <math.h>
@@ -25,12 +24,12 @@
 #include "base/stats.h"
 #include "base/file.h"
 
-/* Of each part of a stage, alone: the first ones are not counted. */
+/* Samples of each part of a stage that runs alone, after warm-up. */
 enum { PART_SAMPLES = 50, PART_WARMUP = 2 };
 
-static const uint64_t lead_ns = 5000000; /* from the decision to the first that is due */
+static const uint64_t lead_ns = 5000000; /* from the schedule's computation to its first due time */
 
-/* ---- what all have in common ---- */
+/* ---- common functions ---- */
 
 double *rank_sample(const struct rank *r, uint32_t row, uint64_t i)
 {
@@ -50,7 +49,7 @@ static uint32_t slot_of(const struct rank *r, uint64_t iteration)
     return (uint32_t)(iteration % experiment_of(r)->bench.input_sets);
 }
 
-/* The times of the stages in iteration `i`, which just ended. */
+/* Stores the stage times of iteration `i`, which has just ended. */
 static void keep_stages(struct rank *r, uint64_t i)
 {
     if (i == 0)
@@ -59,17 +58,17 @@ static void keep_stages(struct rank *r, uint64_t i)
         *rank_sample(r, k, i) = rank_stage_ns(r, k);
 }
 
-/* So many samples of this rank are complete. */
+/* Publishes the number of complete samples of this rank. */
 static void keep_samples(struct rank *r, uint64_t n)
 {
-    /* Release: pairs with the parent's read after it reaped this rank or gave it up. */
+    /* Release: pairs with the parent's read after the end of this rank or after its grace period. */
     if (rank_good(r))
         __atomic_store_n(&r->shared->samples, n, __ATOMIC_RELEASE);
 }
 
-/* What was begun is done on all ranks, the other side has its turn, and this one goes on together.
- * False: it is over. */
-static bool take_turns(struct rank *r, uint32_t *turn)
+/* Completes the block on all ranks, lets the other side run its block, and continues with all ranks of
+ * this side together. Returns false if the alternation is over. */
+static bool alternate_sides(struct rank *r, uint32_t *turn)
 {
     struct alternation *a = r->session->alternation;
     uint32_t side = r->session->side;
@@ -96,7 +95,7 @@ uint64_t rank_loop(struct rank *r, uint32_t block,
         uint32_t n;
 
         if (s->alternation != NULL && i == next) {
-            if ((over = !take_turns(r, &turn)))
+            if ((over = !alternate_sides(r, &turn)))
                 break;
             next += s->alternation->block;
         }
@@ -112,7 +111,7 @@ uint64_t rank_loop(struct rank *r, uint32_t block,
         ends = rank_stop_poll(r, samples);
     }
     if (!over)
-        (void)take_turns(r, &turn);
+        (void)alternate_sides(r, &turn);
     if (s->alternation != NULL && r->boot->world.rank == 0)
         alternation_leave(s->alternation, s->side);
     if (rank_goes_on(r))
@@ -120,9 +119,8 @@ uint64_t rank_loop(struct rank *r, uint32_t block,
     return i;
 }
 
-/* One iteration more, of which every element is compared, if bench is to check. `last`: the
- * number of those before. No figure counts unless the same program was right on the same
- * shape. */
+/* With bench.check, runs one more iteration and compares every element: figures are valid only if the
+ * same program returned correct outputs for the same shape. `last`: number of earlier iterations. */
 static void check_once(struct rank *r, uint64_t last)
 {
     uint32_t slot = slot_of(r, last);
@@ -136,7 +134,7 @@ static void check_once(struct rank *r, uint64_t last)
 
 /* ---- marks around stages ---- */
 
-/* What each part of a stage takes when it runs alone, between barriers, as iterations are. */
+/* Measures each part of a stage alone, between barriers. */
 static void time_parts(struct rank *r)
 {
     uint32_t most = r->session->iterations, n = most < PART_SAMPLES ? most : PART_SAMPLES;
@@ -169,8 +167,8 @@ static void run_marked(struct rank *r, uint64_t i, uint32_t n)
 
 /* ---- from barrier to barrier ---- */
 
-/* On a device all is queued at once: it does the experts' work itself. The times of ranks other
- * than 0 are not used. */
+/* On a device all stages are queued at once, since the device also computes the experts. Only the times
+ * of rank 0 are used. */
 static void run_end_to_end(struct rank *r, uint64_t i, uint32_t n)
 {
     uint32_t slot = slot_of(r, i);
@@ -214,7 +212,7 @@ void rank_run(struct rank *r)
 
 /* ---- an open loop ---- */
 
-/* What ranks exchange. */
+/* Result of a rank's warm-up, which all ranks exchange. */
 struct closed_loop {
     uint64_t now_ns;
     double period_ns;
@@ -222,16 +220,16 @@ struct closed_loop {
 };
 
 struct rank_schedule {
-    uint64_t half_ns; /* when the second half of warm-up began */
-    double gap_ns;    /* mean, between two that are due */
+    uint64_t half_ns; /* begin of the second half of warm-up */
+    double gap_ns;    /* mean time between two due times */
     uint64_t start_ns;
-    double due_ns; /* since start_ns */
+    double due_ns; /* next due time, relative to start_ns */
     struct random random;
 };
 
-/* After warm-up, a closed loop, whose second half says how long an iteration takes: the slowest
- * rank's loop counts, and nobody begins before all can. */
-static void plan(struct rank *r, struct rank_schedule *out)
+/* Computes the schedule after warm-up. The second half of warm-up gives the duration of an iteration on
+ * the slowest rank. The schedule starts after the latest rank has ended warm-up. */
+static void create_schedule(struct rank *r, struct rank_schedule *out)
 {
     const struct bench_options *o = &experiment_of(r)->bench;
     uint32_t warmup = r->session->warmup, size = r->boot->world.size;
@@ -250,7 +248,7 @@ static void plan(struct rank *r, struct rank_schedule *out)
         if (strcmp(all[i].clock, all[0].clock) != 0)
             rank_fail(
                 r, EPA_ERR_UNSUPPORTED,
-                "bench.arrivals: ranks 0 and %u read different clocks; an open loop is for ranks "
+                "bench.arrivals: ranks 0 and %u read different clocks; an open loop needs ranks "
                 "of one host and one time namespace",
                 i);
     }
@@ -263,7 +261,7 @@ static void plan(struct rank *r, struct rank_schedule *out)
     }
 }
 
-/* When the next one is due: the first at the start. */
+/* Returns the due time of the next iteration; the first is due at the start. */
 static uint64_t next_due(const struct rank *r, struct rank_schedule *s)
 {
     uint64_t due = s->start_ns + (uint64_t)s->due_ns;
@@ -283,7 +281,7 @@ static void run_open(struct rank *r, uint64_t i, uint32_t n)
     if (i == warmup / 2)
         r->schedule->half_ns = epa_now_ns();
     if (i == warmup)
-        plan(r, r->schedule);
+        create_schedule(r, r->schedule);
     if (i >= warmup && rank_good(r)) {
         due = next_due(r, r->schedule);
         r->shared->late += epa_now_ns() > due;
@@ -307,8 +305,8 @@ void rank_bench(struct rank *r)
 
     if (open && r->n_stages + OPEN_ROWS > SESSION_STAGES)
         rank_fail(r, EPA_ERR_UNSUPPORTED,
-                  "bench.arrivals: %s has %u stages, and with service and latency there is room "
-                  "for %d",
+                  "bench.arrivals: %s has %u stages; with service and latency the maximum is %d "
+                  "rows",
                   experiment_of(r)->algorithm.plugin->name, r->n_stages, SESSION_STAGES);
     r->schedule = &schedule;
     make_inputs(r);
@@ -324,11 +322,11 @@ void rank_bench(struct rank *r)
         check_once(r, n);
 }
 
-/* ---- verify: inputs change with every iteration, and no barrier is between them ---- */
+/* ---- verify: new inputs in every iteration, and no barrier between iterations ---- */
 
-/* Stages `first` to `last - 1`, complete when it returns. */
-static void run_stages(struct rank *r, uint64_t iteration, uint32_t slot, uint32_t first,
-                       uint32_t last)
+/* Runs the stages `first` to `last - 1` to their end. */
+static void run_verify_stages(struct rank *r, uint64_t iteration, uint32_t slot, uint32_t first,
+                              uint32_t last)
 {
     for (uint32_t i = first; i < last && rank_good(r); i++) {
         rank_at(r, iteration, i);
@@ -341,7 +339,8 @@ static void run_stages(struct rank *r, uint64_t iteration, uint32_t slot, uint32
         rank_at(r, iteration, SESSION_ELSEWHERE);
 }
 
-/* Counters of 15 or 16 bits wrap within a few calls of these, which are checked as well. */
+/* Besides every check_every-th iteration, checks the iterations in which counters of 15 or 16 bits
+ * wrap. */
 static bool is_checked(const struct session *s, uint64_t iteration)
 {
     const uint64_t wraps = 1 << 15, near = 4;
@@ -350,7 +349,7 @@ static bool is_checked(const struct session *s, uint64_t iteration)
            (iteration + near >= wraps && (iteration + near) % wraps <= 2 * near);
 }
 
-/* Nothing is left to do where the first stage was all. */
+/* Checks the first phase and runs and checks the rest of an iteration. A WHOLE stage has no rest. */
 static void verify_rest(struct rank *r, uint64_t iteration, uint32_t slot)
 {
     const struct session *s = r->session;
@@ -362,9 +361,9 @@ static void verify_rest(struct rank *r, uint64_t iteration, uint32_t slot)
         rank_check(r, r->stage[first - 1].kind, slot);
     rank_between(r, first - 1, slot);
     if (first < n && rank_good(r)) {
-        run_stages(r, iteration, slot, first, n);
+        run_verify_stages(r, iteration, slot, first, n);
         if (s->experiment->verify.order == ORDER_AGAIN)
-            run_stages(r, iteration, slot, first, n);
+            run_verify_stages(r, iteration, slot, first, n);
         if (check) {
             rank_check(r, last_kind(r), slot);
             rank_check_kept(r, slot);
@@ -376,8 +375,8 @@ static void verify_rest(struct rank *r, uint64_t iteration, uint32_t slot)
     rank_memory_check(r, iteration + 1);
 }
 
-/* Pipelined: what the first stage of iteration i left is looked at, and the rest of i done,
- * after the first stage of i + 1. */
+/* Pipelined: the check of iteration i's first phase and the rest of i follow the first phase of
+ * i + 1. */
 void rank_verify(struct rank *r)
 {
     const struct session *s = r->session;
@@ -389,9 +388,9 @@ void rank_verify(struct rank *r)
 
         if (i < s->iterations) {
             rank_at(r, i, SESSION_ELSEWHERE);
-            if (order == ORDER_DISCARD) { /* inputs that the dispatch after it must not deliver */
+            if (order == ORDER_DISCARD) { /* the next dispatch must not deliver these inputs */
                 rank_make(r, slot, i + s->iterations);
-                run_stages(r, i, slot, 0, r->first_stages);
+                run_verify_stages(r, i, slot, 0, r->first_stages);
                 if (rank_good(r))
                     (void)rank_algorithm(r,
                                          r->algorithm->discard(r->algorithm, problem_of(r, slot)));
@@ -399,7 +398,7 @@ void rank_verify(struct rank *r)
             rank_inputs(r, slot, i);
             rank_guard_inputs(r, slot);
             if (rank_good(r))
-                run_stages(r, i, slot, 0, r->first_stages);
+                run_verify_stages(r, i, slot, 0, r->first_stages);
         }
         if (i >= ahead && rank_good(r))
             verify_rest(r, i - ahead, (uint32_t)((i - ahead) % (ahead + 1)));
@@ -408,11 +407,11 @@ void rank_verify(struct rank *r)
         rank_halt(r);
 }
 
-/* The rule alone, without ranks: numbers in, a decision and the next look out. Behind it the rule
- * between ranks. A sample's headline is the slowest rank's, so ranks exchange their times; elapsed
- * time is rank 0's, as no two clocks agree. All of it goes by the bootstrap, after a sample and
- * before the next: nothing of it is timed. With the same numbers all ranks make the same
- * decision, after the same sample. */
+/* Stop rules of bench. The first part decides from samples alone; the second part exchanges samples
+ * between ranks. The time of a sample is the time of the slowest rank, so ranks exchange their times;
+ * the elapsed time is that on the clock of rank 0. The exchange uses the bootstrap between two samples,
+ * so it is not part of a sample. All ranks have the same numbers and therefore make the same decision
+ * after the same sample. */
 
 bool stop_is_on(const struct bench_options *o)
 {
@@ -424,7 +423,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Samples before ci95 may stop: where there are fewer in all, then all. */
+/* Minimum number of samples of a stop by ci95. */
 static uint64_t at_least(const struct bench_options *o)
 {
     return least(o->min_iterations, o->iterations);
@@ -432,7 +431,7 @@ static uint64_t at_least(const struct bench_options *o)
 
 enum epa_status stop_init(struct stop *s, const struct bench_options *o, struct epa_error *err)
 {
-    /* With a limit of time the first sample says how long samples take. */
+    /* With max_time the first sample gives an estimate of the duration of samples. */
     *s = (struct stop){.options = o, .next = o->max_time_ns > 0 ? 1 : at_least(o)};
     s->ns = calloc(o->iterations, sizeof(*s->ns));
     if (s->ns != NULL)
@@ -448,8 +447,8 @@ void stop_finish(struct stop *s)
     *s = (struct stop){0};
 }
 
-/* Width of the median's 95 % interval as a part of the median; infinite where there is
- * none. Sorts. */
+/* Sorts ns. Returns the width of the median's 95 % confidence interval relative to the median;
+ * INFINITY if there are too few samples for an interval. */
 static double width_of(double *ns, uint64_t n)
 {
     uint64_t k = interval_of_median(n);
@@ -462,7 +461,7 @@ static double width_of(double *ns, uint64_t n)
     return median > 0 ? (ns[n - k] - ns[k - 1]) / median : INFINITY;
 }
 
-/* Samples that take as long as from now to `at`, if they are like those before. */
+/* Estimates the number of samples until the time `at` from the mean of the previous samples. */
 static uint64_t samples_until(const struct stop *s, uint64_t elapsed_ns, uint64_t at)
 {
     double each = (double)elapsed_ns / (double)s->n;
@@ -471,7 +470,8 @@ static uint64_t samples_until(const struct stop *s, uint64_t elapsed_ns, uint64_
     return n < (double)UINT32_MAX ? (uint64_t)n : UINT32_MAX;
 }
 
-static uint64_t next_look(const struct stop *s, uint64_t elapsed_ns)
+/* Returns the number of samples of the next evaluation. */
+static uint64_t next_evaluation(const struct stop *s, uint64_t elapsed_ns)
 {
     const struct bench_options *o = s->options;
     uint64_t n = s->n, more = n;
@@ -484,7 +484,8 @@ static uint64_t next_look(const struct stop *s, uint64_t elapsed_ns)
         else
             more = n / 4;
     }
-    /* Half way, and again: samples may become slower, and n is no more than doubled. */
+    /* Evaluates again at half of the remaining time, since samples may become slower, and at most at
+     * twice the present number of samples. */
     if (o->max_time_ns > 0)
         more = least(least(more, n), samples_until(s, elapsed_ns, o->max_time_ns) / 2);
     return least(n + (more > 0 ? more : 1), o->iterations);
@@ -501,7 +502,7 @@ enum stop_reason stop_poll(struct stop *s, uint64_t elapsed_ns)
         return STOP_TIME;
     if (s->n >= o->iterations)
         return STOP_ITERATIONS;
-    s->next = next_look(s, elapsed_ns);
+    s->next = next_evaluation(s, elapsed_ns);
     return STOP_NOT;
 }
 
@@ -515,12 +516,12 @@ const char *stop_name(enum stop_reason reason)
 
 /* ---- between ranks ---- */
 
-enum { EXCHANGED = 128 }; /* samples at once */
+enum { EXCHANGED = 128 }; /* samples of a rank in one exchange */
 
 struct rank_stop {
     struct stop rule;
     struct session_row total;
-    uint64_t start_ns; /* of the first sample */
+    uint64_t start_ns; /* begin of the first sample */
     struct exchanged {
         uint64_t elapsed_ns;
         double ns[EXCHANGED];
@@ -550,7 +551,7 @@ bool rank_stop_poll(struct rank *r, uint64_t samples)
 {
     struct rank_stop *stop = r->stop;
     uint32_t me = r->boot->world.rank;
-    bool counts = r->clock != CLOCK_END_TO_END || me == 0; /* only rank 0's times, there */
+    bool counts = r->clock != CLOCK_END_TO_END || me == 0; /* end_to_end has times of rank 0 only */
     enum stop_reason reason;
 
     if (stop == NULL || !rank_good(r))

@@ -1,16 +1,15 @@
-/* bench by graphs: what is timed is one launch of many calls, as a program that serves a
- * model would launch them. Figures have graphs of their own: pairs of dispatch and combine, with
- * real experts between them, combines alone, dispatches alone, and real experts alone.
+/* bench with graphs: a sample is one launch of many calls, as in a program that serves a model. Each
+ * figure has its own graphs: pairs of dispatch and combine with real experts between them, combines
+ * alone, dispatches alone, and real experts alone.
  *
- * An algorithm alternates between two buffer sets and chooses one when a call is recorded.
- * So that every launch begins with the set after the one that ended the last, whatever was
- * launched before, each figure is launched an even number of calls at a time: the calls of
- * a warm graph are even, and cold graphs, of one call each, take turns in twos. Blocks come
- * in the order in which graphs were recorded, pairs, experts, combines, dispatches: experts and
- * combines repeat the last of the pairs before them. An algorithm with one stage of kind WHOLE has
- * one figure, of whole iterations.
+ * An algorithm alternates between two buffer sets and chooses the set during the recording of a call.
+ * Every launch must begin with the set that follows the last set of the previous launch. Therefore each
+ * figure launches an even number of calls at a time: a warm graph has an even number of calls, and cold
+ * graphs, of one call each, are launched in pairs. Blocks run in the order of recording: pairs,
+ * experts, combines, dispatches. Experts and combines repeat the last pair before them. An algorithm
+ * with one stage of kind WHOLE has one figure, the whole iteration.
  *
- * Synthetic experts do not run in graphs: iterations before have left expert outputs in both
+ * Graphs do not contain synthetic experts: iterations before the recording leave expert outputs in both
  * buffer sets. */
 #include "session/rank.h"
 
@@ -21,17 +20,17 @@
 enum { BLOCK = 8, TURNS = 2, KEPT = 2 };
 
 struct figure {
-    struct epa_graph *graph[TURNS]; /* launched in turn; all NULL: not measured */
-    uint32_t graphs, calls;         /* calls of each stage in one graph */
-    uint32_t turn;
-    uint32_t stage;               /* where a rank is that launches it */
-    const struct epa_stage *part; /* alone; NULL: stages */
+    struct epa_graph *graph[TURNS]; /* launched alternately; all NULL: not measured */
+    uint32_t graphs, calls;         /* number of graphs; calls of each stage in one graph */
+    uint32_t turn;                  /* number of launches */
+    uint32_t stage;                 /* position that the rank publishes during a launch */
+    const struct epa_stage *part;   /* part that the graph contains; NULL: stages */
 };
 
 struct graphs {
     struct rank *rank;
     struct figure figure[FIGURES];
-    /* Of the pairs: where their last dispatches deliver, by slot. */
+    /* Problems of the pairs by slot: output addresses of the last dispatches. */
     struct epa_problem problem[KEPT];
 };
 
@@ -45,7 +44,7 @@ static bool is_whole(const struct graphs *g)
     return last_kind(g->rank) == EPA_STAGE_WHOLE;
 }
 
-/* Of whole iterations: pairs of a dispatch and a combine, or the one stage. */
+/* Returns the figure of whole iterations: pairs of dispatch and combine, or the WHOLE stage. */
 static struct figure *iterations_of(struct graphs *g)
 {
     return &g->figure[is_whole(g) ? FIGURE_WHOLE : FIGURE_PAIR];
@@ -64,7 +63,7 @@ static void queue_stages(struct rank *r, uint32_t slot, uint32_t first, uint32_t
         rank_stage(r, i, slot);
 }
 
-/* Call `call` of a figure. Expert outputs are where experts would have put them. */
+/* Queues call number `call` of a figure. The buffers of expert outputs already contain outputs. */
 static void run_call(struct graphs *g, const struct figure *figure, uint32_t call)
 {
     struct rank *r = g->rank;
@@ -109,7 +108,7 @@ static void record_figure(struct graphs *g, struct figure *figure, uint32_t stag
             return;
         for (uint32_t i = 0; i < figure->calls && rank_good(r); i++)
             run_call(g, figure, turn * figure->calls + i);
-        /* Ended in any case: nothing else can be queued before. */
+        /* Always ends the capture: the stream accepts no other work before. */
         if (rank_good(r))
             (void)rank_backend(r, ops->capture_end(r->backend, &figure->graph[turn]));
         else
@@ -159,7 +158,7 @@ void rank_graphs_destroy(struct rank *r)
 
 /* ---- launching ---- */
 
-static void launch(struct graphs *g, struct figure *f)
+static void launch_graph(struct graphs *g, struct figure *f)
 {
     struct epa_backend *backend = g->rank->backend;
 
@@ -168,8 +167,8 @@ static void launch(struct graphs *g, struct figure *f)
                            backend->ops->graph_launch(backend, f->graph[f->turn++ % f->graphs]));
 }
 
-/* Samples of a figure, k between marks 2k and 2k + 1; `out` NULL: warm-up. The launch before a
- * sample, which is not timed, keeps the device busy while the host queues what follows. */
+/* Takes `n` samples of a figure, sample k between marks 2k and 2k + 1; `out` NULL: warm-up. An untimed
+ * launch before a sample keeps the device busy while the host queues the sample. */
 static void launch_block(struct graphs *g, struct figure *f, uint32_t n, double *out)
 {
     struct rank *r = g->rank;
@@ -180,17 +179,17 @@ static void launch_block(struct graphs *g, struct figure *f, uint32_t n, double 
         if (isolated)
             rank_barrier(r);
         if (isolated || k == 0)
-            launch(g, f);
+            launch_graph(g, f);
         if (is_cold(g))
             rank_flush(r);
         rank_mark(r, 2 * k);
-        launch(g, f);
+        launch_graph(g, f);
         rank_mark(r, 2 * k + 1);
         if (isolated)
             rank_sync(r);
     }
     while (rank_good(r) && f->turn % f->graphs != 0)
-        launch(g, f);
+        launch_graph(g, f);
     rank_sync(r);
     if (rank_good(r))
         rank_at_stage(r, SESSION_ELSEWHERE);
@@ -198,7 +197,7 @@ static void launch_block(struct graphs *g, struct figure *f, uint32_t n, double 
         out[k] = rank_elapsed(r, 2 * k, 2 * k + 1) / f->calls;
 }
 
-/* `n` samples of each figure. */
+/* Takes `n` samples of each figure. */
 static void take_block(struct rank *r, uint64_t first, uint32_t n)
 {
     static const enum session_figure order[FIGURES] = {FIGURE_PAIR, FIGURE_EXPERTS, FIGURE_COMBINE,
@@ -212,10 +211,10 @@ static void take_block(struct rank *r, uint64_t first, uint32_t n)
 
 /* ---- before and after ---- */
 
-/* Iterations with experts, so that expert outputs are stored in each buffer set: of what graphs
- * send through it, where can_check() says so. An even number, as graphs begin with the first
- * set. */
-static void prepare(struct graphs *g)
+/* Runs iterations with experts, which store expert outputs in each buffer set. If can_check() returns
+ * true, these are the outputs for the inputs of the graphs. The number of iterations is even, since
+ * graphs begin with the first set. */
+static void prepare_buffers(struct graphs *g)
 {
     struct rank *r = g->rank;
     uint32_t inputs = options_of(g)->input_sets, n = (inputs + 1) / 2 * 2;
@@ -230,7 +229,7 @@ static void prepare(struct graphs *g)
     }
 }
 
-/* Whether the expert outputs in the buffer sets are those of what graphs send. */
+/* Returns true if the buffer sets contain the expert outputs for the inputs of the graphs. */
 static bool can_check(struct graphs *g)
 {
     uint32_t open = g->rank->session->footprint.in_flight, inputs = options_of(g)->input_sets;
@@ -242,15 +241,15 @@ static bool can_check(struct graphs *g)
         return true;
     if (g->rank->boot->world.rank == 0)
         snprintf(notes->unchecked, sizeof(notes->unchecked),
-                 "bench.input_sets is %u, and expert outputs of %u are left in place "
+                 "bench.input_sets is %u, but buffers keep the expert outputs of %u input sets "
                  "between graphs; set it to %u or less",
                  inputs, open, open < KEPT ? open : KEPT);
     return false;
 }
 
-/* Launches whole iterations once more over outputs that were spoilt, and compares what their
- * last calls left. */
-static void check(struct graphs *g)
+/* Invalidates the outputs, launches whole iterations once more, and compares the outputs of their last
+ * calls. */
+static void check_graph(struct graphs *g)
 {
     struct rank *r = g->rank;
     struct figure *f = iterations_of(g);
@@ -266,7 +265,7 @@ static void check(struct graphs *g)
     }
     rank_at_stage(r, f->stage);
     for (uint32_t i = 0; i < f->graphs; i++)
-        launch(g, f);
+        launch_graph(g, f);
     rank_sync(r);
     rank_at_stage(r, rank_good(r) ? (uint32_t)SESSION_ELSEWHERE : f->stage);
     for (uint32_t i = 0; i < inputs * r->n_stages; i++)
@@ -274,8 +273,8 @@ static void check(struct graphs *g)
     r->shared->checked += rank_good(r);
 }
 
-/* Parts of a stage, alone, in graphs as the whole: launched one by one a part would begin on a
- * device that has rested, and would take the host's time, too. */
+/* Measures a part of a stage in a graph, like a whole stage. A single launch of a part would begin on
+ * an idle device and would include time of the host. */
 static void time_part(struct graphs *g, uint32_t part)
 {
     struct rank *r = g->rank;
@@ -301,14 +300,14 @@ void rank_bench_graph(struct rank *r)
 
     r->graphs = g;
     g->rank = r;
-    prepare(g);
+    prepare_buffers(g);
     record_all(g);
     if (rank_good(r))
         (void)rank_loop(r, BLOCK, take_block);
-    if (r->trace != NULL) /* kernels of the last calls: of one iteration, right behind others */
+    if (r->trace != NULL) /* records the kernels of calls that follow other calls directly */
         launch_block(g, iterations_of(g), BLOCK, NULL);
     rank_trace_pause(r);
-    check(g);
+    check_graph(g);
     for (uint32_t i = 0; i < r->algorithm->n_parts && rank_good(r); i++)
         if (r->session->scope != BENCH_TOTAL)
             time_part(g, i);

@@ -36,8 +36,8 @@ static bool names_rank(const char *text, uint32_t rank)
     return false;
 }
 
-/* Stages `first` to `last - 1`. */
-static void run_stages(struct rank *r, uint32_t first, uint32_t last)
+/* Runs the stages `first` to `last - 1` and checks the last one. */
+static void run_halt_stages(struct rank *r, uint32_t first, uint32_t last)
 {
     for (uint32_t i = first; i < last && rank_good(r); i++) {
         rank_at_stage(r, i);
@@ -55,7 +55,7 @@ static void run_without(struct rank *r, uint32_t stopped, uint32_t first, uint32
 {
     uint32_t end = HALT_RIGHT;
 
-    run_stages(r, first, last);
+    run_halt_stages(r, first, last);
     if (r->status == EPA_ERR_TIMEOUT) {
         end = names_rank(r->err.text, stopped) ? HALT_NAMED : HALT_OTHER;
         snprintf(r->shared->text, sizeof(r->shared->text), "%s", r->err.text);
@@ -67,7 +67,7 @@ static void run_without(struct rank *r, uint32_t stopped, uint32_t first, uint32
         __atomic_store_n(&r->shared->halt, end, __ATOMIC_RELEASE);
 }
 
-static void judge(struct rank *r, const uint32_t *end)
+static void check_ends(struct rank *r, const uint32_t *end)
 {
     uint32_t me = r->boot->world.rank, other = me;
 
@@ -83,7 +83,7 @@ static void judge(struct rank *r, const uint32_t *end)
             other, session_rank(r->session, other)->text);
 }
 
-/* The rank that has stopped waits for the end of all others. */
+/* Runs on the stopped rank: waits for the end of the stage on all other ranks. */
 static void wait_for_others(struct rank *r)
 {
     const struct experiment *x = experiment_of(r);
@@ -107,7 +107,7 @@ static void wait_for_others(struct rank *r)
                   "timeout is %.1f s: a wait must end with EPA_ERR_TIMEOUT",
                   me, p, (double)limit / 1e9, (double)x->timeout_ns / 1e9);
     else
-        judge(r, end);
+        check_ends(r, end);
 }
 
 void rank_halt(struct rank *r)
@@ -119,7 +119,7 @@ void rank_halt(struct rank *r)
     rank_barrier(r);
     rank_make(r, 0, r->session->iterations);
     if (last) {
-        run_stages(r, 0, r->first_stages);
+        run_halt_stages(r, 0, r->first_stages);
         rank_between(r, r->first_stages - 1, 0);
         rank_sync(r); /* nothing stays queued at the rank that stops */
         first = r->first_stages;

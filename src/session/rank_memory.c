@@ -1,6 +1,6 @@
-/* verify: whether memory grows with the calls of an algorithm. The resident anonymous memory of the
- * process is compared after 1,000 and 2,000 iterations, and after the last of many. Iterations with
- * other numbers of tokens make buffers of the checks grow, so they are left out. */
+/* verify: checks that memory does not grow with the calls of an algorithm. The check compares the
+ * resident anonymous memory of the process after 1,000 and 2,000 iterations and after the last one.
+ * With random numbers of tokens the buffers of the checks grow, so there is no check. */
 #include "session/rank.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 enum { FIRST_CALL = 1000, SECOND_CALL = 2000 };
 
-/* A kilobyte a call between the first two looks. */
+/* 1 KiB per call between the first two measurements. */
 static const uint64_t most_growth = UINT64_C(1) << 20;
 
 /* A sanitizer keeps freed memory. */
@@ -20,7 +20,7 @@ static const bool frees_memory = false;
 static const bool frees_memory = true;
 #endif
 
-/* Bytes; 0: the kernel does not tell. */
+/* Returns the bytes; 0: the kernel does not report them. */
 static uint64_t anonymous_bytes(void)
 {
     static const char key[] = "Anonymous:";

@@ -1,6 +1,5 @@
-/* Stages of one rank, run, waited for and timed; what is seen of them from outside: where the rank
- * is, what it waits for, and what it notes where somebody profiles; and the rows of a report that
- * they make up. On a device a stage is only queued: nothing of what it did is looked at before
+/* Stages of one rank: running, waiting and timing; the published state of the rank: position, wait and
+ * trace; and the rows of a report. On a device a stage is only queued: its results are valid after
  * rank_sync(). */
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +24,7 @@ void rank_at(struct rank *r, uint64_t iteration, uint32_t stage)
     rank_at_stage(r, stage);
 }
 
-/* A slice of the rank's own thread, from begin_ns (epa_trace_now()) until now. */
+/* Records a slice of the rank's own thread, from begin_ns (epa_trace_now()) until now. */
 static void note_slice(struct rank *r, uint16_t name, uint64_t begin_ns)
 {
     (void)epa_trace_slice(r->trace, 0, name, begin_ns, EPA_TRACE_NOBODY, 0, 0);
@@ -71,8 +70,8 @@ void rank_refuse_name(struct rank *r, const char *key, const char *want, const c
     text_free(&text);
 }
 
-/* Whether `status` is a failure that somebody can explain. */
-static bool fails(struct rank *r, enum epa_status status)
+/* Keeps the first status. Returns true if `status` is a failure with an explanation. */
+static bool needs_explanation(struct rank *r, enum epa_status status)
 {
     if (r->status == EPA_OK)
         r->status = status;
@@ -81,14 +80,14 @@ static bool fails(struct rank *r, enum epa_status status)
 
 bool rank_algorithm(struct rank *r, enum epa_status status)
 {
-    if (fails(r, status))
+    if (needs_explanation(r, status))
         r->algorithm->explain(r->algorithm, &r->err);
     return rank_good(r);
 }
 
 bool rank_transport(struct rank *r, enum epa_status status)
 {
-    if (fails(r, status))
+    if (needs_explanation(r, status))
         r->transport->ops->explain(r->transport, &r->err);
     return rank_good(r);
 }
@@ -97,7 +96,7 @@ bool rank_backend(struct rank *r, enum epa_status status)
 {
     const struct epa_backend *b = r->backend;
 
-    if (!fails(r, status))
+    if (!needs_explanation(r, status))
         return rank_good(r);
     if (b->fault.status != EPA_OK && b->fault.stage == EPA_FAULT_TRANSPORT)
         r->transport->ops->explain(r->transport, &r->err);
@@ -109,9 +108,9 @@ bool rank_backend(struct rank *r, enum epa_status status)
 
 bool rank_boot(struct rank *r, enum epa_status status)
 {
-    if (status == EPA_ERR_TIMEOUT && fails(r, status))
+    if (status == EPA_ERR_TIMEOUT && needs_explanation(r, status))
         r->boot->explain(r->boot, &r->err);
-    else if (fails(r, status))
+    else if (needs_explanation(r, status))
         (void)epa_fail(&r->err, status, "the bootstrap exchange between ranks failed");
     return rank_good(r);
 }
@@ -132,7 +131,7 @@ void rank_sync(struct rank *r)
     if (!rank_good(r))
         return;
     (void)rank_backend(r, r->backend->ops->sync(r->backend));
-    if (r->backend->memory != EPA_MEMORY_HOST) /* where there is nothing to wait for */
+    if (r->backend->memory != EPA_MEMORY_HOST) /* a host backend does not wait */
         note_slice(r, r->slice[SLICE_SYNC], begin);
 }
 
@@ -190,10 +189,10 @@ void rank_make(struct rank *r, uint32_t slot, uint64_t iteration)
     status = op_inputs(r->op, slot, iteration);
     note_slice(r, r->slice[SLICE_INPUTS], begin);
     epa_trace_count(r->trace, 0, r->units, r->op->slot[slot].units);
-    if (!fails(r, status))
+    if (!needs_explanation(r, status))
         return;
     r->backend->ops->explain(r->backend, &r->err);
-    (void)epa_fail(&r->err, status, "the inputs of iteration %llu cannot be written",
+    (void)epa_fail(&r->err, status, "cannot write the inputs of iteration %llu",
                    (unsigned long long)iteration);
     r->status = r->err.status;
 }
@@ -291,8 +290,8 @@ double rank_total_ns(struct rank *r)
     return total;
 }
 
-/* ---- what a rank notes where somebody profiles: its names, and the offset of its clock from that
- * of rank 0, before the first iteration and after the last ---- */
+/* ---- trace record of a rank: names, and the clock offset to rank 0 before the first iteration and
+ * after the last one ---- */
 
 static const char *const core_name[RANK_SLICES] = {
     [SLICE_BARRIER] = "barrier",
@@ -353,32 +352,31 @@ void rank_trace_pause(struct rank *r)
     recorder_turn_none(&r->recorder);
 }
 
-/* ---- what a rank waits for, where others can see it. Several threads of a rank may wait at once;
- * each notes over what another has noted, and whoever finds a note half written leaves it to that
- * ---- */
+/* ---- published waits of a rank. Several threads of a rank can wait at a time: each overwrites the
+ * note of another thread; a thread that finds a write in progress skips its own note ---- */
 
 enum { WORDS = sizeof(struct session_wait) / sizeof(uint64_t) };
 
-_Static_assert(sizeof(struct session_wait) % sizeof(uint64_t) == 0, "is copied by words");
+_Static_assert(sizeof(struct session_wait) % sizeof(uint64_t) == 0, "copied by words");
 
-/* The first word is `turn`. */
+/* Copies all words but the first one, `turn`. */
 static void write_note(struct session_wait *to, const struct session_wait *note)
 {
     const uint64_t *word = (const uint64_t *)(const void *)note;
     uint64_t *out = (uint64_t *)(void *)to;
     uint64_t turn = __atomic_load_n(&to->turn, __ATOMIC_RELAXED);
 
-    /* Acquire: what follows is not written before it is ours. */
+    /* Acquire: no word is written before this thread owns the note (odd `turn`). */
     if (turn % 2 != 0 || !__atomic_compare_exchange_n(&to->turn, &turn, turn + 1, false,
                                                       __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
         return;
-    /* Release, each: nothing of it is seen before `turn` is odd; status_read() looks. */
+    /* Release, each: pairs with read_rank(). No word is visible before `turn` is odd. */
     for (uint32_t i = 1; i < WORDS; i++)
         __atomic_store_n(&out[i], word[i], __ATOMIC_RELEASE);
     __atomic_store_n(&to->turn, turn + 2, __ATOMIC_RELEASE);
 }
 
-static void waits(struct epa_wait_observer *observer, const struct epa_wait_state *w)
+static void note_wait(struct epa_wait_observer *observer, const struct epa_wait_state *w)
 {
     struct rank *r = (struct rank *)(void *)((char *)observer - offsetof(struct rank, observer));
     struct session_wait note = {.kind = EPA_WAIT_NOTHING};
@@ -405,7 +403,7 @@ static void waits(struct epa_wait_observer *observer, const struct epa_wait_stat
 
 void rank_waits_begin(struct rank *r)
 {
-    r->observer.waits = waits;
+    r->observer.waits = note_wait;
     r->boot->observer = &r->observer;
     r->boot->timeout_ns = experiment_of(r)->timeout_ns;
 }
@@ -415,9 +413,9 @@ void rank_waits_end(struct rank *r)
     r->boot->observer = NULL;
 }
 
-/* ---- rows of a report, and what is expected of them ---- */
+/* ---- rows of a report, and rows that `expect` names ---- */
 
-/* One that has times of its own. */
+/* Returns a row with a single row of times. */
 static struct session_row row_at(uint32_t first, enum epa_stage_kind kind, const char *name)
 {
     return (struct session_row){.name = name, .kind = kind, .first = first, .n = 1};
@@ -475,11 +473,11 @@ double session_row_ns(const struct session *s, const struct session_row *row, ui
     return sum;
 }
 
-/* Rows that `expect` names, against those that there will be: known as soon as the algorithm
- * has been made, so before the first iteration. */
+/* The rows are known after the creation of the algorithm, so a wrong row of `expect` fails before the
+ * first iteration. */
 
-static void refuse_row(struct rank *r, const char *name, const struct expect_bounds *bounds,
-                       const char *const *row, uint32_t n)
+static void report_unknown_row(struct rank *r, const char *name, const struct expect_bounds *bounds,
+                               const char *const *row, uint32_t n)
 {
     const struct epa_option *figure = expect_figures;
     struct text key = {0};
@@ -488,7 +486,7 @@ static void refuse_row(struct rank *r, const char *name, const struct expect_bou
         figure++;
     text_add(&key, "expect.%s.%s", name, figure->name);
     rank_refuse_name(r, key.data, name, row, n,
-                     " names the row '%s', and with algorithm '%s' and this clock there %s", name,
+                     " names the row '%s'; with algorithm '%s' and this clock there %s", name,
                      experiment_of(r)->algorithm.plugin->name, n == 1 ? "is only" : "are");
     text_free(&key);
 }
@@ -500,7 +498,7 @@ void rank_expect_check(struct rank *r)
     const char *row[SESSION_ROWS];
     uint32_t n = session_rows(r->session, r->n_stages, all);
 
-    if (r->session->verb == VERB_VERIFY) /* which takes no times */
+    if (r->session->verb == VERB_VERIFY) /* verify records no times */
         return;
     for (uint32_t k = 0; k < n; k++)
         row[k] = all[k].name;
@@ -510,6 +508,6 @@ void rank_expect_check(struct rank *r)
         while (k < n && strcmp(row[k], x->row[i].name) != 0)
             k++;
         if (k == n)
-            refuse_row(r, x->row[i].name, &x->row[i].bounds, row, n);
+            report_unknown_row(r, x->row[i].name, &x->row[i].bounds, row, n);
     }
 }

@@ -1,6 +1,6 @@
-/* Where a rank notes what it does. A turn is the room of one iteration: how many events each
- * lane has, and the events. What a turn is of is said last and taken back first, so that who
- * looks after a rank was killed finds each turn whole or not at all. */
+/* Trace record of a rank. A turn is the slot of one iteration: the number of events of each lane, and
+ * the events. The rank writes the iteration number of a slot last and clears it first, so that a reader
+ * finds each slot complete or empty even after the rank was killed. */
 #include "session/session.h"
 
 #include <math.h>
@@ -16,15 +16,15 @@
 
 enum { SAMPLES = 1000, LINE = 64, ROUNDS = 32, LATE_NS = 300000 };
 
-/* Where what is in a record: turns that are kept, one more, and one for what belongs
- * to no iteration; and what is beside them. */
+/* Layout of a record: a slot per kept iteration, a spare slot, one slot for events outside iterations,
+ * and the side lanes. */
 struct places {
     uint32_t turns;
-    uint64_t *iteration;           /* [turns] 1 + the iteration that a turn is of; 0: none */
+    uint64_t *iteration;           /* [turns] 1 + number of the slot's iteration; 0: empty */
     struct epa_trace_lane *lane;   /* [turns][lanes] */
     struct epa_trace_event *event; /* [turns][lanes][room] */
     struct epa_trace_event *beside[EPA_TRACE_BESIDES];
-    size_t bytes; /* of all of it */
+    size_t bytes; /* of the whole record */
 };
 
 static size_t round_up(size_t at)
@@ -36,7 +36,7 @@ static struct places places_in(const struct record *record, const struct record_
 {
     struct places p = {.turns = shape->turns + 2};
     size_t lanes = (size_t)p.turns * shape->lanes;
-    uintptr_t base = (uintptr_t)record; /* 0: only bytes are asked for */
+    uintptr_t base = (uintptr_t)record; /* 0: the caller uses `bytes` only */
     size_t at = round_up(sizeof(*record));
 
     p.iteration = (uint64_t *)(base + at);
@@ -84,7 +84,8 @@ void record_each_beside(const struct record *record, const struct record_shape *
                         void *arg)
 {
     const struct epa_trace_event *event = places_in(record, shape).beside[which];
-    /* Acquire: epa_trace_add_beside(). Its writer may be at the oldest, as it was killed. */
+    /* Acquire: pairs with epa_trace_add_beside(). A killed writer may have left the oldest event
+     * incomplete, so a full lane begins with the second one. */
     uint64_t noted = __atomic_load_n(&record->noted[which], __ATOMIC_ACQUIRE);
     uint64_t room = shape->beside[which], first = noted < room ? 0 : noted - room + 1;
 
@@ -92,7 +93,7 @@ void record_each_beside(const struct record *record, const struct record_shape *
         fn(arg, &event[i % room]);
 }
 
-static void take_turn(struct recorder *r, uint32_t turn)
+static void select_slot(struct recorder *r, uint32_t turn)
 {
     struct places p = places_in(r->record, &r->shape);
     size_t at = (size_t)turn * r->shape.lanes;
@@ -101,7 +102,7 @@ static void take_turn(struct recorder *r, uint32_t turn)
     r->trace.event = p.event + at * r->shape.room;
 }
 
-static void empty(struct recorder *r)
+static void clear_lanes(struct recorder *r)
 {
     for (uint32_t i = 0; i < r->shape.lanes; i++) {
         __atomic_store_n(&r->trace.lane[i].used, 0, __ATOMIC_RELAXED);
@@ -111,7 +112,7 @@ static void empty(struct recorder *r)
 
 void recorder_init(struct recorder *r, struct record *record, const struct record_shape *shape)
 {
-    memset(record, 0, record_bytes(shape)); /* touched now, not while something runs */
+    memset(record, 0, record_bytes(shape)); /* maps all pages before the first iteration */
     *r = (struct recorder){
         .trace = {.lanes = shape->lanes, .room = shape->room, .names = &record->names},
         .record = record,
@@ -128,61 +129,63 @@ void recorder_turn(struct recorder *r, uint64_t iteration)
     uint32_t turn = (uint32_t)(iteration % (r->shape.turns + 1));
     uint64_t *of = &places_in(r->record, &r->shape).iteration[turn];
 
-    take_turn(r, turn);
+    select_slot(r, turn);
     if (*of == iteration + 1)
         return;
-    /* Release, twice: pairs with record_part(), which finds the events of one iteration. */
+    /* Release, twice: pairs with the acquire in record_part(), which then reads events of one
+     * iteration only. */
     __atomic_store_n(of, 0, __ATOMIC_RELEASE);
-    empty(r);
+    clear_lanes(r);
     __atomic_store_n(of, iteration + 1, __ATOMIC_RELEASE);
 }
 
 void recorder_turn_none(struct recorder *r)
 {
-    take_turn(r, r->shape.turns + 1);
-    empty(r);
+    select_slot(r, r->shape.turns + 1);
+    clear_lanes(r);
 }
 
-/* Turn i, round about, unless it is of an iteration: then that of none. */
-static void take_idle(struct recorder *r, uint32_t i)
+/* Selects slot i modulo the number of slots, or the slot for events outside iterations if slot i
+ * contains an iteration. */
+static void select_idle_slot(struct recorder *r, uint32_t i)
 {
     struct places p = places_in(r->record, &r->shape);
     uint32_t turn = i % p.turns;
 
-    take_turn(r, p.iteration[turn] != 0 ? p.turns - 1 : turn);
+    select_slot(r, p.iteration[turn] != 0 ? p.turns - 1 : turn);
 }
 
-/* As ranks note: the clock is read at both ends, and memory was last written many iterations
- * ago. Turns are taken round about for that. */
+/* Measures under the conditions of a run: the clock is read at both ends of a slice, and the memory
+ * was last written many iterations ago. Therefore the samples cycle through the slots. */
 void recorder_ready(struct recorder *r)
 {
     uint64_t start = epa_now_ns();
 
     for (uint32_t i = 0; i < SAMPLES; i++) {
-        take_idle(r, i);
+        select_idle_slot(r, i);
         if (r->trace.lane[0].used == r->shape.room)
-            empty(r);
+            clear_lanes(r);
         (void)epa_trace_slice(&r->trace, 0, 0, epa_trace_now(&r->trace), EPA_TRACE_NOBODY, 0, 0);
     }
     r->record->event_ns = (double)(epa_now_ns() - start) / SAMPLES;
     for (uint32_t i = 0; i < r->shape.turns + 2; i++) {
-        take_idle(r, i);
-        empty(r);
+        select_idle_slot(r, i);
+        clear_lanes(r);
     }
     recorder_turn_none(r);
-    /* Release: pairs with who writes the trace. */
+    /* Release: pairs with the acquire of the trace writer. */
     __atomic_store_n(&r->record->ready, 1, __ATOMIC_RELEASE);
 }
 
 /* ---- clocks ---- */
 
-/* Clocks of hosts against that of rank 0, over the bootstrap. Nobody leaves an allgather
- * before all have entered it. So, with d what clock r shows more than clock 0,
+/* Offset of each host's clock to the clock of rank 0, measured over the bootstrap. No rank leaves an
+ * allgather before all ranks have entered it. So the offset d of clock r to clock 0 satisfies
  *     enter(r) - leave(0) <= d <= leave(r) - enter(0),
- * whatever way the messages go. The bound below is tight when r enters last, and that above
- * when rank 0 does: the two take turns in being late. */
+ * for any route of the messages. The lower bound is tight if r enters last, the upper bound if rank 0
+ * enters last: the two are late in alternate rounds. */
 
-/* What a rank says in a round: when it entered this, and when it left the one before. */
+/* Message of a rank in a round: time of entry to this round and of leaving the previous one. */
 struct stamp {
     uint64_t enter, left;
 };
@@ -198,7 +201,7 @@ void record_name_clock(char out[RECORD_CLOCK_NAME])
     snprintf(out, RECORD_CLOCK_NAME, "%s %s", boot, space);
 }
 
-/* Whether each rank, and this one, is on the node of rank 0 and reads its clock. */
+/* Finds out if all ranks, and if this rank, are on the node of rank 0 and read its clock. */
 static enum epa_status find_near(struct epa_bootstrap *boot, bool *all_are_near, bool *near)
 {
     const struct epa_world *w = &boot->world;
@@ -220,9 +223,10 @@ static enum epa_status find_near(struct epa_bootstrap *boot, bool *all_are_near,
     return status;
 }
 
-/* Round i brought when rank 0 left round i - 1. */
-static void narrow(struct record_clock *out, const struct stamp *mine, uint64_t left,
-                   const struct stamp *zero, uint64_t zero_left)
+/* Narrows the bounds with the times of round i - 1. zero_left: the time at which rank 0 left round
+ * i - 1, received in round i. */
+static void narrow_bounds(struct record_clock *out, const struct stamp *mine, uint64_t left,
+                          const struct stamp *zero, uint64_t zero_left)
 {
     int64_t low = (int64_t)(mine->enter - zero_left), high = (int64_t)(left - zero->enter);
 
@@ -242,7 +246,7 @@ static enum epa_status exchange_stamps(struct epa_bootstrap *boot, struct stamp 
     for (uint32_t i = 0; i <= ROUNDS; i++) {
         enum epa_status status;
 
-        if (first == (i % 2 == 0)) /* asleep, as the others may be here and need the core */
+        if (first == (i % 2 == 0)) /* sleeps, since other ranks may need this core */
             nanosleep(&(struct timespec){.tv_nsec = LATE_NS}, NULL);
         now = (struct stamp){epa_now_ns(), mine.left};
         status = boot->allgather(boot, &now, sizeof(now), all);
@@ -250,7 +254,7 @@ static enum epa_status exchange_stamps(struct epa_bootstrap *boot, struct stamp 
             return status;
         now.left = epa_now_ns();
         if (i > 0)
-            narrow(out, &mine, mine.left, &zero, all[0].left);
+            narrow_bounds(out, &mine, mine.left, &zero, all[0].left);
         mine = now;
         zero = all[0];
     }
