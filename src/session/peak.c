@@ -1,20 +1,19 @@
-/* Link peak: bytes out of each rank while all ranks send to all others, and the latency of a
- * signal. It is measured in one of three ways, by what the transport gives:
+/* Link peak: bytes per second out of each rank while all ranks send to all others, and the latency of
+ * a signal. The capabilities of the transport select one of three methods:
  *
- *   stores  all heaps are mapped: the workers of each rank store, as algorithms do. How fast
- *           that is depends on the instructions and on how much there is, so a few ways take
- *           turns and the fastest counts. Between two runs the receivers read their rows, as in
- *           an all-to-all; else rows would stay in the sender's cache and cost nothing. Reading
- *           is not timed.
- *   puts    put() to all peers, then quiet(). How much a run puts is found out first, since
- *           links differ by a factor of a thousand.
- *   device  kernels, which the transport runs: device_peak(). Where that is not there, as kernels
- *           do not reach all ranks by themselves: puts.
+ *   stores  all heaps are mapped: the workers of each rank store, as in algorithms. The rate depends
+ *           on the instructions and on the number of bytes, so several variants alternate and the
+ *           fastest counts. Between two runs the receivers read their rows, as in an all-to-all;
+ *           otherwise rows would stay in the sender's cache and cost nothing. Reading is not timed.
+ *   puts    put() to all peers, then quiet(). A first run determines the number of bytes, since the
+ *           rates of links differ by a factor of a thousand.
+ *   device  kernels of the transport: device_peak(). Puts replace it if kernels cannot reach all
+ *           ranks.
  *
- * Nothing makes links faster than they are, and much makes them slower: of the runs of a way the
- * fastest counts, of a pair the fastest batch of signals; and the latency is that of the slowest
- * pair. Where others have the cores for most of the time, the fastest is found late. So it goes on
- * until the second fastest is as fast, for some tenths of a second at most. */
+ * Noise only slows a link down. Therefore the fastest run of a variant counts, and the fastest batch of
+ * signals of a pair; the latency is the latency of the slowest pair. If other processes occupy the
+ * cores, the fastest run appears late. The measurement continues until the second fastest run is as
+ * fast as the fastest one, for some tenths of a second at most. */
 #include "session/session.h"
 
 #include <math.h>
@@ -26,47 +25,47 @@
 #include "epa2a/quant.h"
 
 enum {
-    RUNS = 7, /* of each way at most */
+    RUNS = 7, /* maximum of runs of each variant in a round */
     WAYS_MOST = 6,
     LINE = 64,
     ROW = 4096,
-    SPREAD = 16,       /* peers that a row is stored to at once */
-    PAIR_ROUNDS = 7,   /* of pairs, at most */
-    BATCHES_FEW = 5,   /* of signals there and back, between two exchanges of all ranks */
-    BATCHES_MOST = 25, /* where they are short */
-    TURNS_HOST = 10,   /* of a batch: the clock costs a signal 1 ns, and few are interrupted */
-    TURNS_DEVICE = 64, /* a kernel times its turns itself */
-    TURNS_FEW = 5,     /* of kernels whose signals take long */
+    SPREAD = 16,       /* number of peers that one call stores a row to */
+    PAIR_ROUNDS = 7,   /* maximum of rounds of pairs */
+    BATCHES_FEW = 5,   /* minimum of batches of round trips between two exchanges of all ranks */
+    BATCHES_MOST = 25, /* maximum for short batches */
+    TURNS_HOST = 10,   /* round trips of a batch: the clock costs 1 ns per signal; few interrupts */
+    TURNS_DEVICE = 64, /* round trips of a kernel, which times them itself */
+    TURNS_FEW = 5,     /* round trips of kernels with slow signals */
 };
 
-/* Longest wait for another rank, where set-up has no limit. */
+/* Time limit of a wait for another rank if set-up has no limit. */
 static const uint64_t most_ns = 30000000000u;
-/* No round is begun after these times: with more ranks than cores all takes longer. */
+/* No round begins after these times: with more ranks than cores every step takes longer. */
 static const double pairs_ns = 8e6, runs_ns = 25e6;
-/* Unless what was found so far is not settled, that is: the second fastest takes more by this. */
+/* Rounds continue up to patience_ns until the second fastest run is within this factor. */
 static const double patience_ns = 250e6, settled = 1.05;
-/* Of a signal that is a store, and for each rank where several share a core a switch to it: one
- * that takes longer has waited for something else on that core, and is no property of a link. */
+/* Plausible latency of a signal by a store, plus a context switch per rank if ranks share a core. A
+ * longer time includes other work on the core and is no property of the link. */
 static const double store_ns = 1e3, switch_ns = 2e3;
-static const double turn_long_ns = 500; /* there and back: the clock costs 3 % of it */
-static const double batches_ns = 1e6;   /* between two exchanges */
+static const double turn_long_ns = 500; /* a round trip of which the clock costs 3 % */
+static const double batches_ns = 1e6;   /* duration of the batches between two exchanges */
 
-/* Stores: bytes out of a rank in a run. The first fits in an L2, the second hardly does. */
+/* Stores: bytes out of a rank in a run. The first number fits an L2, the second one hardly does. */
 static const uint64_t stores_out[] = {64u << 10, 1u << 20};
-/* Puts and device: as many passes as take so long, or bring so much out of a rank. */
+/* Puts and device: a run has passes for run_ns, or for this number of bytes out of a rank. */
 static const double run_ns = 4e6;
 static const uint64_t puts_out = 256u << 20, device_out = 64u << 20;
-static const uint64_t put_bytes_most = 1u << 20; /* of one put */
+static const uint64_t put_bytes_most = 1u << 20; /* maximum bytes of one put */
 
 enum means { BY_COPY, BY_CACHED_STORE, BY_STREAMING_STORE, BY_PUT, BY_DEVICE };
 
 struct way {
     enum means means;
-    uint64_t part; /* bytes to each peer in a pass */
+    uint64_t part; /* bytes to each peer per pass */
     uint64_t passes;
 };
 
-/* After the first failure nothing below does anything. */
+/* After the first failure every function below returns without effect. */
 struct measure {
     struct epa_bootstrap *boot;
     struct epa_backend *backend;
@@ -75,7 +74,7 @@ struct measure {
     struct epa_error *err;
     uint64_t wait_ns; /* longest wait for another rank */
     uint32_t signal;
-    uint64_t turns; /* of signals so far, the same on all ranks */
+    uint64_t turns; /* number of round trips so far, identical on all ranks */
     uint32_t ways;
     struct way way[WAYS_MOST];
 };
@@ -96,10 +95,10 @@ static void keep_fastest(struct fastest *f, double ns)
 
 static bool is_settled(const struct fastest *f)
 {
-    return f->second_ns <= settled * f->ns; /* not if there was none */
+    return f->second_ns <= settled * f->ns; /* false without a second run */
 }
 
-static bool good(const struct measure *m)
+static bool is_good(const struct measure *m)
 {
     return m->status == EPA_OK;
 }
@@ -118,7 +117,7 @@ static bool all_mapped(const struct epa_transport *t)
     return mapped && t->view == NULL;
 }
 
-/* Whether a signal can take so long by itself. */
+/* Returns true if `ns` is a plausible latency of a signal. */
 static bool is_plausible(const struct measure *m, double ns)
 {
     const struct epa_world *world = &m->boot->world;
@@ -127,7 +126,7 @@ static bool is_plausible(const struct measure *m, double ns)
     return ns > 0 && (!all_mapped(m->t) || ns < store_ns + (sharers > 1 ? switch_ns * sharers : 0));
 }
 
-/* Of the workers on the host, to which memory is mapped. */
+/* Returns true for stores of host workers to mapped memory. */
 static bool by_stores(const struct way *way)
 {
     return way->means < BY_PUT;
@@ -147,22 +146,22 @@ static void transport_call(struct measure *m, enum epa_status status)
 
 static void barrier(struct measure *m)
 {
-    if (good(m))
+    if (is_good(m))
         transport_call(m, m->t->ops->barrier(m->t, m->wait_ns));
 }
 
-/* The largest `mine` of all ranks, so that they decide alike. */
+/* Returns the largest `mine` of all ranks, so that all ranks make the same decision. */
 static double find_slowest(struct measure *m, double mine)
 {
     double *all;
 
-    if (!good(m))
+    if (!is_good(m))
         return mine;
     all = memory_alloc(m->t->size, sizeof(*all));
     m->status = m->boot->allgather(m->boot, &mine, sizeof(mine), all);
-    for (uint32_t r = 0; r < m->t->size && good(m); r++)
+    for (uint32_t r = 0; r < m->t->size && is_good(m); r++)
         mine = fmax(mine, all[r]);
-    if (!good(m) && m->status != EPA_ERR_ABORTED) {
+    if (!is_good(m) && m->status != EPA_ERR_ABORTED) {
         m->boot->explain(m->boot, m->err);
         (void)epa_fail(m->err, m->status, "the exchange of measurements failed");
     }
@@ -170,16 +169,18 @@ static double find_slowest(struct measure *m, double mine)
     return mine;
 }
 
-/* Whether all ranks go on: some rank has found nothing settled yet, and has time left. */
-static bool find_patience(struct measure *m, bool unsettled, uint64_t begun)
+/* Returns true on all ranks if one of them has no settled result and time is left. */
+static bool agree_to_continue(struct measure *m, bool unsettled, uint64_t begun)
 {
     double waited = find_slowest(m, unsettled ? (double)(epa_now_ns() - begun) + 1 : 0);
 
-    return good(m) && waited > 0 && waited < patience_ns;
+    return is_good(m) && waited > 0 && waited < patience_ns;
 }
 
-/* Makes room after EPA_AGAIN. Returns whether to try again. *wait begins with 0. */
-static bool again(struct measure *m, enum epa_status status, uint32_t peer, struct epa_wait *wait)
+/* Makes progress after EPA_AGAIN. Returns true if the caller must repeat the call. *wait is initially
+ * zero. */
+static bool retry_call(struct measure *m, enum epa_status status, uint32_t peer,
+                       struct epa_wait *wait)
 {
     if (status != EPA_AGAIN) {
         transport_call(m, status);
@@ -187,29 +188,30 @@ static bool again(struct measure *m, enum epa_status status, uint32_t peer, stru
     }
     wait->waited_ns = epa_waited_ns(&wait->begun_ns, wait->waited_ns, m->wait_ns);
     transport_call(m, m->t->ops->progress(m->t));
-    if (good(m) && wait->waited_ns > m->wait_ns)
-        m->status = epa_fail(m->err, EPA_ERR_TIMEOUT,
-                             "link peak: rank %u could start nothing to rank %u for %.0f s",
-                             m->t->rank, peer, (double)m->wait_ns * 1e-9);
-    return good(m);
+    if (is_good(m) && wait->waited_ns > m->wait_ns)
+        m->status =
+            epa_fail(m->err, EPA_ERR_TIMEOUT,
+                     "link peak: rank %u could start no put or signal to rank %u for %.0f s",
+                     m->t->rank, peer, (double)m->wait_ns * 1e-9);
+    return is_good(m);
 }
 
 /* ---- rates ---- */
 
-/* Each rank puts its own part, which lies at the same place everywhere. */
+/* Puts this rank's part to all peers, at the same heap offset on each. */
 static void put_parts(struct measure *m, const struct way *way)
 {
     struct epa_transport *t = m->t;
     uint64_t at = t->rank * way->part;
 
-    for (uint64_t i = 0; i < way->passes * (t->size - 1) && good(m); i++) {
+    for (uint64_t i = 0; i < way->passes * (t->size - 1) && is_good(m); i++) {
         uint32_t peer = (uint32_t)((t->rank + 1 + i % (t->size - 1)) % t->size);
         struct epa_wait wait = {0};
 
-        while (again(m, epa_put(t, at, t->heap + at, way->part, peer), peer, &wait))
+        while (retry_call(m, epa_put(t, at, t->heap + at, way->part, peer), peer, &wait))
             continue;
     }
-    if (good(m))
+    if (is_good(m))
         transport_call(m, t->ops->quiet(t));
 }
 
@@ -250,7 +252,7 @@ static void store_parts(void *arg, uint32_t worker, uint32_t workers)
         epa_store_drain();
 }
 
-/* A word of each line that peers have stored. */
+/* Loads one word of each cache line that peers have stored. */
 static void load_parts(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct stores *s = arg;
@@ -263,7 +265,7 @@ static void load_parts(void *arg, uint32_t worker, uint32_t workers)
              at += workers * (uint64_t)LINE)
             sum += *(const uint64_t *)(const void *)(from + at);
     }
-    __asm__ __volatile__("" : : "r"(sum)); /* or nobody would have to load */
+    __asm__ __volatile__("" : : "r"(sum)); /* keeps the compiler from removing the loads */
 }
 
 static void on_workers(struct epa_backend *b, void (*fn)(void *, uint32_t, uint32_t),
@@ -281,7 +283,7 @@ static double run_way(struct measure *m, const struct way *way)
     double ns = 0;
 
     if (way->means == BY_DEVICE) {
-        if (good(m))
+        if (is_good(m))
             transport_call(m, m->t->ops->device_peak(m->t, &run, &ns));
         return ns;
     }
@@ -289,11 +291,11 @@ static double run_way(struct measure *m, const struct way *way)
     begun = epa_now_ns();
     if (way->means == BY_PUT)
         put_parts(m, way);
-    else if (good(m))
+    else if (is_good(m))
         on_workers(m->backend, store_parts, &stores);
     ns = (double)(epa_now_ns() - begun);
     barrier(m);
-    if (good(m) && by_stores(way))
+    if (is_good(m) && by_stores(way))
         on_workers(m->backend, load_parts, &stores);
     return ns;
 }
@@ -303,10 +305,10 @@ static double rate_of(const struct measure *m, const struct way *way, const stru
     return f->ns < INFINITY ? (double)(way->part * (m->t->size - 1) * way->passes) / f->ns : 0;
 }
 
-/* In the first round each way but stores gets as many passes as take some milliseconds. */
+/* Runs each variant once. Chooses the passes of variants other than stores, for some milliseconds. */
 static void warm_ways(struct measure *m)
 {
-    for (uint32_t i = 0; i < m->ways && good(m); i++) {
+    for (uint32_t i = 0; i < m->ways && is_good(m); i++) {
         struct way *way = &m->way[i];
         uint64_t most = way->means == BY_PUT ? puts_out : device_out;
         double slowest = run_way(m, way);
@@ -319,10 +321,10 @@ static void warm_ways(struct measure *m)
     }
 }
 
-/* The rate of the fastest way; 0: there is none. Of the fastest run the time of the slowest rank,
- * each by its own clock: a wait for a core between two ranks' begins is none of the link's, and a
- * peak is what nobody exceeds. */
-static double run_all(struct measure *m)
+/* Returns the rate of the fastest variant; 0: no variant. The time of a run is the time of the slowest
+ * rank, each on its own clock: a wait for a core between the begins of two ranks is no property of the
+ * link, and a peak is an upper bound. */
+static double measure_rate(struct measure *m)
 {
     struct fastest fastest[WAYS_MOST];
     uint64_t begun = epa_now_ns();
@@ -334,17 +336,17 @@ static double run_all(struct measure *m)
     do {
         uint64_t turn = epa_now_ns();
 
-        for (uint32_t run = 0; run < RUNS && good(m); run++) {
+        for (uint32_t run = 0; run < RUNS && is_good(m); run++) {
             if (run > 0 && find_slowest(m, (double)(epa_now_ns() - turn)) > runs_ns)
                 break;
-            for (uint32_t i = 0; i < m->ways && good(m); i++)
+            for (uint32_t i = 0; i < m->ways && is_good(m); i++)
                 keep_fastest(&fastest[i], find_slowest(m, run_way(m, &m->way[i])));
         }
         best = 0;
         for (uint32_t i = 0; i < m->ways; i++)
             if (rate_of(m, &m->way[i], &fastest[i]) > rate_of(m, &m->way[best], &fastest[best]))
                 best = i;
-    } while (find_patience(m, !is_settled(&fastest[best]), begun));
+    } while (agree_to_continue(m, !is_settled(&fastest[best]), begun));
     return rate_of(m, &m->way[best], &fastest[best]);
 }
 
@@ -355,29 +357,30 @@ static void send_signal(struct measure *m, uint32_t peer, uint64_t value)
     struct epa_transport *t = m->t;
     struct epa_wait wait = {0};
 
-    while (good(m) &&
-           again(m, t->ops->signal(t, m->signal, value, EPA_SIGNAL_SET, peer), peer, &wait))
+    while (is_good(m) &&
+           retry_call(m, t->ops->signal(t, m->signal, value, EPA_SIGNAL_SET, peer), peer, &wait))
         continue;
 }
 
-/* The transport knows a signal's number, not its sender. */
+/* Adds the sender to the message: the transport knows only the number of the signal. */
 static void wait_for_peer(struct measure *m, uint32_t peer, uint64_t turn)
 {
     struct epa_error why = {EPA_OK, ""};
 
     m->status = epa_wait(m->t, m->signal, turn, m->wait_ns);
-    if (good(m) || m->status == EPA_ERR_ABORTED)
+    if (is_good(m) || m->status == EPA_ERR_ABORTED)
         return;
     m->t->ops->explain(m->t, &why);
     (void)epa_fail(m->err, m->status, "link peak: a signal of rank %u: %s", peer, why.text);
 }
 
-/* `turns` there and back; the lower rank begins. Who rests counts on. Returns the time of one
- * signal, as the lower rank has it: the other one may find the first signal there. Else 0. */
-static double play(struct measure *m, uint32_t peer, uint32_t turns)
+/* Exchanges `turns` round trips of signals with `peer`; the lower rank begins. A rank without a peer
+ * only counts the turns. Returns the time of one signal on the lower rank and 0 on others: the higher
+ * rank may find the first signal already set. */
+static double time_round_trips(struct measure *m, uint32_t peer, uint32_t turns)
 {
     struct epa_transport *t = m->t;
-    bool plays = peer < t->size && good(m), first = t->rank < peer;
+    bool plays = peer < t->size && is_good(m), first = t->rank < peer;
     uint64_t begun = epa_now_ns(), end = m->turns + turns;
     double ns = 0;
 
@@ -386,30 +389,30 @@ static double play(struct measure *m, uint32_t peer, uint32_t turns)
 
         transport_call(m, t->ops->device_peak(t, &run, &ns));
     } else if (plays) {
-        for (uint64_t turn = m->turns + 1; turn <= end && good(m); turn++) {
+        for (uint64_t turn = m->turns + 1; turn <= end && is_good(m); turn++) {
             if (first)
                 send_signal(m, peer, turn);
-            if (good(m))
+            if (is_good(m))
                 wait_for_peer(m, peer, turn);
             if (!first)
                 send_signal(m, peer, turn);
         }
         ns = first ? (double)(epa_now_ns() - begun) : 0;
-        /* The last signal may be held back until now, and its receiver waits for it. */
-        if (good(m))
+        /* The transport may delay the last signal until quiet(), and its receiver waits for it. */
+        if (is_good(m))
             transport_call(m, t->ops->quiet(t));
     }
     m->turns = end;
     return ns / (2.0 * turns);
 }
 
-/* The fastest batch. A first one, not counted, finds out how many there is time for, and keeps the
- * signals of one pair from the next: all ranks take part in it. Where a turn is long it is a batch
- * by itself: of several one would have to wait for a core that others have. */
-static double play_batches(struct measure *m, uint32_t peer, uint64_t begun)
+/* Returns the time of a signal in the fastest batch. A first, uncounted batch determines the number of
+ * batches and separates the signals of one pair from the next, since all ranks take part. A long round
+ * trip forms a batch of its own: in a longer batch one of them would wait for a busy core. */
+static double time_pair(struct measure *m, uint32_t peer, uint64_t begun)
 {
     uint32_t turns = by_kernels(m->t) ? TURNS_FEW : TURNS_HOST;
-    double slowest = find_slowest(m, play(m, peer, turns));
+    double slowest = find_slowest(m, time_round_trips(m, peer, turns));
     struct fastest fastest = none;
     bool unsettled = peer < m->t->size && m->t->rank < peer;
 
@@ -423,17 +426,18 @@ static double play_batches(struct measure *m, uint32_t peer, uint64_t begun)
         else
             turns = 2 * slowest > turn_long_ns ? 1 : TURNS_HOST;
         batches = fmin(BATCHES_MOST * TURNS_HOST / turns, batches_ns / (2 * turns * slowest + 1));
-        for (uint32_t i = 0; (i < batches || i < BATCHES_FEW) && good(m); i++)
-            keep_fastest(&of_block, play(m, peer, turns));
+        for (uint32_t i = 0; (i < batches || i < BATCHES_FEW) && is_good(m); i++)
+            keep_fastest(&of_block, time_round_trips(m, peer, turns));
         keep_fastest(&fastest, of_block.ns);
         slowest = find_slowest(m, fastest.ns < INFINITY ? fastest.ns : 0);
         unsettled = unsettled && !(is_settled(&fastest) && is_plausible(m, fastest.ns));
-    } while (find_patience(m, unsettled, begun));
+    } while (agree_to_continue(m, unsettled, begun));
     return fastest.ns < INFINITY ? fastest.ns : 0;
 }
 
-/* The slowest pair; of many ranks not every one: partners near and far. */
-static double play_all(struct measure *m)
+/* Returns the latency of the slowest pair. With many ranks only some pairs are measured, near and far
+ * ones. */
+static double measure_latency(struct measure *m)
 {
     uint32_t all = 1, rounds;
     uint64_t begun = epa_now_ns();
@@ -442,21 +446,21 @@ static double play_all(struct measure *m)
     while (all + 1 < m->t->size) /* 2^k - 1: in round i, from 1, rank r plays with r ^ i */
         all = 2 * all + 1;
     rounds = (uint32_t)least(all, PAIR_ROUNDS);
-    for (uint32_t i = 0; i < rounds && good(m); i++) {
+    for (uint32_t i = 0; i < rounds && is_good(m); i++) {
         double slowest = find_slowest(m, (double)(epa_now_ns() - begun));
 
         if (slowest > pairs_ns && i > 0)
             break;
-        latency_ns = fmax(latency_ns, play_batches(m, m->t->rank ^ (1 + i * all / rounds), begun));
+        latency_ns = fmax(latency_ns, time_pair(m, m->t->rank ^ (1 + i * all / rounds), begun));
     }
     latency_ns = find_slowest(m, latency_ns);
     return is_plausible(m, latency_ns) ? latency_ns : 0;
 }
 
-/* ---- in all ---- */
+/* ---- variants ---- */
 
-/* Bytes to each peer. With more ranks than cores each moves less, so that all of it stays
- * short. */
+/* Returns the bytes to each peer. With more ranks than cores each rank sends less, so that the
+ * measurement stays short. */
 static uint64_t part_of_stores(const struct measure *m, uint64_t out)
 {
     const struct epa_world *world = &m->boot->world;
@@ -505,10 +509,10 @@ enum epa_status peak_measure(struct epa_bootstrap *boot, struct epa_backend *bac
     if (t->size == 1)
         return EPA_OK;
     choose_ways(&m);
-    found.latency_ns = play_all(&m);
+    found.latency_ns = measure_latency(&m);
     if (m.ways > 0)
-        found.bytes_per_ns = run_all(&m);
-    if (good(&m))
+        found.bytes_per_ns = measure_rate(&m);
+    if (is_good(&m))
         *out = found;
     return m.status;
 }

@@ -1,9 +1,8 @@
-/* Memory of the host by arithmetic. A heap is a memfd and inputs are touched at once, so
- * what is asked for is what is used: a sum that does not fit ends in the kernel killing
- * processes, not in an error that could be reported. All sums saturate: a shape that overflows
- * does not fit. Of a device what the algorithm's plan takes is held against what is free
- * there; inputs and what is written over its cache are for its backend to count, when it
- * allocates. */
+/* Memory that an experiment needs, computed before ranks start. A heap is a memfd and inputs are
+ * written at once, so all requested memory is used: if it does not fit, the kernel kills processes, and
+ * no error could be reported. All sums saturate, so a shape that overflows does not fit. For a device
+ * the memory of the algorithm's plan is compared with the free memory; the backend checks inputs and
+ * its flush buffer when it allocates them. */
 #include "session/session.h"
 
 #include <string.h>
@@ -12,15 +11,15 @@
 #include "launch/process.h"
 #include "base/text.h"
 
-/* Bytes of one rank, and of all. */
+/* Bytes of host memory of one rank, and of all ranks. */
 struct sum {
-    bool on_host;                     /* the heap; a device's own memory is not counted */
-    uint64_t heap, inputs, reference; /* of a rank */
-    uint64_t weights;                 /* same: what an operation keeps of them, as it needs them */
-    uint64_t flush;                   /* same: what its workers write to have caches cold */
-    bool buffers;                     /* `heap` has an algorithm's own memory in it */
-    uint64_t samples;                 /* shared by all ranks */
-    uint64_t trace;                   /* same */
+    bool on_host;                     /* the heap is host memory; device memory is not counted */
+    uint64_t heap, inputs, reference; /* per rank */
+    uint64_t weights;                 /* per rank: weights that the operation holds */
+    uint64_t flush;                   /* per rank: flush buffers of the workers for cold caches */
+    bool buffers;                     /* `heap` includes private memory of the algorithm */
+    uint64_t samples;                 /* of all ranks */
+    uint64_t trace;                   /* of all ranks */
     uint64_t total;
 };
 
@@ -36,13 +35,13 @@ static uint64_t times(uint64_t a, uint64_t b)
     return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
 }
 
-/* Ranks that take their memory from this host. */
+/* Returns the number of ranks on this host. */
 static uint32_t ranks_here(const struct session *s)
 {
     return s->process_id.local_size != 0 ? s->process_id.local_size : s->experiment->ranks;
 }
 
-/* The backend of the host makes it at its first flush. */
+/* Bytes of the flush buffers, which the host backend allocates at its first flush. */
 static uint64_t flush_bytes(const struct session *s)
 {
     const struct experiment *x = s->experiment;
@@ -76,7 +75,7 @@ static struct sum sum_up(const struct session *s)
     sum.inputs = op_bytes(session_operation(s), x, &s->footprint, memory, slots, false);
     all = op_bytes(session_operation(s), x, &s->footprint, memory, slots, session_checks(s));
     sum.reference = all > sum.inputs ? all - sum.inputs : 0;
-    if (s->verb != VERB_VERIFY) /* the number of stages is known only once ranks are there */
+    if (s->verb != VERB_VERIFY) /* the number of stages is unknown before ranks start */
         sum.samples = times(times(SESSION_STAGES, x->ranks), times(s->iterations, sizeof(double)));
     if (s->trace.lanes != 0)
         sum.trace = times(record_bytes(&s->trace), x->ranks);
@@ -95,8 +94,8 @@ static void add_bytes(struct text *out, const char *before, uint64_t bytes)
         text_add(out, "%s %s", before, text_size(size, sizeof(size), bytes));
 }
 
-/* "8 ranks x (heap 1.1 GiB + inputs 14.0 MiB + reference 58.7 MiB) = 9.3 GiB"; the heap of
- * a device is left out. */
+/* "8 ranks x (heap 1.1 GiB + inputs 14.0 MiB + reference 58.7 MiB) = 9.3 GiB", without the heap of a
+ * device. */
 static void add_sum(struct text *out, const struct session *s, const struct sum *sum)
 {
     const uint64_t large = 1u << 20;
@@ -112,12 +111,12 @@ static void add_sum(struct text *out, const struct session *s, const struct sum 
     add_bytes(out, " + samples", sum->samples >= large ? sum->samples : 0);
     add_bytes(out, " + trace", sum->trace >= large ? sum->trace : 0);
     if (sum->total == UINT64_MAX)
-        text_add(out, " = more than 64 bits count");
+        text_add(out, " = 16 EiB or more");
     else
         add_bytes(out, " =", sum->total);
 }
 
-/* The keys that make the sum smaller. */
+/* Adds the keys that reduce the sum. */
 static void add_advice(struct text *out, const struct session *s, const struct sum *sum)
 {
     const struct epa_options *options = &s->experiment->algorithm.plugin->options;
@@ -143,15 +142,14 @@ static void add_advice(struct text *out, const struct session *s, const struct s
         text_add(out, ", or set algorithm.capacity");
 }
 
-static enum epa_status refuse_sum(struct text *why, struct epa_error *err)
+static enum epa_status fail_with_sum(struct text *why, struct epa_error *err)
 {
     (void)epa_fail(err, EPA_ERR_NOMEM, "%s", why->data);
     text_free(why);
     return EPA_ERR_NOMEM;
 }
 
-/* A sixteenth, and 256 MiB where that is no large part of all, stays for everything else
- * that runs. */
+/* Returns the memory to leave to other programs: a sixteenth, or more: 256 MiB, up to a quarter. */
 static uint64_t kept_free(uint64_t available)
 {
     uint64_t least = 256u << 20;
@@ -177,10 +175,10 @@ static enum epa_status check_memory(const char *root, const struct session *s,
                  text_size(usable, sizeof(usable), available - spare), which,
                  text_size(have, sizeof(have), available), text_size(kept, sizeof(kept), spare));
     add_advice(&why, s, sum);
-    return refuse_sum(&why, err);
+    return fail_with_sum(&why, err);
 }
 
-/* RLIMIT_AS counts what one process maps, and a rank maps the heaps of all. */
+/* RLIMIT_AS limits the mappings of one process, and a rank maps the heaps of all ranks. */
 static enum epa_status check_address_space(const char *root, const struct session *s,
                                            const struct sum *sum, struct epa_error *err)
 {
@@ -202,7 +200,7 @@ static enum epa_status check_address_space(const char *root, const struct sessio
         text_size(want, sizeof(want), need), text_size(have, sizeof(have), room));
     add_advice(&why, s, sum);
     text_add(&why, ", or raise the limit");
-    return refuse_sum(&why, err);
+    return fail_with_sum(&why, err);
 }
 
 enum epa_status preflight_memory(const char *root, const struct session *s, struct epa_error *err)
@@ -213,8 +211,8 @@ enum epa_status preflight_memory(const char *root, const struct session *s, stru
     return status == EPA_OK ? check_address_space(root, s, &sum, err) : status;
 }
 
-/* What was planned is of an experiment that does not say how ranks are spread. Heap and signals
- * must be the same on all hosts, and do not depend on it. */
+/* Plans again with the number of ranks of this host, which the experiment does not contain. Only the
+ * device memory depends on it: heap and signals must be identical on all hosts. */
 void preflight_scratch(struct session *s)
 {
     const struct experiment *x = s->experiment;
@@ -249,5 +247,5 @@ enum epa_status preflight_device(const struct session *s, uint64_t free_bytes,
     text_add(&why, ", but %s of the device's memory is free",
              text_size(size, sizeof(size), free_bytes));
     add_advice(&why, s, &sum);
-    return refuse_sum(&why, err);
+    return fail_with_sum(&why, err);
 }

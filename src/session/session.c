@@ -1,5 +1,5 @@
-/* A session from plan to end: what can be refused without ranks, the memory they share with
- * the parent, the launch, and which of their failures is reported. */
+/* A session from plan to end: checks without ranks, memory shared with the ranks, launch, and the
+ * choice of the reported failure. */
 #include "session/session.h"
 
 #include <errno.h>
@@ -15,12 +15,12 @@
 
 #include "session/status.h"
 
-/* Ranks that find out about a failure have this long to write down where they were. Those
- * of a device have more to do: their kernels are given seconds to leave, and nothing can be
- * freed before; what the driver then takes to give memory back, no rank can hurry. */
+/* Grace period: after the failure of a rank the others have this time to record their state. Ranks of
+ * devices need more: their kernels have seconds to end, memory cannot be freed before, and the driver
+ * needs time to free it. */
 static const uint64_t host_grace_ns = 1000000000u, device_grace_ns = 10000000000u;
 
-/* Libraries and devices take time to start, so that no rank is given up earlier in set-up. */
+/* Minimum time limit of set-up, since libraries and devices start slowly. */
 static const uint64_t set_up_ns = 3000000000u;
 
 const char *session_verb_name(enum verb verb)
@@ -58,7 +58,7 @@ uint32_t session_calls(const struct session *s)
     return s->experiment->bench.cache == CACHE_COLD ? 1 : s->experiment->bench.calls_per_graph;
 }
 
-/* Whether verify can do with the algorithm what the experiment asks for. */
+/* Checks that the algorithm has the capabilities that verify needs for the experiment. */
 static enum epa_status check_verify(const struct experiment *x, struct epa_error *err)
 {
     const struct verify_options *v = &x->verify;
@@ -67,8 +67,8 @@ static enum epa_status check_verify(const struct experiment *x, struct epa_error
 
     if (v->order == ORDER_PIPELINED && f->in_flight < 2)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "verify.order: pipelined has two dispatches open at a time, and %s as it "
-                        "is set up allows one",
+                        "verify.order: pipelined needs two open dispatches; %s with these options "
+                        "allows one",
                         name);
     if (v->order == ORDER_DISCARD && !f->discards)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.order: discard: %s cannot discard", name);
@@ -76,11 +76,12 @@ static enum epa_status check_verify(const struct experiment *x, struct epa_error
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.order: again: %s cannot combine again",
                         name);
     if ((v->guard || v->epoch != 0) && !is_on_hosts(x))
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.guard and verify.epoch are for hosts");
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "verify.guard and verify.epoch need host memory; set backend: host");
     return EPA_OK;
 }
 
-/* On the status page, if there is one and it can grow. */
+/* Maps memory on the status page if the page exists and can grow, or else anonymous memory. */
 static void *map_shared(struct session *s, size_t bytes, uint64_t *at)
 {
     void *p = s->status_page != NULL ? status_page_map(s->status_page, bytes, at) : NULL;
@@ -106,7 +107,7 @@ struct shared {
     struct session_notes notes;
 };
 
-/* verify keeps no times. */
+/* A block of verify contains no times. */
 size_t session_block_bytes(const struct session *s)
 {
     uint64_t samples = s->verb == VERB_VERIFY ? 0 : s->iterations;
@@ -135,7 +136,8 @@ static enum epa_status map_all(struct session *s, struct epa_error *err)
     return EPA_OK;
 }
 
-/* The rank of this process, and what must be identical in all processes of the launch. */
+/* Finds the rank of this process, and writes the fingerprint: the text that must be identical in all
+ * processes of the launch. */
 static enum epa_status find_process_id(struct session *s, struct epa_error *err)
 {
     const struct experiment *x = s->experiment;
@@ -158,11 +160,11 @@ static void count_iterations(struct session *s)
                                           : x->verify.iterations;
 }
 
-enum { TRACE_EVENTS = 1 << 16 }; /* of an algorithm's own, at most: those after it are dropped */
+enum { TRACE_EVENTS = 1 << 16 }; /* maximum of an algorithm's own events; it drops further events */
 
-/* A lane for each thread; room for what it does with each of the other ranks, three times
- * there and back, and as much again. Beside them as much as some ms of a busy proxy, and a call of
- * all kernels that a GPU holds. */
+/* Sizes the trace record: a lane per thread, with room for twice the events of three exchanges with
+ * each other rank. Side lanes hold the events of some ms of a busy proxy, and of a call of all kernels
+ * that fit a GPU. */
 static void shape_trace(struct session *s)
 {
     const struct experiment *x = s->experiment;
@@ -198,8 +200,7 @@ void session_destroy(struct session *s)
     free(s);
 }
 
-/* The ranks of a launcher that does not start them may be on other hosts, of which nobody knows
- * before they are there. */
+/* Returns true if another launcher starts the ranks and their hosts are still unknown. */
 static bool are_elsewhere(const struct session *s)
 {
     return launcher_of(s->experiment)->process_id != NULL && s->process_id.size == 0;
@@ -213,14 +214,14 @@ static enum epa_status check_stop(const struct session *s, struct epa_error *err
     if (x->verify.stop == STOP_NONE)
         return EPA_OK;
     if (x->ranks == 1)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.stop: one rank waits for no other");
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.stop: needs two ranks or more");
     if (launcher_of(x)->process_id != NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "verify.stop: needs ranks that epa2a starts itself, on one host");
     return EPA_OK;
 }
 
-/* Whether this machine has what the transports need. */
+/* Checks that this machine has the devices and limits that the transports need. */
 static enum epa_status check_machine(const struct experiment *x, struct epa_error *err)
 {
     const struct epa_transport_plugin *between = (const void *)x->between.plugin;
@@ -243,9 +244,9 @@ static void resolve_values(enum verb verb, struct experiment *x)
         x->expert.values = integers ? EXPERT_VALUES_INTEGERS : EXPERT_VALUES_RANDOM;
 }
 
-static enum epa_status plan_on(struct status_page *status_page, const struct experiment *x,
-                               enum verb verb, bool runs, struct session **out,
-                               struct epa_error *err)
+static enum epa_status create_session(struct status_page *status_page, const struct experiment *x,
+                                      enum verb verb, bool runs, struct session **out,
+                                      struct epa_error *err)
 {
     struct session *s = memory_alloc(1, sizeof(*s));
     FILE *own = stdout_lend();
@@ -257,7 +258,7 @@ static enum epa_status plan_on(struct status_page *status_page, const struct exp
     s->verb = verb;
     s->status_page = status_page;
     s->footprint = x->footprint;
-    /* From here on all that a rank takes; a thread is a worker. */
+    /* From here on private_bytes is the memory of a whole rank: each further thread is a worker. */
     s->footprint.private_bytes += s->footprint.worker_bytes * (threads_of(x) - 1);
     count_iterations(s);
     if (runs)
@@ -292,13 +293,13 @@ static enum epa_status plan_on(struct status_page *status_page, const struct exp
 enum epa_status session_plan(const struct experiment *x, enum verb verb, struct session **out,
                              struct epa_error *err)
 {
-    return plan_on(NULL, x, verb, false, out, err);
+    return create_session(NULL, x, verb, false, out, err);
 }
 
 enum epa_status session_create_on(struct status_page *status_page, const struct experiment *x,
                                   enum verb verb, struct session **out, struct epa_error *err)
 {
-    return plan_on(status_page, x, verb, true, out, err);
+    return create_session(status_page, x, verb, true, out, err);
 }
 
 struct status_page *session_status_page(const struct session *s, struct status_page_run *out)
@@ -317,8 +318,8 @@ struct status_page *session_status_page(const struct session *s, struct status_p
     return s->status_page;
 }
 
-/* The rank that failed first for a reason of its own, and with the status that was decided
- * on, unless that is EPA_OK; NULL: none has said so. */
+/* Returns the rank that failed first for a reason of its own, with the status `decided` unless that is
+ * EPA_OK. Returns NULL if no rank recorded such a failure. */
 static const struct session_rank *first_failure(const struct session *s, enum epa_status decided)
 {
     const struct session_rank *first = NULL;
@@ -346,30 +347,31 @@ const char *session_stage(const struct session_notes *notes, uint32_t stage)
     return stage < notes->n_stages ? notes->stage[stage] : "between stages";
 }
 
-static const char *where(const struct session *s, uint32_t rank)
+static const char *stage_of_rank(const struct session *s, uint32_t rank)
 {
     return session_stage(s->notes, session_rank(s, rank)->stage);
 }
 
-/* What the launcher saw of a lost rank, and where that rank last was. Where its pid is 0 it has
- * not begun or, where ranks are started one by one, nothing of it has reached this process. */
+/* Reports the launcher's message about a lost rank, and the last position of the rank. A pid of 0
+ * means that the rank has not begun or, with another launcher, that this process has not received its
+ * block. */
 static void report_lost(const struct session *s, uint32_t failed_rank, const char *how,
                         struct epa_error *err)
 {
     const struct session_rank *rank = session_rank(s, failed_rank);
-    size_t first = strcspn(how, ";"); /* others that crashed may follow */
+    size_t first = strcspn(how, ";"); /* further crashed ranks may follow */
 
     if (rank->pid == 0 && s->process_id.size > 0)
         (void)epa_fail(err, EPA_ERR_DIED, "%s", how);
     else
         (void)epa_fail(err, EPA_ERR_DIED, "%.*s: %s, iteration %llu%s", (int)first, how,
-                       rank->pid == 0 ? "set-up" : where(s, failed_rank),
+                       rank->pid == 0 ? "set-up" : stage_of_rank(s, failed_rank),
                        (unsigned long long)rank->iteration, how + first);
 }
 
-/* Of ranks that wait for each other some wait for one that does nothing any more. It is found once
- * all have been asked to stop: each that runs records how it ended, that one does not. Where a busy
- * machine leaves others no time to, all are named, as that one is among them. */
+/* Names the rank that hangs. After all ranks were asked to stop, a live rank records its end; a hung
+ * rank does not. On a busy machine live ranks may lack the time to record it; the message then names
+ * several ranks, and the hung rank is one of them. */
 static void report_silent(const struct session *s, struct epa_error *err)
 {
     char first[sizeof(err->text)], names[sizeof(err->text) / 2] = "";
@@ -390,13 +392,14 @@ static void report_silent(const struct session *s, struct epa_error *err)
     if (n == 0)
         return;
     memcpy(first, err->text, sizeof(first));
-    err->status = EPA_OK; /* or the first sentence would stay as it is */
-    (void)epa_fail(err, EPA_ERR_TIMEOUT, "%.*s%s%s did not stop when told to: %s, iteration %llu",
-                   (int)(sizeof(first) - strlen(names)) - 80, first, first[0] != '\0' ? "; " : "",
-                   names, where(s, last), (unsigned long long)session_rank(s, last)->iteration);
+    err->status = EPA_OK; /* epa_fail() keeps the first message of a failed status */
+    (void)epa_fail(
+        err, EPA_ERR_TIMEOUT, "%.*s%s%s did not stop after the request: %s, iteration %llu",
+        (int)(sizeof(first) - strlen(names)) - 80, first, first[0] != '\0' ? "; " : "", names,
+        stage_of_rank(s, last), (unsigned long long)session_rank(s, last)->iteration);
 }
 
-static void trust_facts(struct session_facts *facts)
+static void bound_facts(struct session_facts *facts)
 {
     if (facts->n > SESSION_FACTS)
         facts->n = SESSION_FACTS;
@@ -406,8 +409,8 @@ static void trust_facts(struct session_facts *facts)
     }
 }
 
-/* Blocks may have arrived from other hosts: nothing in them is to lead out of an array. */
-static void trust_blocks(struct session *s)
+/* Bounds all counts and strings: blocks from other hosts can contain any value. */
+static void bound_blocks(struct session *s)
 {
     for (uint32_t r = 0; r < s->experiment->ranks; r++) {
         struct session_rank *rank = session_rank(s, r);
@@ -416,8 +419,8 @@ static void trust_blocks(struct session *s)
             rank->samples = s->iterations;
         rank->text[sizeof(rank->text) - 1] = '\0';
         rank->host[sizeof(rank->host) - 1] = '\0';
-        trust_facts(&rank->transport);
-        trust_facts(&rank->device);
+        bound_facts(&rank->transport);
+        bound_facts(&rank->device);
     }
 }
 
@@ -426,7 +429,7 @@ static uint64_t grace_ns(const struct experiment *x)
     return is_on_hosts(x) ? host_grace_ns : device_grace_ns;
 }
 
-/* CUDA does not work in the children of a process in which it was used. */
+/* CUDA does not work in child processes of a process that has used it. */
 static enum epa_status check_fork(const struct experiment *x, struct epa_error *err)
 {
     static bool used;
@@ -439,7 +442,7 @@ static enum epa_status check_fork(const struct experiment *x, struct epa_error *
         return epa_fail(
             err, EPA_ERR_CONFIG,
             "launcher: fork cannot use GPUs after another launcher has used them in this "
-            "process: run its experiments before the others, or in a command of their own");
+            "process; run its experiments first, or in a separate command");
     return EPA_OK;
 }
 
@@ -474,10 +477,10 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
                              .leaked_ranks = &s->leaked_ranks},
         &why);
     stdout_take_back(own);
-    trust_blocks(s);
+    bound_blocks(s);
     if (status == EPA_OK)
         return EPA_OK;
-    /* All processes of a launch are to end with one status, whoever knows of which ranks. */
+    /* All processes of a launch end with the same status, although each knows only some ranks. */
     failed = first_failure(s, s->process_id.size > 0 ? status : EPA_OK);
     if (status == EPA_ERR_DIED && failed_rank < x->ranks)
         report_lost(s, failed_rank, why.text, err);
@@ -490,13 +493,11 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
     return err->status;
 }
 
-/* ---- two benches in turns ---- */
-
-/* Two benches whose blocks of iterations alternate: A B, B A, B A, A B, and so on by the
- * Thue-Morse sequence, or B A, A B, ..., so that drift and the state that a block leaves behind
- * affect both sides equally often. All ranks of a side sleep while the other has its turn: on a
- * busy machine they then get the cores at once and together, and load that changes from second to
- * second is the same for both. */
+/* Alternation of two benches. Blocks of iterations alternate A B, B A, B A, A B, and so on by the
+ * Thue-Morse sequence (or B A, A B, ...), so that drift and the state that a block leaves behind affect
+ * both sides equally often. All ranks of a side sleep during the turn of the other side: on a busy
+ * machine all ranks of a side then obtain the cores at the same time, and load that changes from second
+ * to second affects both sides equally. */
 
 enum { ALL = INT32_MAX, BOTH = 3, LOOK_MS = 100 };
 
@@ -519,13 +520,13 @@ void alternation_begin(struct alternation *a, uint32_t block, uint32_t first, ui
     *a = (struct alternation){.block = block, .first = first, .limit_ns = limit_ns};
 }
 
-/* Blocks 2 k and 2 k + 1 are a pair. */
+/* Returns the side of a turn, counted from 0. Turns 2 k and 2 k + 1 are a pair. */
 static uint32_t side_of(const struct alternation *a, uint32_t turn)
 {
     return (turn + a->first + (uint32_t)__builtin_parity(turn / 2)) % 2;
 }
 
-static void wake(struct alternation *a)
+static void wake_ranks(struct alternation *a)
 {
     syscall(SYS_futex, &a->turn, FUTEX_WAKE, ALL, NULL, NULL, 0);
 }
@@ -540,14 +541,14 @@ void alternation_leave(struct alternation *a, uint32_t side)
     if (!__atomic_exchange_n(&a->over, true, __ATOMIC_RELAXED) && a->start_ns != 0)
         a->spent_ns = epa_now_ns() - a->start_ns;
     __atomic_fetch_or(&a->left, 1u << side, __ATOMIC_RELEASE);
-    wake(a);
+    wake_ranks(a);
 }
 
 void alternation_pass(struct alternation *a, uint32_t side)
 {
     uint32_t turn = a->turn;
 
-    if (!alternation_is_here(a, side)) { /* it is set up; whoever comes second starts the clock */
+    if (!alternation_is_here(a, side)) { /* set-up is complete; the second side starts the clock */
         if ((__atomic_or_fetch(&a->here, 1u << side, __ATOMIC_ACQ_REL) & BOTH) != BOTH)
             return;
         a->start_ns = epa_now_ns();
@@ -557,11 +558,12 @@ void alternation_pass(struct alternation *a, uint32_t side)
     }
     /* Release: pairs with the acquire in alternation_wait() of the other side. */
     __atomic_store_n(&a->turn, turn + 1, __ATOMIC_RELEASE);
-    wake(a);
+    wake_ranks(a);
 }
 
-/* Turn 0 is nobody's: a side is not there yet. */
-static bool is_mine(struct alternation *a, uint32_t side, uint32_t turn)
+/* Returns true if the turn belongs to `side` or the other side has left. Turn 0 belongs to no side: a
+ * side has not completed set-up. */
+static bool is_turn_of(struct alternation *a, uint32_t side, uint32_t turn)
 {
     return (__atomic_load_n(&a->left, __ATOMIC_ACQUIRE) & ~(1u << side)) != 0 ||
            (turn > 0 && side_of(a, turn - 1) == side);
@@ -572,11 +574,11 @@ bool alternation_wait(struct alternation *a, uint32_t side, uint32_t *turn)
     const struct timespec look = {.tv_nsec = LOOK_MS * 1000000L};
     uint32_t now = __atomic_load_n(&a->turn, __ATOMIC_ACQUIRE);
 
-    if (now == *turn || !is_mine(a, side, now)) {
+    if (now == *turn || !is_turn_of(a, side, now)) {
         syscall(SYS_futex, &a->turn, FUTEX_WAIT, now, &look, NULL, 0);
         now = __atomic_load_n(&a->turn, __ATOMIC_ACQUIRE);
     }
-    if ((now == *turn && !alternation_is_over(a)) || !is_mine(a, side, now))
+    if ((now == *turn && !alternation_is_over(a)) || !is_turn_of(a, side, now))
         return false;
     *turn = now;
     return true;

@@ -1,7 +1,7 @@
-/* A status page: written by a command, copied and judged by whoever reads it. Its chunks are
- * allocated one behind the other and freed all at once, with the last: sessions follow each other,
- * or exist all before the first. Nothing that is read from it is trusted: its writer may have been
- * stopped in the middle of a word, or be no epa2a at all. */
+/* A status page. A command writes it; a reader copies and evaluates it. The chunks of the page are
+ * allocated one after the other and freed together with the last one: sessions follow each other, or
+ * all exist before the first one runs. A reader trusts no value, since the writer may be
+ * stopped during a write, or may be another program. */
 #include "session/status.h"
 
 #include <ctype.h>
@@ -18,12 +18,12 @@
 
 #include <epa2a/wait.h>
 
-enum { TURNS = 200 }; /* looks at a head that is being written, a millisecond apart */
+enum { TURNS = 200 }; /* reads of a head during a write, 1 ms apart */
 
 struct status_page {
     int file;
     size_t page, used, head_bytes;
-    uint32_t chunks; /* allocated */
+    uint32_t chunks; /* number of allocated chunks */
     struct status_page_head *head;
 };
 
@@ -32,7 +32,8 @@ static size_t whole_pages(const struct status_page *b, size_t bytes)
     return (bytes + b->page - 1) / b->page * b->page;
 }
 
-/* A file that is too long for its user costs the process its life. */
+/* Returns true if the limit of file sizes permits the size: the kernel kills a process that exceeds
+ * the limit. */
 static bool may_grow_to(size_t bytes)
 {
     struct rlimit most;
@@ -68,7 +69,7 @@ void status_page_unmap(struct status_page *b, void *p, size_t bytes)
     if (--b->chunks > 0)
         return;
     b->used = b->head_bytes;
-    /* So that the next chunk holds zeros. It cannot fail: the file becomes shorter. */
+    /* The next chunk must contain zeros. Shortening a memfd cannot fail. */
     if (ftruncate(b->file, (off_t)b->used) != 0)
         b->used = b->head_bytes;
 }
@@ -113,8 +114,8 @@ void status_page_show(struct status_page *b, const struct status_page_run *run)
 {
     struct status_page_head *head = b->head;
 
-    /* Release, and again below: who reads the same even number before and after has read
-     * what belongs together, in read_head(). */
+    /* Release, and again below: pairs with read_head(). A reader that finds the same even number
+     * before and after has read one consistent run. */
     __atomic_add_fetch(&head->turn, 1, __ATOMIC_ACQ_REL);
     if (run == NULL)
         head->run.began_ns = 0;
@@ -123,14 +124,14 @@ void status_page_show(struct status_page *b, const struct status_page_run *run)
     __atomic_add_fetch(&head->turn, 1, __ATOMIC_RELEASE);
 }
 
-/* ---- of another process ---- */
+/* ---- the page of another process ---- */
 
 static bool read_at(int file, uint64_t at, void *out, size_t bytes)
 {
     return at <= INT64_MAX && pread(file, out, bytes, (off_t)at) == (ssize_t)bytes;
 }
 
-/* By read() and not by a mapping: its owner may make it shorter at any time. */
+/* Uses read() instead of a mapping, since the owner may shorten the file at any time. */
 static enum epa_status read_head(int file, struct status_page_head *out, struct epa_error *err)
 {
     struct status_page_head again;
@@ -139,8 +140,8 @@ static enum epa_status read_head(int file, struct status_page_head *out, struct 
         if (!read_at(file, 0, out, sizeof(*out)) || !read_at(file, 0, &again, sizeof(again)) ||
             memcmp(out->magic, STATUS_PAGE_MAGIC, sizeof(out->magic)) != 0)
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                            "is an epa2a whose version is not known here; ask it with the "
-                            "epa2a that it runs");
+                            "runs an epa2a of an unknown version; query it with the epa2a "
+                            "that it runs");
         out->version[sizeof(out->version) - 1] = '\0';
         out->run.file[sizeof(out->run.file) - 1] = '\0';
         out->run.label[sizeof(out->run.label) - 1] = '\0';
@@ -148,17 +149,17 @@ static enum epa_status read_head(int file, struct status_page_head *out, struct 
             out->rank_bytes != sizeof(struct session_rank) ||
             out->notes_bytes != sizeof(struct session_notes))
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                            "is epa2a %s, another build than this, which is %s; ask it "
-                            "with the epa2a that it runs",
+                            "runs epa2a %s, and this is another build, %s; query it with the "
+                            "epa2a that it runs",
                             out->version, EPA2A_VERSION);
         if (out->turn == again.turn && out->turn % 2 == 0)
             return EPA_OK;
         usleep(1000);
     }
-    return epa_fail(err, EPA_ERR_UNSUPPORTED, "is between two runs, and has nothing to show");
+    return epa_fail(err, EPA_ERR_UNSUPPORTED, "is between two runs; try again");
 }
 
-/* Among the descriptors of a process the one of a page, by what /proc calls it. */
+/* Opens the status page of a process: finds it among the descriptors in /proc/PID/fd by name. */
 static enum epa_status open_page(pid_t pid, int *out, struct epa_error *err)
 {
     static const char is[] = "/memfd:" STATUS_PAGE_NAME " ";
@@ -171,15 +172,14 @@ static enum epa_status open_page(pid_t pid, int *out, struct epa_error *err)
     folder = opendir(path);
     if (folder == NULL && (errno == ENOENT || errno == ESRCH))
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "there is no process %d; 'epa2a status' lists those that run an "
-                        "experiment",
+                        "process %d does not exist; 'epa2a status' lists the processes that run "
+                        "an experiment",
                         (int)pid);
     if (folder == NULL)
-        return epa_fail(err, EPA_ERR_SYSTEM, "process %d cannot be read: %s%s", (int)pid,
-                        strerror(errno),
-                        errno == EACCES || errno == EPERM
-                            ? "; only its own user and root may ask for its status"
-                            : "");
+        return epa_fail(
+            err, EPA_ERR_SYSTEM, "process %d cannot be read: %s%s", (int)pid, strerror(errno),
+            errno == EACCES || errno == EPERM ? "; only its own user and root may read its status"
+                                              : "");
     *out = -1;
     while (!found && (entry = readdir(folder)) != NULL) {
         ssize_t n = readlinkat(dirfd(folder), entry->d_name, to, sizeof(to) - 2);
@@ -187,7 +187,7 @@ static enum epa_status open_page(pid_t pid, int *out, struct epa_error *err)
         to[n < 0 ? 0 : n] = ' '; /* "(deleted)" may follow */
         to[n < 0 ? 1 : n + 1] = '\0';
         found = strncmp(to, is, sizeof(is) - 1) == 0;
-        if (found) /* it may be a FIFO: any file may have that name in a container */
+        if (found) /* O_NONBLOCK: in a container any file, also a FIFO, may have this name */
             *out = openat(dirfd(folder), entry->d_name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     }
     if (found && *out < 0)
@@ -198,8 +198,8 @@ static enum epa_status open_page(pid_t pid, int *out, struct epa_error *err)
         return EPA_OK;
     return found ? EPA_ERR_SYSTEM
                  : epa_fail(err, EPA_ERR_CONFIG,
-                            "process %d runs no experiment of epa2a; 'epa2a status' lists those "
-                            "that do",
+                            "process %d runs no experiment of epa2a; 'epa2a status' lists the "
+                            "processes that run one",
                             (int)pid);
 }
 
@@ -207,10 +207,11 @@ static enum epa_status open_page(pid_t pid, int *out, struct epa_error *err)
 
 enum {
     RANKS_MOST = 65536,
-    TRIES = 20, /* at a note that is being written */
+    TRIES = 20, /* reads of a note during a write */
 };
 
-/* 'R', 'S', 'T', 't', 'Z' and so on, as in /proc/PID/stat; 0: there is no such process. */
+/* Returns the state of a process as in /proc/PID/stat: 'R', 'S', 'T', 't', 'Z' and so on; 0: the process
+ * does not exist. */
 static char process_state(int32_t pid)
 {
     char path[48], line[512], *end;
@@ -224,13 +225,13 @@ static char process_state(int32_t pid)
     n = fread(line, 1, sizeof(line) - 1, file);
     fclose(file);
     line[n] = '\0';
-    end = strrchr(line, ')'); /* a name may hold anything, a bracket too */
+    end = strrchr(line, ')'); /* the name of the process may contain brackets */
     return end != NULL && end[1] == ' ' ? end[2] : 0;
 }
 
-/* The process says more than the rank where it is stopped or gone; a rank of another host
- * cannot be asked. */
-static enum status_state judge(const struct status *s, const struct status_rank *rank)
+/* A stopped or dead process overrides the state that the rank recorded. The process of a rank on
+ * another host is not visible. */
+static enum status_state state_of_rank(const struct status *s, const struct status_rank *rank)
 {
     const struct session_rank *said = &rank->said;
     char process = 'R', host[sizeof(said->host)] = "";
@@ -273,7 +274,7 @@ static void read_rank(int file, struct status *s, uint32_t r)
     said->host[sizeof(said->host) - 1] = '\0';
     said->text[sizeof(said->text) - 1] = '\0';
     said->waiting.what[sizeof(said->waiting.what) - 1] = '\0';
-    rank->state = judge(s, rank);
+    rank->state = state_of_rank(s, rank);
 }
 
 enum epa_status status_read(int file, struct status *out, struct epa_error *err)
@@ -287,8 +288,7 @@ enum epa_status status_read(int file, struct status *out, struct epa_error *err)
     if (run->began_ns != 0 && run->ranks > 0 && run->ranks <= RANKS_MOST) {
         s.rank = calloc(run->ranks, sizeof(*s.rank));
         if (s.rank == NULL)
-            return epa_fail(err, EPA_ERR_NOMEM, "has %u ranks, for which there is no memory",
-                            run->ranks);
+            return epa_fail(err, EPA_ERR_NOMEM, "has %u ranks; no memory to read them", run->ranks);
         s.n = run->ranks;
         if (!read_at(file, run->notes_at, &s.notes, sizeof(s.notes)))
             memset(&s.notes, 0, sizeof(s.notes));
@@ -327,8 +327,8 @@ enum epa_status status_read_pid(pid_t pid, struct status *out, struct epa_error 
     return EPA_OK;
 }
 
-/* Of this user; a process of a command that is not its first, such as a rank, has the page of
- * the first. */
+/* Returns true if `name` is the first process of a command of this user. Other processes of the
+ * command, such as ranks, have the same page. */
 static bool is_command(const char *name, struct status *out)
 {
     struct epa_error ignored = {EPA_OK, ""};
@@ -355,7 +355,8 @@ enum epa_status status_each(void (*visit)(void *arg, const struct status *), voi
     if (folder == NULL || access("/proc/self", F_OK) != 0) {
         if (folder != NULL)
             closedir(folder);
-        return epa_fail(err, EPA_ERR_SYSTEM, "commands are found in /proc, which is not mounted");
+        return epa_fail(err, EPA_ERR_SYSTEM,
+                        "cannot list commands: /proc is not mounted; mount it");
     }
     while ((entry = readdir(folder)) != NULL) {
         struct status status;
@@ -369,7 +370,7 @@ enum epa_status status_each(void (*visit)(void *arg, const struct status *), voi
     return EPA_OK;
 }
 
-/* ---- words ---- */
+/* ---- text ---- */
 
 const char *status_state_name(enum status_state state)
 {
@@ -457,7 +458,7 @@ void status_print_head(const struct status *s, struct text *out)
     if (run.warmup > 0)
         text_add(out, " after %u of warm-up", run.warmup);
     if (run.place_size > 1)
-        text_add(out, "; of its %u processes this is rank %u's", run.place_size, run.place_rank);
+        text_add(out, "; process of rank %u of %u", run.place_rank, run.place_size);
 }
 
 void status_print(const struct status *s, const char *before, struct text *out)
@@ -473,7 +474,7 @@ void status_print(const struct status *s, const char *before, struct text *out)
         char waits[160], host[sizeof(rank->said.host)];
 
         if (s->head.run.place_size > 1 && rank->state == STATUS_ABSENT)
-            continue; /* another process has it */
+            continue; /* a rank of another process */
         snprintf(host, sizeof(host), "%s", rank->said.host);
         status_waits_for(s, r, waits, sizeof(waits));
         text_clean(host);

@@ -161,7 +161,7 @@ meet_their_end() {
         late_by_itself "$work/err" && return
         grep -Eq 'rank [0-9]+[,:] .*(of|for) rank [0-9]+' "$work/err" || fail "nobody says whom it waited for"
         for r in $who; do
-            grep -Eq "; rank [^;]*\\(pid $r\\)[^;]* did not stop when told to" "$work/err" || fail "nobody names process $r"
+            grep -Eq "; rank [^;]*\\(pid $r\\)[^;]* did not stop after the request" "$work/err" || fail "nobody names process $r"
         done
         json_is_valid ;;
     int | term | hup)

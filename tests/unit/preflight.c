@@ -51,7 +51,7 @@ TEST_OF_MACHINE(a_refusal_shows_the_sum_and_the_limit)
          "8 ranks x (heap and buffers 1.50 GiB + inputs "},
         /* the other ranks run on other hosts */
         {8192, 1ull << 30, 0, VERB_RUN, 2, 10, false, false, ""},
-        {8192, UINT64_MAX / 4, 0, VERB_RUN, 0, 10, false, false, "more than 64 bits count"},
+        {8192, UINT64_MAX / 4, 0, VERB_RUN, 0, 10, false, false, "16 EiB or more"},
         {65536, 1ull << 30, 0, VERB_BENCH, 0, UINT32_MAX, false, false,
          " + samples 2 .. bench.iterations"},
         {1024, 1ull << 30, 0, VERB_BENCH, 0, 10, true, false, " + cold caches "},

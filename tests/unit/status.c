@@ -131,8 +131,8 @@ TEST_OF_STATUS_PAGE(another_build_is_refused_by_its_version)
     const uint32_t bytes = 8;
 
     refused(f, offsetof(struct status_page_head, rank_bytes), &bytes, sizeof(bytes),
-            ", another build than this");
-    refused(f, 0, "epa2a\0b\2", 8, "is an epa2a whose version is not known here");
+            ", and this is another build");
+    refused(f, 0, "epa2a\0b\2", 8, "runs an epa2a of an unknown version");
 }
 
 /* The page may contain any bytes, since a process may write anything into it. */
