@@ -1,7 +1,7 @@
-/* A connection between a launcher and the rendezvous, which carries messages and never blocks. A
- * frame is 4 bytes of type, 4 of length, 8 of a sequence number, then the message and, once both
- * sides have proved that they know the job's token, a MAC over all of it. All hosts of a job have
- * one byte order and one version of the structs below, which the greeting checks. */
+/* A non-blocking connection for messages between a launcher and the rendezvous. A frame consists of 4
+ * bytes of type, 4 of length, 8 of a sequence number, the message and, after both sides have proved
+ * that they know the job's token, a MAC over the whole frame. All hosts of a job have the same byte
+ * order and the same version of the structs below; the greeting checks both. */
 #ifndef CONN_H
 #define CONN_H
 
@@ -19,28 +19,28 @@ enum {
     CONN_PROTOCOL = 7,
     CONN_NAME = 72,
     CONN_INTERFACE = 16,
-    CONN_MASK_MAX = 8192,           /* bytes of a mask of cores */
+    CONN_MASK_MAX = 8192,           /* bytes of an affinity mask */
     CONN_FINGERPRINT_MAX = 1 << 18, /* an experiment as text */
     CONN_BLOCK_MAX = 1 << 16,
 };
 
 enum conn_type {
-    /* In this order, before anything else; the first two alone have no MAC. */
-    CONN_GREET = 1, /* a launcher: conn_greet */
-    CONN_CHALLENGE, /* the rendezvous: conn_greet */
-    CONN_PROOF,     /* a launcher, then the rendezvous: empty, as its MAC is the proof */
-    /* A launcher to the rendezvous. */
-    CONN_HELLO, /* conn_hello and its fingerprint */
-    CONN_WORD,  /* conn_word: its rank has returned, or what has failed */
-    CONN_BLOCK, /* conn_piece and the results of its rank, from byte `number` on */
-    CONN_DONE,  /* nothing of its rank will follow */
-    /* The rendezvous to a launcher. */
-    CONN_REFUSED, /* conn_word: go away; empty and without a MAC: your proof is wrong */
-    CONN_WELCOME, /* conn_welcome and 4 bytes for each rank, its node: all have connected */
-    CONN_ABORT,   /* some rank has failed */
-    CONN_VERDICT, /* conn_word: how the launch ended; the last message */
-    /* Both ways. */
-    CONN_STEP, /* conn_piece and what that rank brings to step `number` of the set-up; forwarded */
+    /* First messages, in this order; only the first two have no MAC. */
+    CONN_GREET = 1, /* launcher: conn_greet */
+    CONN_CHALLENGE, /* rendezvous: conn_greet */
+    CONN_PROOF,     /* launcher, then rendezvous: empty, since the MAC is the proof */
+    /* Launcher to rendezvous. */
+    CONN_HELLO, /* conn_hello and the fingerprint */
+    CONN_WORD,  /* conn_word: the rank has returned, or a failure */
+    CONN_BLOCK, /* conn_piece and results of the rank, from byte `number` on */
+    CONN_DONE,  /* no message of the rank will follow */
+    /* Rendezvous to launcher. */
+    CONN_REFUSED, /* conn_word: the rank is refused; empty and without a MAC: wrong proof */
+    CONN_WELCOME, /* all ranks have connected: conn_welcome, and the node of each rank in 4 bytes */
+    CONN_ABORT,   /* a rank has failed */
+    CONN_VERDICT, /* conn_word: the result of the launch; the last message */
+    /* Both directions. */
+    CONN_STEP, /* conn_piece and the data of a rank for set-up step `number`; forwarded to others */
     CONN_ALIVE,
 };
 
@@ -56,27 +56,27 @@ enum { CONN_JOB = 64 };
 struct conn_hello {
     uint32_t rank, size, pid, abi;
     struct nodes_host host;
-    char job[CONN_JOB];        /* of launcher_contact */
-    uint32_t mask_bytes, zero; /* of the mask of cores, as in nodes_rank */
+    char job[CONN_JOB];        /* as in launcher_contact */
+    uint32_t mask_bytes, zero; /* length of the affinity mask, as in nodes_rank */
     unsigned char mask[CONN_MASK_MAX];
 };
 
 struct conn_welcome {
     uint32_t pid;                        /* of rank 0's launcher */
     uint32_t share, shares, local_cores; /* as in struct nodes_rank */
-    uint32_t hosts;                      /* that ranks are on; namespaces count as hosts */
+    uint32_t hosts;                      /* number of hosts with ranks; namespaces count as hosts */
     char host[CONN_NAME];
-    /* Of rank 0's host, by which others connected; "lo": all ranks are on one machine, and namespaces
-     * separate them; "": unknown. */
+    /* Interface of rank 0's host that other ranks connected to; "lo": all ranks are on one machine, and
+     * namespaces separate them; "": unknown. */
     char interface[CONN_INTERFACE];
 };
 
 struct conn_word {
     int32_t status;  /* enum epa_status */
-    uint32_t rank;   /* that was lost; UINT32_MAX: none */
-    uint32_t signal; /* that asked to stop, or that killed the rank; 0: none */
+    uint32_t rank;   /* lost rank; UINT32_MAX: none */
+    uint32_t signal; /* signal that requested a stop, or that killed the rank; 0: none */
     uint32_t zero;
-    uint64_t died_ns; /* when the rank's process did, of CLOCK_REALTIME; 0: not known */
+    uint64_t died_ns; /* CLOCK_REALTIME of the death of the rank's process; 0: unknown */
     char text[512];
 };
 
@@ -87,41 +87,42 @@ struct conn_piece {
 
 struct conn_message {
     uint32_t type;
-    const unsigned char *data; /* until the connection is read again */
+    const unsigned char *data; /* valid until the next read of the connection */
     size_t bytes;
 };
 
-/* The struct at its beginning, and what is behind; any bytes will do. */
+/* Copies the struct at the begin of the message; `rest` is the remainder. Returns false for a short
+ * message. */
 bool conn_get(const struct conn_message *, void *out, size_t bytes, struct conn_message *rest);
 
 bool conn_get_greet(const struct conn_message *, struct conn_greet *out);
 
-/* `rest`: its fingerprint. */
+/* `rest`: the fingerprint. */
 bool conn_get_hello(const struct conn_message *, struct conn_hello *out, struct conn_message *rest);
 
-/* The first line in which two fingerprints differ: "bench.warmup: 20 there, 10 here". False:
- * none. */
+/* Describes the first line in which two fingerprints differ: "bench.warmup: 20 there, 10 here". Returns
+ * false for equal fingerprints. */
 bool conn_find_difference(const char *there, const char *here, char *out, size_t room);
 
-/* `node`: [ranks], the node of each. */
+/* `node`: [ranks], the node of each rank. */
 bool conn_get_welcome(const struct conn_message *, uint32_t ranks, struct conn_welcome *out,
                       uint32_t *node);
 
-/* Of no rank that was lost, and of no signal. */
+/* Returns a word without lost rank and signal. */
 EPA_PRINTF(2, 3) struct conn_word conn_word_of(enum epa_status, const char *fmt, ...);
 bool conn_get_word(const struct conn_message *, struct conn_word *out);
 
-/* How a launch ends of which `verdict` is what has failed so far, first since_ns ago (status 0:
- * nothing), once `word` is heard of, too. A rank that died is blamed rather than what others saw of
- * that, and of several the first. Which that is nobody knows of ranks that crashed, if their
- * launchers waited for a core: all of them are named. */
+/* Updates the verdict of a launch with a further failure `word`. `verdict` is the failure so far (status
+ * 0: none), and its first failure occurred since_ns ago. The death of a rank has precedence over the
+ * failures of other ranks that it causes, and an earlier death over a later one. The order of crashes is
+ * unknown if launchers waited for a core, so the verdict names all crashed ranks. */
 void conn_blame(struct conn_word *verdict, const struct conn_word *word, uint64_t since_ns);
 
-/* A step of the set-up: at most `most` bytes of one of so many ranks. */
+/* Reads a step of the set-up: at most `most` bytes of one of `ranks` ranks. */
 bool conn_get_step(const struct conn_message *, uint32_t ranks, size_t most, struct conn_piece *out,
                    struct conn_message *data);
 
-/* Bytes of `data` that belong at byte piece->number of a block of block_bytes. */
+/* Reads a part of a block of block_bytes: `data` belongs at byte out->number. */
 bool conn_get_block(const struct conn_message *, size_t block_bytes, struct conn_piece *out,
                     struct conn_message *data);
 
@@ -130,7 +131,7 @@ bool conn_get_block(const struct conn_message *, size_t block_bytes, struct conn
 enum {
     MAC_BYTES = 32, /* HMAC-SHA-256 */
     CONN_TOKEN = 64,
-    CONN_GREET_MAX = 256, /* the longest message of who has not proved anything */
+    CONN_GREET_MAX = 256, /* longest message of a peer without proof */
 };
 
 struct conn {
@@ -138,60 +139,60 @@ struct conn {
     unsigned char *in, *out;
     size_t in_from, in_bytes, in_room;
     size_t out_from, out_bytes, out_room;
-    size_t limit;        /* bytes of an incoming message, its head and MAC aside */
-    bool sealed, forged; /* forged: a message had a wrong MAC; nothing more is read */
+    size_t limit;        /* maximum bytes of an incoming message without head and MAC */
+    bool sealed, forged; /* forged: a message had a wrong MAC; the connection reads no more */
     unsigned char key_in[MAC_BYTES], key_out[MAC_BYTES];
     uint64_t number_in, number_out;
-    uint64_t heard_ns, said_ns; /* when bytes were last received and sent */
-    char why[128];              /* why it is closed; "": it is not */
+    uint64_t heard_ns, said_ns; /* times of the last received and the last sent bytes */
+    char why[128];              /* reason of the closing; "": open */
 };
 
-/* HMAC-SHA-256 by OpenSSL or, where the build found none, by the kernel (AF_ALG). False: there is
- * none here, or the key has more than 64 bytes. */
+/* HMAC-SHA-256 by OpenSSL or, in a build without OpenSSL, by the kernel (AF_ALG). Returns false if
+ * neither is available or the key has more than 64 bytes. */
 bool mac_of(const void *key, size_t key_bytes, const void *data, size_t bytes,
             unsigned char out[MAC_BYTES]);
 
-/* Takes the descriptor. */
+/* Takes ownership of the descriptor. */
 void conn_init(struct conn *out, int fd, size_t limit);
 void conn_finish(struct conn *);
 
-/* Closed for good; the first reason stays. Messages that were received can still be taken. */
+/* Closes the connection and keeps the first reason. Received messages can still be taken. */
 EPA_PRINTF(2, 3) void conn_close(struct conn *, const char *fmt, ...);
 
-/* From here on each message has a MAC, by keys of these nonces and that direction. */
+/* Adds a MAC to each later message. Both nonces and the direction determine the keys. */
 void conn_seal(struct conn *, const char *token, const struct conn_greet *launcher,
                const struct conn_greet *rendezvous, bool is_launcher);
 
-/* A greeting with a nonce of its own. False, with errno: a sandbox refuses getrandom(). */
+/* Makes a greeting with a new nonce. Returns false, with errno, if a sandbox denies getrandom(). */
 bool conn_make_greet(struct conn_greet *out);
 
-/* What poll() is to look for; reading and writing what is possible without waiting. */
+/* conn_events() returns the events for poll(); conn_turn() reads and writes without waiting. */
 short conn_events(const struct conn *);
 void conn_turn(struct conn *, short revents);
 
-/* The next message that is all there. */
+/* Takes the next complete message. */
 bool conn_take(struct conn *, struct conn_message *out);
 
-void conn_discard(struct conn *); /* what was received */
+void conn_discard(struct conn *); /* discards the received bytes */
 
-/* Queues a message of two parts, either of which may be empty. */
+/* Queues a message of two parts, each possibly empty. */
 void conn_put(struct conn *, uint32_t type, const void *head, size_t head_bytes, const void *tail,
               size_t tail_bytes);
-void conn_say(struct conn *, uint32_t type); /* without bytes */
+void conn_say(struct conn *, uint32_t type); /* queues an empty message */
 void conn_put_word(struct conn *, uint32_t type, const struct conn_word *);
 void conn_put_piece(struct conn *, uint32_t type, uint32_t rank, uint64_t number, const void *data,
                     size_t bytes);
 
-/* Chunks of the results of a rank from byte *at on, as many as leave at once. What was never
- * written, and is zero, is left out: the rendezvous has zeros there, too. Whether that was all. */
+/* Sends chunks of a rank's results from byte *at on, as far as possible without waiting. Skips chunks of
+ * zeros, since the block of the rendezvous is zeroed. Returns true after the last chunk. */
 bool conn_put_block(struct conn *, uint32_t rank, const char *data, size_t bytes, size_t *at);
 
 bool conn_all_sent(const struct conn *);
-bool conn_all_heard(const struct conn *); /* and the other host has it: closing loses nothing */
+bool conn_all_heard(const struct conn *); /* all sent bytes are acknowledged: closing loses none */
 
-/* Whether the connection is lost: it is closed, as it is here where it was forged, or nothing was
- * received for limit_ns by a caller that polled (one that was itself stopped since `polled_ns`
- * counts silence from now on). One that is not lost is kept alive. */
+/* Returns true if the connection is lost: closed, forged (then it is closed here), or silent for
+ * limit_ns. The silence counts from now on if the caller itself paused since `polled_ns`. Keeps other
+ * connections alive by messages. */
 bool conn_find_loss(struct conn *, uint64_t now, uint64_t polled_ns, uint64_t limit_ns);
 
 #endif
