@@ -1,11 +1,10 @@
-/* Memory and threads of the host. A rank's thread that allocates touches every page first,
- * so memory is near the core that the rank is pinned to.
+/* Memory and threads of the host. The rank's thread writes every page of an allocation first, so the
+ * memory is near the rank's core.
  *
- * The threads are a pool that waits awake. Work is published by counting `round` up, and a worker
- * replies by setting its own `done` to the round that it finished: two cache lines a round and
- * worker. Waking a thread that sleeps takes tens of microseconds, longer than the work; so workers
- * spin, or yield where there are more threads than cores, and sleep only after long without
- * work. */
+ * The threads form a pool that polls for work. The caller publishes work by incrementing `round`; a
+ * worker stores the finished round in its own `done`: two cache lines per round and worker. Waking a
+ * sleeping thread takes tens of microseconds, longer than the work. Therefore workers spin, or yield if
+ * there are more threads than cores, and sleep only after a long time without work. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -27,26 +26,26 @@ enum { MARKS = 64, LINE_BYTES = 64, HUGE_BYTES = 2 << 20 };
 enum { IDLE_NS = 2000000, CLOCK_TURNS = 64 };
 
 struct worker {
-    _Alignas(64) uint32_t done; /* the last round that it finished; only it writes */
+    _Alignas(64) uint32_t done; /* last finished round; only the worker writes */
     uint32_t number;
     struct workers *pool;
     pthread_t thread;
 };
 
 struct workers {
-    _Alignas(64) uint32_t round; /* counts up, may wrap: compared for equality only */
-    uint32_t asleep;             /* workers in futex_wait(), or about to be */
+    _Alignas(64) uint32_t round; /* increases and may wrap: compared for equality only */
+    uint32_t asleep;             /* number of workers in FUTEX_WAIT, or about to enter it */
     /* Written before `round`, read after it. */
-    _Alignas(64) void (*fn)(void *, uint32_t, uint32_t); /* NULL: leave */
+    _Alignas(64) void (*fn)(void *, uint32_t, uint32_t); /* NULL: the worker ends */
     void *arg;
-    uint32_t n, made; /* made: threads that there are to join */
-    bool crowded;     /* more threads than cores: who waits must let others run */
+    uint32_t n, made; /* made: number of threads to join */
+    bool crowded;     /* more threads than cores: waiting threads must yield */
     const int32_t *core;
     uint32_t cores;
     struct worker worker[];
 };
 
-/* *since: when the wait began; 0 to begin with. */
+/* Spins or yields once. *since: begin of the wait; initially 0. */
 static void pass_time(const struct workers *pool, uint64_t *since)
 {
     if (!pool->crowded) {
@@ -55,14 +54,14 @@ static void pass_time(const struct workers *pool, uint64_t *since)
     }
     if (*since == 0)
         *since = epa_now_ns();
-    epa_backoff(epa_now_ns() - *since, 1); /* short backs off: who calls is near */
+    epa_backoff(epa_now_ns() - *since, 1); /* short pauses, since the caller is about to publish */
 }
 
-/* Sleeps unless `round` has moved on from `seen`. */
+/* Sleeps unless `round` differs from `seen`. */
 static void sleep_until_work(struct workers *pool, uint32_t seen)
 {
-    /* Sequential, with publish(): either it sees me in `asleep` and wakes me, or I am late
-     * and the kernel sees its round and does not put me to sleep. */
+    /* Sequentially consistent, pairs with publish(): either publish() reads this increment and wakes
+     * the worker, or the kernel reads the new round and the worker does not sleep. */
     __atomic_add_fetch(&pool->asleep, 1, __ATOMIC_SEQ_CST);
     syscall(SYS_futex, &pool->round, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
     __atomic_sub_fetch(&pool->asleep, 1, __ATOMIC_RELAXED);
@@ -73,7 +72,7 @@ static uint32_t next_round(struct workers *pool, uint32_t seen)
     uint64_t start = 0, since = 0;
     uint32_t round;
 
-    /* Acquire: pairs with publish(); fn and arg are readable. */
+    /* Acquire: pairs with publish(); fn and arg are valid. */
     for (uint32_t turn = 1; (round = __atomic_load_n(&pool->round, __ATOMIC_ACQUIRE)) == seen;
          turn++) {
         pass_time(pool, &since);
@@ -93,13 +92,13 @@ static void *worker_thread(void *arg)
     struct workers *pool = me->pool;
 
     if (pool->cores > 0)
-        (void)pin_self(&pool->core[me->number % pool->cores], 1); /* else where it may */
+        (void)pin_self(&pool->core[me->number % pool->cores], 1); /* a failure only costs speed */
     for (uint32_t round = 0;;) {
         round = next_round(pool, round);
         if (pool->fn == NULL)
             return NULL;
         pool->fn(pool->arg, me->number, pool->n);
-        /* Release: pairs with the acquire in workers_run(); what fn wrote is readable. */
+        /* Release: pairs with the acquire in workers_run(), which makes the results of fn visible. */
         __atomic_store_n(&me->done, round, __ATOMIC_RELEASE);
     }
 }
@@ -110,14 +109,15 @@ static uint32_t publish(struct workers *pool, void (*fn)(void *, uint32_t, uint3
 
     pool->fn = fn;
     pool->arg = arg;
-    /* Release for next_round(); sequential for sleep_until_work(). */
+    /* Release: pairs with next_round(). Sequentially consistent for sleep_until_work(). */
     round = __atomic_add_fetch(&pool->round, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&pool->asleep, __ATOMIC_SEQ_CST) != 0)
         syscall(SYS_futex, &pool->round, FUTEX_WAKE_PRIVATE, pool->n, NULL, NULL, 0);
     return round;
 }
 
-/* Runs fn(arg, worker, n) once on each and returns when all are done. One thread calls. */
+/* Runs fn(arg, worker, n) on each worker and returns after the last one. Only the rank's thread calls
+ * it. */
 static void workers_run(struct workers *pool, void (*fn)(void *, uint32_t, uint32_t), void *arg)
 {
     uint64_t since = 0;
@@ -130,8 +130,8 @@ static void workers_run(struct workers *pool, void (*fn)(void *, uint32_t, uint3
     round = publish(pool, fn, arg);
     fn(arg, 0, pool->n);
     for (uint32_t w = 1; w < pool->n; w++) {
-        /* Acquire: pairs with the release in worker_thread(). No limit: fn has its own, and
-         * returning before it does would free what it uses. */
+        /* Acquire: pairs with the release in worker_thread(). No time limit: fn has its own, and an
+         * early return would let the caller free memory that fn uses. */
         while (__atomic_load_n(&pool->worker[w].done, __ATOMIC_ACQUIRE) != round)
             pass_time(pool, &since);
     }
@@ -148,7 +148,8 @@ static void workers_destroy(struct workers *pool)
     free(pool);
 }
 
-/* `n` in all: the caller is worker 0, n - 1 threads are made, pinned as the world says. */
+/* Creates a pool of `n` workers: the caller is worker 0, and n - 1 threads run on the cores of the
+ * world. */
 static enum epa_status workers_create(uint32_t n, const struct epa_world *world,
                                       struct workers **out, struct epa_error *err)
 {
@@ -192,15 +193,15 @@ struct host {
     struct epa_backend base; /* first */
     const struct config *config;
     struct workers *workers;
-    /* What flush_cache() writes, a part for each worker; made at its first call. */
+    /* Buffer that flush_cache() writes, a part per worker; allocated at the first call. */
     char *flush;
-    size_t flush_bytes; /* of a part */
+    size_t flush_bytes; /* bytes of a part */
     int flush_byte;
     struct epa_error last; /* failure, for explain() */
     uint64_t mark[MARKS];
 };
 
-static struct epa_error *fresh(struct host *host)
+static struct epa_error *clear_error(struct host *host)
 {
     host->last.status = EPA_OK;
     return &host->last;
@@ -214,9 +215,9 @@ static enum epa_status host_alloc(struct epa_backend *base, size_t bytes, void *
     void *memory = whole >= bytes ? aligned_alloc(align, whole) : NULL;
 
     if (memory == NULL)
-        return epa_fail(fresh(host), EPA_ERR_NOMEM, "host: no memory for %zu bytes", bytes);
+        return epa_fail(clear_error(host), EPA_ERR_NOMEM, "host: no memory for %zu bytes", bytes);
     if (host->config->huge_pages && align == HUGE_BYTES)
-        (void)madvise(memory, whole, MADV_HUGEPAGE); /* small pages do, only slower */
+        (void)madvise(memory, whole, MADV_HUGEPAGE); /* optional: small pages are slower */
     memset(memory, 0, whole);
     *out = memory;
     return EPA_OK;
@@ -265,7 +266,7 @@ static enum epa_status host_parallel(struct epa_backend *base,
     return EPA_OK;
 }
 
-static void write_over(void *arg, uint32_t worker, uint32_t workers)
+static void write_flush_part(void *arg, uint32_t worker, uint32_t workers)
 {
     struct host *host = arg;
 
@@ -273,8 +274,7 @@ static void write_over(void *arg, uint32_t worker, uint32_t workers)
     memset(host->flush + worker * host->flush_bytes, host->flush_byte, host->flush_bytes);
 }
 
-/* Twice what an L2 holds, by each worker on the core that it runs on. What ranks share, L3
- * above all, is not gone then. */
+/* Each worker writes twice the size of its core's L2. L3 and other shared caches are not flushed. */
 static enum epa_status host_flush_cache(struct epa_backend *base)
 {
     struct host *host = (struct host *)base;
@@ -285,12 +285,12 @@ static enum epa_status host_flush_cache(struct epa_backend *base)
         host->flush = aligned_alloc(LINE_BYTES, bytes * host->config->workers);
     }
     if (host->flush == NULL)
-        return epa_fail(fresh(host), EPA_ERR_NOMEM,
-                        "host: no memory for %zu bytes to write caches over with",
+        return epa_fail(clear_error(host), EPA_ERR_NOMEM,
+                        "host: no memory for %zu bytes to flush caches",
                         bytes * host->config->workers);
     host->flush_bytes = bytes;
-    host->flush_byte++; /* other bytes each time: a write that changes nothing may be saved */
-    return host_parallel(base, write_over, host);
+    host->flush_byte++; /* a new value each time: hardware may skip a store of the same value */
+    return host_parallel(base, write_flush_part, host);
 }
 
 static enum epa_status host_mark(struct epa_backend *base, uint32_t i)
@@ -298,7 +298,8 @@ static enum epa_status host_mark(struct epa_backend *base, uint32_t i)
     struct host *host = (struct host *)base;
 
     if (i >= MARKS)
-        return epa_fail(fresh(host), EPA_ERR_UNSUPPORTED, "host: mark %u of %d", i, MARKS);
+        return epa_fail(clear_error(host), EPA_ERR_UNSUPPORTED,
+                        "host: mark %u exceeds the maximum %d", i, MARKS - 1);
     host->mark[i] = epa_now_ns();
     return EPA_OK;
 }
@@ -308,8 +309,8 @@ static enum epa_status host_elapsed(struct epa_backend *base, uint32_t i, uint32
     struct host *host = (struct host *)base;
 
     if (i >= MARKS || j >= MARKS || host->mark[i] == 0 || host->mark[j] == 0)
-        return epa_fail(fresh(host), EPA_ERR_UNSUPPORTED,
-                        "host: no time between marks %u and %u: not both were made", i, j);
+        return epa_fail(clear_error(host), EPA_ERR_UNSUPPORTED,
+                        "host: no time between marks %u and %u: record both first", i, j);
     *ns = (double)(int64_t)(host->mark[j] - host->mark[i]);
     return EPA_OK;
 }

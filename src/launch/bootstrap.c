@@ -1,10 +1,10 @@
 /* Barrier, allgather and abort over memory that all ranks map.
  *
- * Each rank has one word, `arrived`, that counts the steps it has reached; a step is over for a
- * rank once all words have its own count. A barrier is a step, and so is each part of an
- * allgather, which goes through two slots a rank, in turn: who has passed step i + 1 knows that
- * all have read what step i brought, since they read it before they reached that, and may write
- * that of step i + 2 over it. */
+ * Each rank has one word, `arrived`, that counts the steps it has reached; a step is over for a rank
+ * when all words have reached its own count. A barrier is a step, and each part of an allgather is a
+ * step. An allgather alternates between two slots per rank. Every rank reads the data of step i before
+ * it reaches step i + 1. So a rank that has passed step i + 1 may overwrite the slot of step i with the
+ * data of step i + 2. */
 #include "launch/process.h"
 
 #include <errno.h>
@@ -19,22 +19,22 @@
 #include <epa2a/wait.h>
 
 enum {
-    SLOT_BYTES = 16384,     /* at most; */
-    SLOT_LEAST = 1024,      /* where slots of all ranks together would be more than */
-    ALL_SLOTS = 256 * 1024, /* so much: over a network that is sent to each of them */
-    SPIN_NS = 50000,        /* longer than a barrier of ranks that arrive at once */
-    BURST = 64,             /* polls between two looks at the clock */
-    RUNS_PART = 50,         /* who used this part of a limit on a core was not idle in it */
+    SLOT_BYTES = 16384,     /* maximum bytes of a slot */
+    SLOT_LEAST = 1024,      /* minimum bytes of a slot with many ranks */
+    ALL_SLOTS = 256 * 1024, /* limit of all slots: a network launcher sends them to each rank */
+    SPIN_NS = 50000,        /* longer than a barrier of ranks that arrive together */
+    BURST = 64,             /* polls between two readings of the clock */
+    RUNS_PART = 50,         /* a rank is busy if its CPU time is at least this part of the limit */
 };
 
 static const uint64_t RUNS_NS = 60000000000u;
 
 struct control_rank {
     _Alignas(64) uint64_t arrived;
-    size_t bytes[2];   /* that it brings to a step, by slot; written before `arrived` */
-    uint32_t returned; /* 1 after the last word; `status` is good then */
+    size_t bytes[2];   /* bytes of the rank in each slot; written before `arrived` */
+    uint32_t returned; /* 1 after the return; `status` is then valid */
     enum epa_status status;
-    /* Who it is, to see whether it runs; 0: not yet known, or on another host. */
+    /* Process of the rank, for its CPU time; 0: not yet known, or on another host. */
     uint32_t pid;
     clockid_t process_clock, thread_clock;
 };
@@ -43,7 +43,7 @@ struct control {
     _Alignas(64) uint32_t aborted;
     uint32_t ranks;
     size_t bytes, slot_bytes;
-    char *slots; /* [ranks][2][slot_bytes]; mapped at one address by all */
+    char *slots; /* [ranks][2][slot_bytes]; at the same address in all processes */
     struct control_rank rank[];
 };
 
@@ -81,7 +81,7 @@ void control_destroy(struct control *control)
 
 void control_abort(struct control *control)
 {
-    /* Release: what the rank that fails has recorded is visible before others see the flag. */
+    /* Release: pairs with control_aborted(). The record of the failed rank precedes the flag. */
     __atomic_store_n(&control->aborted, 1, __ATOMIC_RELEASE);
 }
 
@@ -112,23 +112,23 @@ void control_reset(struct control *control)
     memset(control->rank, 0, control->ranks * sizeof(*control->rank));
 }
 
-static void control_name(struct control *control, uint32_t rank)
+static void record_cpu_clocks(struct control *control, uint32_t rank)
 {
     struct control_rank *own = &control->rank[rank];
 
     if (clock_getcpuclockid(0, &own->process_clock) != 0 ||
         pthread_getcpuclockid(pthread_self(), &own->thread_clock) != 0)
         return;
-    (void)clock_getcpuclockid(getpid(), &own->process_clock); /* 0 would be whoever asks */
+    (void)clock_getcpuclockid(getpid(), &own->process_clock); /* pid 0 would mean the reader */
     /* Release: pairs with the acquire in control_cpu_ns(). */
     __atomic_store_n(&own->pid, (uint32_t)getpid(), __ATOMIC_RELEASE);
 }
 
-/* CPU time of a rank of this host; 0: not known. */
+/* Returns the CPU time of a rank of this host; 0: unknown. */
 static uint64_t control_cpu_ns(const struct control *control, uint32_t rank)
 {
     const struct control_rank *other = &control->rank[rank];
-    /* Acquire: pairs with the release in control_name(). */
+    /* Acquire: pairs with the release in record_cpu_clocks(). */
     uint32_t pid = __atomic_load_n(&other->pid, __ATOMIC_ACQUIRE);
     struct timespec used;
 
@@ -186,11 +186,12 @@ void control_arrive(struct control *control, uint32_t rank, uint64_t step, const
     if (bytes > 0)
         memcpy(slot_of(control, rank, step), data, bytes);
     control->rank[rank].bytes[step & 1] = bytes;
-    /* Release: pairs with the acquire in wait_for_rank(); the slot is written, others' are read. */
+    /* Release: pairs with the acquire in wait_for_rank(). This rank has written its slot and has read
+     * the slots of the others. */
     __atomic_store_n(&control->rank[rank].arrived, step, __ATOMIC_RELEASE);
 }
 
-/* A rank with a core of its own spins first; one that shares it makes room at once. */
+/* A rank with its own core spins first; a rank that shares its core yields at once. */
 static enum epa_status wait_for_rank(struct bootstrap *boot, uint32_t rank)
 {
     const struct epa_world *world = &boot->base.world;
@@ -209,7 +210,7 @@ static enum epa_status wait_for_rank(struct bootstrap *boot, uint32_t rank)
 
     while (status == EPA_OK) {
         for (uint32_t i = 0; i < config.burst; i++) {
-            /* Acquire: pairs with the release in control_arrive(); what the other wrote is
+            /* Acquire: pairs with the release in control_arrive(); the other rank's slot is
              * readable. */
             state.seen = __atomic_load_n(arrived, __ATOMIC_ACQUIRE);
             if (state.seen >= boot->step)
@@ -231,7 +232,7 @@ static void wake_launcher(const struct bootstrap *boot)
         (void)eventfd_write(boot->wake_fd, 1);
 }
 
-static enum epa_status meet(struct bootstrap *boot, const void *data, size_t bytes)
+static enum epa_status complete_step(struct bootstrap *boot, const void *data, size_t bytes)
 {
     const struct epa_world *world = &boot->base.world;
     enum epa_status status = epa_aborted(&boot->base) ? EPA_ERR_ABORTED : EPA_OK;
@@ -243,21 +244,21 @@ static enum epa_status meet(struct bootstrap *boot, const void *data, size_t byt
     return status;
 }
 
-static enum epa_status barrier(struct epa_bootstrap *base)
+static enum epa_status bootstrap_barrier(struct epa_bootstrap *base)
 {
-    return meet((struct bootstrap *)base, NULL, 0);
+    return complete_step((struct bootstrap *)base, NULL, 0);
 }
 
-static enum epa_status allgather(struct epa_bootstrap *base, const void *mine, size_t bytes,
-                                 void *all)
+static enum epa_status bootstrap_allgather(struct epa_bootstrap *base, const void *mine,
+                                           size_t bytes, void *all)
 {
     struct bootstrap *boot = (struct bootstrap *)base;
     const struct epa_world *world = &base->world;
     size_t most = boot->control->slot_bytes, at = 0;
 
-    do { /* once for no bytes, too: an allgather is a barrier */
+    do { /* also once for 0 bytes: an allgather includes a barrier */
         size_t n = bytes - at < most ? bytes - at : most;
-        enum epa_status status = meet(boot, n > 0 ? (const char *)mine + at : NULL, n);
+        enum epa_status status = complete_step(boot, n > 0 ? (const char *)mine + at : NULL, n);
 
         if (status != EPA_OK)
             return status;
@@ -268,7 +269,7 @@ static enum epa_status allgather(struct epa_bootstrap *base, const void *mine, s
     return EPA_OK;
 }
 
-static void raise_abort(struct epa_bootstrap *base)
+static void bootstrap_abort(struct epa_bootstrap *base)
 {
     struct bootstrap *boot = (struct bootstrap *)base;
 
@@ -276,7 +277,7 @@ static void raise_abort(struct epa_bootstrap *base)
     wake_launcher(boot);
 }
 
-static void explain(struct epa_bootstrap *base, struct epa_error *err)
+static void bootstrap_explain(struct epa_bootstrap *base, struct epa_error *err)
 {
     const struct bootstrap *boot = (const struct bootstrap *)base;
 
@@ -294,13 +295,13 @@ void bootstrap_init(struct bootstrap *out, struct control *control, const struct
         .base = {.world = *world,
                  .aborted = &control->aborted,
                  .set_up_ns = timeout_ns,
-                 .allgather = allgather,
-                 .barrier = barrier,
-                 .abort = raise_abort,
-                 .explain = explain},
+                 .allgather = bootstrap_allgather,
+                 .barrier = bootstrap_barrier,
+                 .abort = bootstrap_abort,
+                 .explain = bootstrap_explain},
         .control = control,
         .late = UINT32_MAX,
         .wake_fd = -1,
     };
-    control_name(control, world->rank);
+    record_cpu_clocks(control, world->rank);
 }

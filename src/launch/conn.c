@@ -1,7 +1,7 @@
-/* Buffers on both sides of a socket. Input is bounded by the longest message that is
- * allowed now, what goes out by the protocol, in which replies are awaited. Neither side sends
- * the token: a key of each direction is an HMAC of both nonces by the token, so that a message
- * with the right MAC is the proof, and its number in sequence prevents a replay. */
+/* Buffers on both sides of a socket. The longest permitted message bounds the input; the protocol bounds
+ * the output, since each side waits for replies. Neither side sends the token: the key of each direction
+ * is an HMAC of both nonces with the token, so a correct MAC proves that the sender knows the token. The
+ * sequence number prevents a replay. */
 #include "launch/conn.h"
 
 #include <errno.h>
@@ -21,8 +21,8 @@
 enum {
     READ_AHEAD = 4096,
     KEY_MOST = 64,
-    TURN_PIECES = 128,     /* of a block, before others have their turn */
-    BLAME_NS = 1000000000, /* a death explains what others saw of it in this time */
+    TURN_PIECES = 128,     /* maximum of chunks of a block in one turn */
+    BLAME_NS = 1000000000, /* a death explains failures of other ranks within this time */
 };
 
 struct head {
@@ -47,9 +47,9 @@ bool mac_of(const void *key, size_t key_bytes, const void *data, size_t bytes,
 #include <sys/socket.h>
 #include <unistd.h>
 
-static bool hash(int fd, const char *data, size_t bytes, unsigned char *out)
+static bool hash_by_kernel(int fd, const char *data, size_t bytes, unsigned char *out)
 {
-    enum { MOST = 1 << 15 }; /* that the kernel takes at once */
+    enum { MOST = 1 << 15 }; /* the kernel's maximum per call */
 
     while (bytes > MOST) {
         if (send(fd, data, MOST, MSG_MORE) != MOST)
@@ -70,7 +70,7 @@ bool mac_of(const void *key, size_t key_bytes, const void *data, size_t bytes,
                       setsockopt(fd, SOL_ALG, ALG_SET_KEY, key, (socklen_t)key_bytes) != 0
                   ? -1
                   : accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-    bool good = one >= 0 && hash(one, data, bytes, out);
+    bool good = one >= 0 && hash_by_kernel(one, data, bytes, out);
 
     close_open(one);
     close_open(fd);
@@ -78,7 +78,7 @@ bool mac_of(const void *key, size_t key_bytes, const void *data, size_t bytes,
 }
 #endif
 
-/* In a time that does not depend on where they differ. */
+/* Compares in constant time, so that the duration reveals no byte. */
 static bool mac_is(const unsigned char *a, const unsigned char *b)
 {
     unsigned char differs = 0;
@@ -88,7 +88,7 @@ static bool mac_is(const unsigned char *a, const unsigned char *b)
     return differs == 0;
 }
 
-/* ---- messages: what another host sent is checked here and nowhere else ---- */
+/* ---- messages: only these functions check the bytes of other hosts ---- */
 
 const char conn_magic[8] = "epa2ahub";
 
@@ -101,7 +101,7 @@ bool conn_get(const struct conn_message *m, void *out, size_t bytes, struct conn
     return true;
 }
 
-/* Ends the text and makes '?' of all in it that is not printable ASCII. */
+/* Terminates the text and replaces all characters except printable ASCII by '?'. */
 static void conn_clean(char *text, size_t room)
 {
     text[room - 1] = 0;
@@ -142,7 +142,7 @@ bool conn_get_welcome(const struct conn_message *m, uint32_t ranks, struct conn_
         out->hosts == 0 || out->hosts > ranks)
         return false;
     memcpy(node, nodes.data, nodes.bytes);
-    for (uint32_t r = 0; r < ranks; r++) { /* numbered as they appear */
+    for (uint32_t r = 0; r < ranks; r++) { /* nodes are numbered in order of appearance */
         if (node[r] > known)
             return false;
         known += node[r] == known;
@@ -163,12 +163,13 @@ struct conn_word conn_word_of(enum epa_status status, const char *fmt, ...)
     return word;
 }
 
-/* Of two that are lost: libraries abort or crash where a peer is gone, and that may be heard of
- * first, and be found first where a launcher waits for a core. Nobody but somebody outside sends
- * SIGKILL to a rank that its launcher has not ended. */
+/* Returns true if the rank of `word` died before the rank of `other`. Libraries abort or crash after the
+ * death of a peer, and such a report may arrive first or, if a launcher waits for a core, carry the
+ * earlier time. SIGKILL is a first cause: only an external process sends it to a rank that its launcher
+ * has not killed. */
 static bool died_before(const struct conn_word *word, const struct conn_word *other)
 {
-    if (word->rank == UINT32_MAX || other->rank == UINT32_MAX) /* a rank says that it lost a peer */
+    if (word->rank == UINT32_MAX || other->rank == UINT32_MAX) /* a rank reports a lost peer */
         return word->rank != UINT32_MAX && other->rank == UINT32_MAX;
     if ((word->signal == SIGKILL) != (other->signal == SIGKILL))
         return word->signal == SIGKILL;
@@ -187,7 +188,7 @@ static bool decides(const struct conn_word *word, const struct conn_word *verdic
                                       (have == EPA_ERR_DIED && died_before(word, verdict)));
 }
 
-/* By itself or because a peer is gone: nobody can tell which. */
+/* Returns true for a crash, whose cause is unknown: the rank itself or the death of a peer. */
 static bool crashed(const struct conn_word *word)
 {
     return word->status == EPA_ERR_DIED && word->died_ns != 0 && word->signal != SIGKILL;
@@ -233,7 +234,8 @@ bool conn_get_block(const struct conn_message *m, size_t block_bytes, struct con
            data->bytes <= block_bytes - out->number;
 }
 
-/* Of a line, without blanks at its start and cut to 100 bytes: "nothing" where that is empty. */
+/* Skips leading blanks of a line. Returns the number of bytes to show, at most 100. An empty line becomes
+ * "nothing". */
 static int shown_bytes(const char **line, size_t bytes)
 {
     for (; bytes > 0 && **line == ' '; bytes--)
@@ -325,17 +327,17 @@ void conn_seal(struct conn *conn, const char *token, const struct conn_greet *la
 
     memcpy(data, launcher->nonce, sizeof(launcher->nonce));
     memcpy(data + sizeof(launcher->nonce), rendezvous->nonce, sizeof(rendezvous->nonce));
-    for (unsigned char way = 0; way < 2; way++) { /* 0: what the launcher says */
+    for (unsigned char way = 0; way < 2; way++) { /* 0: messages of the launcher */
         data[sizeof(data) - 1] = way;
         good &= mac_of(token, key, data, sizeof(data),
                        (way == 0) == is_launcher ? conn->key_out : conn->key_in);
     }
     conn->sealed = true;
     if (!good)
-        conn_close(conn, "there is no HMAC-SHA-256 here");
+        conn_close(conn, "HMAC-SHA-256 is not available");
 }
 
-static bool grow(unsigned char **data, size_t *room, size_t want)
+static bool grow_buffer(unsigned char **data, size_t *room, size_t want)
 {
     size_t more = *room < READ_AHEAD ? READ_AHEAD : *room;
     unsigned char *p;
@@ -354,8 +356,8 @@ static bool grow(unsigned char **data, size_t *room, size_t want)
 
 /* ---- in ---- */
 
-/* The head at the front; false: not even that is there. */
-static bool front(const struct conn *conn, struct head *out)
+/* Reads the head of the next message. Returns false if it is incomplete. */
+static bool peek_head(const struct conn *conn, struct head *out)
 {
     if (conn->in_bytes - conn->in_from < sizeof(*out))
         return false;
@@ -363,7 +365,8 @@ static bool front(const struct conn *conn, struct head *out)
     return true;
 }
 
-/* A rendezvous that cannot read what we say has no MAC either: believed before it had one. */
+/* Returns true for messages without a MAC. A rendezvous that cannot verify the proof refuses without a
+ * MAC; this message is accepted only in place of its first message with a MAC. */
 static bool is_plain(const struct conn *conn, const struct head *head)
 {
     return !conn->sealed ||
@@ -375,23 +378,23 @@ static size_t frame_bytes(const struct conn *conn, const struct head *head)
     return sizeof(*head) + head->bytes + (is_plain(conn, head) ? 0 : MAC_BYTES);
 }
 
-static void read_some(struct conn *conn)
+static void receive_bytes(struct conn *conn)
 {
     size_t have = conn->in_bytes - conn->in_from, need = 0;
     struct head head;
     ssize_t n;
 
-    if (front(conn, &head)) {
+    if (peek_head(conn, &head)) {
         if (head.bytes > conn->limit)
-            return; /* conn_take() refuses it */
+            return; /* conn_take() closes the connection */
         need = frame_bytes(conn, &head);
     }
     if (conn->in_from > 0)
         memmove(conn->in, conn->in + conn->in_from, have);
     conn->in_from = 0;
     conn->in_bytes = have;
-    if (!grow(&conn->in, &conn->in_room, need > have ? need : have + READ_AHEAD)) {
-        conn_close(conn, "there is no memory for a message of %zu bytes", need);
+    if (!grow_buffer(&conn->in, &conn->in_room, need > have ? need : have + READ_AHEAD)) {
+        conn_close(conn, "no memory for a message of %zu bytes", need);
         return;
     }
     n = recv(conn->fd, conn->in + have, conn->in_room - have, MSG_DONTWAIT);
@@ -412,10 +415,10 @@ bool conn_take(struct conn *conn, struct conn_message *out)
     struct head head;
     bool good;
 
-    if (conn->forged || !front(conn, &head))
+    if (conn->forged || !peek_head(conn, &head))
         return false;
     if (head.bytes > conn->limit) {
-        conn_close(conn, "it sent a message of %u bytes, where %zu are the most", head.bytes,
+        conn_close(conn, "it sent a message of %u bytes; the maximum is %zu", head.bytes,
                    conn->limit);
         conn->in_from = conn->in_bytes;
         return false;
@@ -454,7 +457,7 @@ bool conn_all_heard(const struct conn *conn)
            (conn->fd < 0 || ioctl(conn->fd, SIOCOUTQ, &left) != 0 || left == 0);
 }
 
-static void write_some(struct conn *conn)
+static void send_bytes(struct conn *conn)
 {
     while (conn->out_from < conn->out_bytes) {
         ssize_t n = send(conn->fd, conn->out + conn->out_from, conn->out_bytes - conn->out_from,
@@ -481,9 +484,9 @@ short conn_events(const struct conn *conn)
 void conn_turn(struct conn *conn, short revents)
 {
     if (conn->fd >= 0 && (revents & (POLLIN | POLLHUP | POLLERR)) != 0)
-        read_some(conn);
+        receive_bytes(conn);
     if (conn->fd >= 0 && !conn_all_sent(conn))
-        write_some(conn);
+        send_bytes(conn);
 }
 
 void conn_put(struct conn *conn, uint32_t type, const void *head, size_t head_bytes,
@@ -495,8 +498,8 @@ void conn_put(struct conn *conn, uint32_t type, const void *head, size_t head_by
 
     if (conn->fd < 0)
         return;
-    if (!grow(&conn->out, &conn->out_room, conn->out_bytes + bytes + MAC_BYTES)) {
-        conn_close(conn, "there is no memory for a message of %zu bytes", bytes);
+    if (!grow_buffer(&conn->out, &conn->out_room, conn->out_bytes + bytes + MAC_BYTES)) {
+        conn_close(conn, "no memory for a message of %zu bytes", bytes);
         return;
     }
     at = conn->out + conn->out_bytes;
@@ -506,7 +509,7 @@ void conn_put(struct conn *conn, uint32_t type, const void *head, size_t head_by
     if (tail_bytes > 0)
         memcpy(at + sizeof(first) + head_bytes, tail, tail_bytes);
     if (conn->sealed && !mac_of(conn->key_out, MAC_BYTES, at, bytes, at + bytes)) {
-        conn_close(conn, "there is no HMAC-SHA-256 here");
+        conn_close(conn, "HMAC-SHA-256 is not available");
         return;
     }
     conn->out_bytes += bytes + (conn->sealed ? MAC_BYTES : 0);
@@ -554,9 +557,9 @@ bool conn_find_loss(struct conn *conn, uint64_t now, uint64_t polled_ns, uint64_
     if (now - polled_ns > limit_ns / 2)
         conn->heard_ns = now;
     if (conn->forged)
-        conn_close(conn, "it sent what the token does not prove");
+        conn_close(conn, "message authentication failed");
     else if (now > conn->heard_ns && now - conn->heard_ns > limit_ns)
-        conn_close(conn, "nothing was heard from it for %.3g s (launcher.heartbeat)",
+        conn_close(conn, "it sent no message for %.3g s (launcher.heartbeat)",
                    (double)limit_ns * 1e-9);
     else if (conn->fd >= 0 && conn_all_sent(conn) && now >= conn->said_ns &&
              now - conn->said_ns >= limit_ns / 5) {

@@ -1,12 +1,12 @@
-/* Watches over ranks: processes (fork), or threads of this process, each at addresses of its own,
- * so that ThreadSanitizer sees races between them (it is blind between processes).
+/* Watches ranks: processes (fork), or threads of this process, whose heaps have different addresses, so
+ * that ThreadSanitizer detects races between ranks (it cannot between processes).
  *
- * The launching thread runs no rank: it sleeps in poll() on stop_fd, a pidfd and an output pipe of
- * each process, an eventfd that ranks write, and the connections of a launcher to ranks of other
- * processes. The first failure that is not ABORTED decides, or the death that it was due
- * to; any failure, and the wish to stop, make all ranks leave and start their grace period. A
- * process that has not returned then is killed. A thread cannot be: it is reported and left behind;
- * whoever is last, it or the launching thread, frees the launch. */
+ * The launching thread runs no rank: it sleeps in poll() on stop_fd, a pidfd and an output pipe of each
+ * process, an eventfd that ranks write, and the connections of a launcher to ranks of other processes.
+ * The verdict is the first failure other than ABORTED, or the death that caused it. A failure or a
+ * request to stop aborts all ranks and starts the grace period, after which processes are killed. A
+ * thread cannot be killed: the launch reports it and leaves it behind. The last user, this thread or the
+ * launching thread, frees the launch. */
 #include "launch/launch.h"
 
 #include <errno.h>
@@ -22,9 +22,9 @@
 #include <epa2a/wait.h>
 #include "base/text.h"
 
-enum { POLL_MS = 100 }; /* a rank can raise `aborted` and then hang, which only polling shows */
+enum { POLL_MS = 100 }; /* only polling detects a rank that raises `aborted` and then hangs */
 
-/* ---- how a launch ends ---- */
+/* ---- end of a launch ---- */
 
 void launch_fail(struct launch *l, struct conn_word word)
 {
@@ -53,7 +53,7 @@ enum epa_status launch_report(const struct launch *l, const struct conn_word *ve
 static void rank_returned(struct launch *l, enum epa_status status)
 {
     if (status != EPA_OK)
-        launch_fail(l, conn_word_of(status, "%s", "")); /* the rank has said why */
+        launch_fail(l, conn_word_of(status, "%s", "")); /* the rank has recorded the reason */
     else if (l->launcher != NULL)
         launcher_report(l->launcher, &(struct conn_word){.rank = UINT32_MAX});
     else if (l->first_ns == 0)
@@ -78,7 +78,7 @@ static void check_stop(struct launch *l, short revents)
     l->stopping = (revents & (POLLIN | POLLHUP)) != 0;
     if (!l->stopping)
         return;
-    /* The signal that asked to stop, which stays pending for who reads stop_fd. */
+    /* The signal that requested the stop stays pending for the reader of stop_fd. */
     word.signal = sigpending(&pending) == 0 && (sigismember(&pending, SIGTERM) == 1 ||
                                                 sigismember(&pending, SIGHUP) == 1)
                       ? SIGTERM
@@ -128,7 +128,7 @@ static void check_time(struct launch *l)
     if (!control_aborted(l->control))
         return;
     l->grace_end_ns += l->grace_end_ns != 0 ? pause_ns : 0;
-    if (l->grace_end_ns == 0) /* mpirun kills us in a second */
+    if (l->grace_end_ns == 0) /* no grace before rendezvous: mpirun kills this process in 1 s */
         l->grace_end_ns = l->meeting ? now : now + l->asked.grace_ns;
     l->grace_over = at_once || now >= l->grace_end_ns;
 }
@@ -177,8 +177,8 @@ static enum epa_status run_local(const struct launch_rank *rank)
     struct epa_world world = {.rank = rank->number, .size = l->asked.ranks, .node = l->node};
 
     launch_find_neighbours(&world);
-    /* Nodes of one host share its cores: a node has its part of them, so that a rank which
-     * compares it with local_size yields exactly when all ranks are more than all cores. */
+    /* Each node of a host gets its share of the cores. A rank compares the share with local_size and
+     * thus yields exactly if the host has more ranks than cores. */
     world.local_cores = (uint32_t)((uint64_t)l->pins.cores * world.local_size / world.size);
     if (world.local_cores == 0)
         world.local_cores = 1;
@@ -194,7 +194,7 @@ bool launch_start_process(struct launch_rank *rank, int (*run)(void *rank))
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status;
 
-    fflush(stdout); /* or the rank would print it again */
+    fflush(stdout); /* otherwise the rank would print the buffer again */
     fflush(stderr);
     status = process_start(&rank->process, rank->number, l->prefix, run, rank, &err);
     if (status != EPA_OK) {
@@ -215,9 +215,9 @@ static int process_main(void *arg)
     return process_code(run_local(rank));
 }
 
-/* How a rank ended whose process is gone; `code` as of waitpid(). A process that is kept has
- * reported its rank's return, and is to live on. */
-static void judge_process(struct launch_rank *rank, int code)
+/* Evaluates the end of a rank's process; `code` as of waitpid(). A kept process must not end, and its
+ * rank has already reported its return. */
+static void evaluate_end(struct launch_rank *rank, int code)
 {
     struct launch *l = rank->launch;
     enum epa_status word = EPA_OK;
@@ -242,8 +242,8 @@ static void judge_process(struct launch_rank *rank, int code)
                        ? conn_word_of(EPA_ERR_DIED, "%s was killed by signal %u (%s)", who, number,
                                       strsignal((int)number))
                        : conn_word_of(EPA_ERR_DIED,
-                                      has_word ? "%s was done and then left with exit code %d"
-                                               : "%s left without a word (exit code %d)",
+                                      has_word ? "%s returned and then exited with code %d"
+                                               : "%s exited without a status (exit code %d)",
                                       who, WEXITSTATUS(code));
         l->death.rank = rank->number;
         l->death.signal = number;
@@ -252,8 +252,8 @@ static void judge_process(struct launch_rank *rank, int code)
     }
 }
 
-/* Passes on what it has printed; sees whether it has returned, or is gone. */
-static void look_at_process(struct launch_rank *rank)
+/* Relays the output of a rank's process and checks for its return or end. */
+static void check_process(struct launch_rank *rank)
 {
     struct launch *l = rank->launch;
     enum epa_status word = EPA_OK;
@@ -264,7 +264,7 @@ static void look_at_process(struct launch_rank *rank)
         return;
     relay_turn(&rank->process.relay);
     if (process_ended(&rank->process, word, &code)) {
-        judge_process(rank, code); /* before its last words: others wait for it */
+        evaluate_end(rank, code); /* before the last output, since other ranks wait for the abort */
         process_finish(&rank->process);
         launch_set_live(rank, false);
     } else if (returned && rank->live && l->kept) {
@@ -309,7 +309,7 @@ static void start_threads(struct launch *l)
 
     if (failed == 0)
         failed = pthread_attr_setstacksize(&attr, stack_bytes);
-    /* Signals are the launching thread's, except those that a fault in another thread raises. */
+    /* Only the launching thread receives signals, except signals of faults. */
     sigfillset(&all);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
         sigdelset(&all, faults[i]);
@@ -323,7 +323,7 @@ static void start_threads(struct launch *l)
                                     strerror(failed), memory_limit()));
 }
 
-static void look_at_thread(struct launch_rank *rank)
+static void check_thread(struct launch_rank *rank)
 {
     enum epa_status status;
 
@@ -334,7 +334,7 @@ static void look_at_thread(struct launch_rank *rank)
     rank_returned(rank->launch, status);
 }
 
-static void leave_behind(struct launch_rank *rank)
+static void leak_thread(struct launch_rank *rank)
 {
     struct launch *l = rank->launch;
     char who[32];
@@ -348,7 +348,7 @@ static void leave_behind(struct launch_rank *rank)
 
 /* ---- the loop ---- */
 
-/* Only what is open is polled: poll() counts against the limit of open files. */
+/* Adds open descriptors only, since poll() counts all entries against the limit of open files. */
 static nfds_t add_poll(struct launch *l, nfds_t n, int fd)
 {
     if (fd >= 0)
@@ -356,7 +356,7 @@ static nfds_t add_poll(struct launch *l, nfds_t n, int fd)
     return n;
 }
 
-static void turn(struct launch *l)
+static void poll_once(struct launch *l)
 {
     bool stop = l->stop_fd >= 0, blind = false;
     nfds_t own = add_poll(l, add_poll(l, 0, l->stop_fd), l->wake), all;
@@ -366,7 +366,7 @@ static void turn(struct launch *l)
         const struct process *process = &l->rank[r].process;
 
         own = add_poll(l, add_poll(l, own, process->pidfd), process->relay.from);
-        blind |= process->pid != 0 && process->pidfd < 0; /* the kernel has no pidfd */
+        blind |= process->pid != 0 && process->pidfd < 0; /* a kernel without pidfd */
     }
     all = own + (l->launcher != NULL ? launcher_polls(l->launcher, l->poll + own) : 0);
     if (poll(l->poll, all, pause_ms(l, blind)) < 0)
@@ -377,7 +377,7 @@ static void turn(struct launch *l)
     if (l->wake >= 0)
         (void)eventfd_read(l->wake, &count);
     for (uint32_t r = 0; r < l->n; r++)
-        (l->threads ? look_at_thread : look_at_process)(&l->rank[r]);
+        (l->threads ? check_thread : check_process)(&l->rank[r]);
     if (l->launcher != NULL)
         l->launcher_over = launcher_turn(l->launcher, l->poll + own);
     check_time(l);
@@ -390,17 +390,17 @@ void launch_watch(struct launch *l)
 {
     while ((l->live > 0 && !(l->threads && l->grace_over)) ||
            (l->launcher != NULL && !l->launcher_over))
-        turn(l);
+        poll_once(l);
     for (uint32_t r = 0; r < l->n; r++)
         if (l->rank[r].live)
-            leave_behind(&l->rank[r]);
+            leak_thread(&l->rank[r]);
 }
 
-/* ---- life ---- */
+/* ---- creation and release ---- */
 
 void launch_release(struct launch *l)
 {
-    /* Each releases what it did here; the last acquires it and may free. */
+    /* Acquire and release: each user publishes its writes; the last one sees all and frees. */
     if (l == NULL || __atomic_sub_fetch(&l->users, 1, __ATOMIC_ACQ_REL) != 0)
         return;
     if (l->wake >= 0 && l->launcher == NULL)

@@ -1,5 +1,5 @@
-/* Ranks that torchrun, srun or a script has started, one process each: who they are and
- * where rank 0 is is in their environment. */
+/* The launcher env: torchrun, srun or a script has started one process per rank. Variables of the
+ * environment contain the rank and the address of rank 0. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,13 +23,14 @@ static enum epa_status find_job(struct process_job *out, struct epa_error *err)
 
     if (status == EPA_OK && out->process_id.size == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher env: nothing says which rank this is; start it by torchrun, "
-                        "srun or mpirun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
-                        "MASTER_PORT, all four");
+                        "launcher env: no variable gives the rank of this process; start it by "
+                        "torchrun, srun or mpirun, or set all of RANK, WORLD_SIZE, MASTER_ADDR and "
+                        "MASTER_PORT");
     return status;
 }
 
-static enum epa_status place(const void *config, struct epa_process_id *out, struct epa_error *err)
+static enum epa_status find_process_id(const void *config, struct epa_process_id *out,
+                                       struct epa_error *err)
 {
     struct process_job job;
     enum epa_status status = find_job(&job, err);
@@ -40,7 +41,7 @@ static enum epa_status place(const void *config, struct epa_process_id *out, str
     return status;
 }
 
-/* The first host of "b3,c[01-04,7]" or "rack[2-3]n[07,9]". */
+/* Returns the first host of a list of Slurm: "b3,c[01-04,7]" or "rack[2-3]n[07,9]". */
 static void first_host(const char *list, char *out, size_t room)
 {
     size_t used = 0;
@@ -84,20 +85,20 @@ static enum epa_status find_address(const struct config *config, const struct pr
         first_host(list, out, room);
     else
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher env: nothing says where rank 0 is (%s); set MASTER_ADDR or "
+                        "launcher env: the address of rank 0 is unknown (%s); set MASTER_ADDR or "
                         "launcher.address",
                         job->process_id.source);
     if (job->process_id.rank == 0 && !all_here && !job->hosts_unknown &&
         config->interface == NULL && net_is_loopback(out))
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher env: '%.200s' is the loopback address here, which ranks on "
-                        "other hosts cannot reach; set launcher.address to another, or "
-                        "launcher.interface",
+                        "launcher env: '%.200s' is the loopback address of this host, and ranks on "
+                        "other hosts cannot reach it; set launcher.address to another address, or "
+                        "set launcher.interface",
                         out);
     return EPA_OK;
 }
 
-/* Below the ports that systems give away by themselves. */
+/* Derives a port from the job's id, below the ephemeral ports of systems. */
 static uint32_t port_of_job(const struct process_job *job)
 {
     return 15000 + (process_job_hash(job) ^ (uint32_t)getuid()) % 15000;
@@ -117,8 +118,8 @@ static enum epa_status find_port(const struct config *config, const struct proce
     }
     if (master == NULL && job->id[0] == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher env: nothing says which port rank 0 listens at (%s); set "
-                        "MASTER_PORT or launcher.port",
+                        "launcher env: the port of rank 0 is unknown (%s); set MASTER_PORT or "
+                        "launcher.port",
                         job->process_id.source);
     if (master == NULL) {
         *out = port_of_job(job);
@@ -127,14 +128,14 @@ static enum epa_status find_port(const struct config *config, const struct proce
     port = strtoul(master, &end, 10);
     if (*master < '0' || *master > '9' || *end != 0 || port == 0 || port > 65534)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher env: MASTER_PORT='%.32s' is no port from 1 to 65534", master);
-    /* torchrun itself listens there then. */
+                        "launcher env: MASTER_PORT='%.32s' is not a port from 1 to 65534", master);
+    /* The agent of torchrun listens at MASTER_PORT itself, so rank 0 takes the next port. */
     *out = (uint32_t)port + (store != NULL && strcmp(store, "True") == 0);
     return EPA_OK;
 }
 
-/* What no stranger knows, or, for ranks of one host, a place to meet where the kernel knows who
- * comes. What all could guess is no token: who has it can end the job, or take part in it. */
+/* Finds the job secret. Ranks of one host need none: the kernel authenticates peers of a UNIX socket.
+ * Over a network a secret is required, since any peer that knows it can abort or join the job. */
 static enum epa_status find_token(const struct config *config, const struct process_job *job,
                                   struct launcher_contact *contact, struct epa_error *err)
 {
@@ -144,18 +145,19 @@ static enum epa_status find_token(const struct config *config, const struct proc
 
     if (token != NULL && strlen(token) >= sizeof(contact->token))
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher env: EPA2A_JOB_TOKEN has %zu characters; %zu are the most",
+                        "launcher env: EPA2A_JOB_TOKEN has %zu characters; the maximum is %zu",
                         strlen(token), sizeof(contact->token) - 1);
     if (token != NULL && strlen(token) < TOKEN_LEAST)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher env: EPA2A_JOB_TOKEN has %zu characters, and %d are the least, "
-                        "so that no stranger guesses it: export EPA2A_JOB_TOKEN=$(openssl rand "
-                        "-hex 16)",
-                        strlen(token), TOKEN_LEAST);
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "launcher env: EPA2A_JOB_TOKEN has %zu characters; the minimum is %d, since "
+            "a short secret can be guessed: export EPA2A_JOB_TOKEN=$(openssl rand "
+            "-hex 16)",
+            strlen(token), TOKEN_LEAST);
     if (token == NULL && (!all_here || config->interface != NULL || config->address != NULL))
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher env: ranks that meet over a network need a secret; before they "
-                        "are started: export EPA2A_JOB_TOKEN=$(openssl rand -hex 16)");
+                        "launcher env: ranks that connect over a network need a secret; before the "
+                        "start of the ranks: export EPA2A_JOB_TOKEN=$(openssl rand -hex 16)");
     if (token == NULL)
         launcher_meet_here(contact, process_job_hash(job));
     else
@@ -163,7 +165,7 @@ static enum epa_status find_token(const struct config *config, const struct proc
     return EPA_OK;
 }
 
-/* Ranks of another job may come to the same port: jobs differ by the variables of schedulers. */
+/* Names the job by variables of the scheduler, since ranks of another job may dial the same port. */
 static void name_job(const struct process_job *job, char out[CONN_JOB])
 {
     static const char *const names[] = {"SLURM_HET_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID",
@@ -229,6 +231,6 @@ const struct epa_launcher_plugin launch_env_plugin = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin), .name = "env",
                .summary = "ranks are started by torchrun, srun or a script, on any hosts",
                .options = {options, sizeof(struct config), &defaults}},
-    .process_id = place,
+    .process_id = find_process_id,
     .launch = launch_env,
 };

@@ -1,7 +1,7 @@
-/* A launcher's connection to the rendezvous, which it dials or has itself. What the ranks of other
- * processes bring to the set-up it writes into the control page (process.h) that it shares with
- * the process of its rank, as if they were here. Until the rendezvous has proved who it is, it
- * dials again; from then on a connection that is closed or silent means that rank 0 is lost. */
+/* A launcher's connection to the rendezvous. The launcher of rank 0 contains the rendezvous; other
+ * launchers dial it. The launcher writes the set-up data of other ranks to the control page (process.h)
+ * that it shares with the process of its rank. It dials again until the rendezvous has proved that it
+ * knows the token; from then on a closed or silent connection means that rank 0 is lost. */
 #include "launch/launch.h"
 
 #include <errno.h>
@@ -19,21 +19,21 @@
 
 enum {
     POLL_MS = 20,
-    LEAVE_MS = 1000,   /* for a kept process to end */
-    REPORT_MS = 30000, /* and for rank 0 to report, if leave() waits for all ranks */
-    REPORT_S = 5,      /* for rank 0 to report a failure before we leave with it */
+    LEAVE_MS = 1000,   /* time limit of a kept process to end after a failure */
+    REPORT_MS = 30000, /* the same without failure: leave() may wait for rank 0's report */
+    REPORT_S = 5,      /* after a failure, wait for rank 0 to report it before this process ends */
 };
 
-/* Orders to a process that is kept. */
+/* Orders to a kept process. */
 enum { ORDER_RUN = 1, ORDER_LEAVE };
 
-/* Shared with the process of the rank: what it is to run. */
+/* The launch to run, in memory shared with the process of the rank. */
 struct order {
     struct epa_launch asked;
     struct epa_world world; /* without cores */
     enum pin pin;
     struct conn_welcome welcome;
-    /* The result of meet(), once `met` is set. */
+    /* Result of meet(); valid if `met` is set. */
     uint32_t met;
     struct epa_error err;
     struct launcher_contact contact;
@@ -46,34 +46,34 @@ struct launcher {
     struct nodes_host host;
     char me[96]; /* "rank 3 (host b)" */
     int listener;
-    int wake, orders; /* eventfds: the rank's process writes one and, where it is kept, reads one */
+    int wake, orders; /* eventfds: the rank's process writes wake; a kept process reads orders */
     struct control *control;
     struct order *order;
     size_t order_bytes;
-    struct process process; /* that is kept, between launches */
-    bool met;               /* meet() has returned, or there is none */
-    bool lost;              /* the process was to be kept, and is gone */
+    struct process process; /* kept process between launches */
+    bool met;               /* meet() has returned or does not exist */
+    bool lost;              /* the kept process has died */
     pid_t parent;
-    struct rendezvous *rendezvous; /* rank 0; stays until the next launch, as its connections do */
+    struct rendezvous *rendezvous; /* of rank 0; lives with its connections until the next launch */
     struct net_dial dial;
     struct conn conn; /* to the rendezvous */
     char rendezvous_name[200];
-    /* The launch at hand. */
+    /* The present launch. */
     const struct launcher_settings *settings;
     struct launch *launch;
     enum phase {
-        MEETING, /* meet() has not returned: the address of the rendezvous is not known */
-        DIALING, /* until it has proved that it is the rendezvous */
-        WAITING, /* for all ranks */
+        MEETING, /* meet() has not returned: the address of the rendezvous is unknown */
+        DIALING, /* the rendezvous has not proved that it knows the token */
+        WAITING, /* connected; waits for all ranks */
         RUNNING,
-        LEAVING, /* the results of the rank are being sent */
+        LEAVING, /* the launcher sends the results of the rank */
         DONE,
     } phase;
-    bool ran;                 /* the rank was started */
-    bool judged;              /* the verdict is there */
-    struct conn_word verdict; /* how it ended for all */
-    bool rank_0_reports;      /* the verdict is the rendezvous', so rank 0 has it as well */
-    uint64_t sent;            /* steps of the set-up */
+    bool ran;                 /* the rank has started */
+    bool judged;              /* `verdict` is valid */
+    struct conn_word verdict; /* result of the launch for all ranks */
+    bool rank_0_reports;      /* the verdict is from the rendezvous, so rank 0 has it as well */
+    uint64_t sent;            /* number of set-up steps sent */
     size_t block_at;
     uint64_t began_ns, polled_ns, turned_ns;
 };
@@ -83,7 +83,7 @@ static bool keeps_process(const struct launcher *l)
     return l->params.meet != NULL;
 }
 
-/* mpirun is gone, and so may be all that this rank would wait for. */
+/* Returns true if mpirun has ended; other ranks may have ended, too. */
 static bool is_orphan(const struct launcher *l)
 {
     return keeps_process(l) && getppid() != l->parent;
@@ -106,7 +106,7 @@ static enum epa_status run_order(struct launcher *l)
     return status;
 }
 
-/* What the launcher has open is its own. */
+/* Closes the launcher's descriptors in the process of the rank. */
 static struct launcher *close_inherited(const struct launch_rank *rank)
 {
     struct launcher *l = rank->launch->launcher;
@@ -137,12 +137,12 @@ static int kept_process(void *rank)
     status = l->params.meet(l->params.arg, &order->contact, &order->err);
     if (status != EPA_OK)
         (void)epa_fail(&order->err, status, "no reason was given");
-    /* Release: pairs with the acquire in look_at_rank(). */
+    /* Release: pairs with the acquire in check_rank(). */
     __atomic_store_n(&order->met, 1, __ATOMIC_RELEASE);
     (void)eventfd_write(l->wake, 1);
     (void)pin_plan_init(&all, PIN_NONE, 1, 1, NULL);
     while (eventfd_read(l->orders, &what) == 0 && what == ORDER_RUN) {
-        if (all.cores > 0) /* an earlier launch may have left us on one */
+        if (all.cores > 0) /* an earlier launch may have pinned this process to one core */
             (void)pin_self(all.order, all.cores);
         status = run_order(l);
         (void)eventfd_write(l->wake, 1);
@@ -153,9 +153,9 @@ static int kept_process(void *rank)
     return process_code(status);
 }
 
-/* ---- how it ends ---- */
+/* ---- end of a launch ---- */
 
-static void judge(struct launcher *l, struct conn_word verdict)
+static void set_verdict(struct launcher *l, struct conn_word verdict)
 {
     if (l->judged)
         return;
@@ -168,14 +168,14 @@ static void judge(struct launcher *l, struct conn_word verdict)
     l->launch->abort_known = true;
 }
 
-/* What failed here is sent now or later or, where the rendezvous is not to be reached, is the
- * verdict. */
+/* Sends a failure of this process now or later; it becomes the verdict if the rendezvous is out of
+ * reach. */
 void launcher_report(struct launcher *l, const struct conn_word *word)
 {
     if (l->phase >= WAITING)
         conn_put_word(&l->conn, CONN_WORD, word);
     else if (l->phase == MEETING || word->status == EPA_ERR_INTERRUPTED)
-        judge(l, l->launch->failure);
+        set_verdict(l, l->launch->failure);
 }
 
 static void lose_rendezvous(struct launcher *l, const char *how)
@@ -185,7 +185,7 @@ static void lose_rendezvous(struct launcher *l, const char *how)
     conn_close(&l->conn, "%s", how);
     word = conn_word_of(EPA_ERR_DIED, "%s is gone: %s", l->rendezvous_name, l->conn.why);
     word.rank = 0;
-    judge(l, word);
+    set_verdict(l, word);
 }
 
 /* ---- the rendezvous ---- */
@@ -208,8 +208,8 @@ static void say_hello(struct launcher *l)
         conn_put_word(&l->conn, CONN_WORD, &l->launch->failure);
 }
 
-/* `fd` is a connection to it, or -1. */
-static void dial(struct launcher *l, int fd)
+/* Starts dialling the rendezvous. `fd`: an existing connection to it, or -1. */
+static void start_dialling(struct launcher *l, int fd)
 {
     const struct launcher_contact *contact = &l->order->contact;
 
@@ -219,7 +219,7 @@ static void dial(struct launcher *l, int fd)
              contact->local[0] != 0 ? contact->local : contact->address[0], contact->port);
 }
 
-static void dial_turn(struct launcher *l, short revents, uint64_t now)
+static void advance_dialling(struct launcher *l, short revents, uint64_t now)
 {
     enum net_dialed dialed = net_dial_turn(&l->dial, revents, now, &l->conn);
 
@@ -229,25 +229,26 @@ static void dial_turn(struct launcher *l, short revents, uint64_t now)
         l->phase = WAITING;
         say_hello(l);
     } else if (dialed == NET_REFUSED) {
-        judge(l, conn_word_of(EPA_ERR_CONFIG, "%s", l->dial.why));
+        set_verdict(l, conn_word_of(EPA_ERR_CONFIG, "%s", l->dial.why));
     } else if (is_orphan(l) || now - l->began_ns > l->settings->start_ns) {
-        judge(l, l->launch->failure.status != EPA_OK
-                     ? l->launch->failure
-                     : conn_word_of(EPA_ERR_TIMEOUT,
-                                    "%s cannot reach rank 0 within %.3g s (launcher.start): %s",
-                                    l->me, (double)l->settings->start_ns * 1e-9, l->dial.why));
+        set_verdict(l,
+                    l->launch->failure.status != EPA_OK
+                        ? l->launch->failure
+                        : conn_word_of(EPA_ERR_TIMEOUT,
+                                       "%s cannot reach rank 0 within %.3g s (launcher.start): %s",
+                                       l->me, (double)l->settings->start_ns * 1e-9, l->dial.why));
     }
 }
 
-/* All ranks have connected: ours is started. */
-static void hear_welcome(struct launcher *l, const struct conn_message *m)
+/* All ranks have connected: starts the rank of this launcher. */
+static void on_welcome(struct launcher *l, const struct conn_message *m)
 {
     struct launch_rank *rank = l->launch->rank;
     struct order *order = l->order;
     struct conn_welcome *w = &order->welcome;
     char interface[CONN_INTERFACE];
 
-    if (l->phase > RUNNING) /* a failure here crossed it on its way */
+    if (l->phase > RUNNING) /* a failure of this process crossed the message */
         return;
     if (l->phase != WAITING || !conn_get_welcome(m, l->size, w, order->node)) {
         lose_rendezvous(l, "it sent a malformed message");
@@ -263,21 +264,21 @@ static void hear_welcome(struct launcher *l, const struct conn_message *m)
     order->world = (struct epa_world){
         .rank = l->rank, .size = l->size, .node = order->node, .local_cores = w->local_cores};
     launch_find_neighbours(&order->world);
-    /* Ranks of rank 0's host may have connected by the loopback: the interface by which others did
-     * is theirs, too. */
+    /* A rank on rank 0's host may have connected over the loopback; it then uses the interface that
+     * other hosts connected to. */
     net_interface(l->conn.fd, interface);
     if (interface[0] != 0)
         memcpy(w->interface, interface, sizeof(interface));
     order->world.interface = w->hosts > 1 ? w->interface : NULL;
     l->ran = true;
     if (!keeps_process(l))
-        (void)launch_start_process(rank, rank_process); /* has reported why not */
+        (void)launch_start_process(rank, rank_process); /* reports a failure itself */
     else if (eventfd_write(l->orders, ORDER_RUN) == 0)
         launch_set_live(rank, true);
 }
 
-/* Another rank has reached a step. */
-static void hear_step(struct launcher *l, const struct conn_message *m)
+/* Another rank has reached a step of the set-up. */
+static void on_step(struct launcher *l, const struct conn_message *m)
 {
     struct conn_message data;
     struct conn_piece piece;
@@ -293,26 +294,26 @@ static void hear_step(struct launcher *l, const struct conn_message *m)
         control_arrive(l->control, piece.rank, piece.number, data.data, data.bytes);
 }
 
-static void hear(struct launcher *l, const struct conn_message *m)
+static void on_message(struct launcher *l, const struct conn_message *m)
 {
     struct conn_word word;
 
     if ((m->type == CONN_REFUSED || m->type == CONN_VERDICT) && conn_get_word(m, &word)) {
-        judge(l, word);
+        set_verdict(l, word);
         l->rank_0_reports = m->type == CONN_VERDICT;
     } else if (m->type == CONN_ABORT) {
         control_abort(l->control);
         l->launch->abort_known = true;
     } else if (m->type == CONN_WELCOME) {
-        hear_welcome(l, m);
+        on_welcome(l, m);
     } else if (m->type == CONN_STEP) {
-        hear_step(l, m);
+        on_step(l, m);
     } else if (m->type != CONN_ALIVE) {
         lose_rendezvous(l, "it sent a malformed message");
     }
 }
 
-static void push_block(struct launcher *l)
+static void send_block(struct launcher *l)
 {
     const struct epa_launch *asked = &l->launch->asked;
     size_t bytes = l->ran && l->rank != 0 && asked->block != NULL ? asked->block_bytes : 0;
@@ -324,18 +325,18 @@ static void push_block(struct launcher *l)
     l->phase = DONE;
 }
 
-static void conn_turns(struct launcher *l, short revents, uint64_t now)
+static void advance_connection(struct launcher *l, short revents, uint64_t now)
 {
     struct conn_message m;
 
     if (l->judged)
         return;
     if (l->phase == DIALING) {
-        dial_turn(l, revents, now);
+        advance_dialling(l, revents, now);
     } else if (l->phase >= WAITING) {
         conn_turn(&l->conn, revents);
         while (!l->judged && conn_take(&l->conn, &m))
-            hear(l, &m);
+            on_message(l, &m);
         if (!l->judged && conn_find_loss(&l->conn, now, l->polled_ns, l->settings->heartbeat_ns))
             lose_rendezvous(l, "");
         l->polled_ns = now;
@@ -346,14 +347,14 @@ static void conn_turns(struct launcher *l, short revents, uint64_t now)
         l->launch->live == 0)
         l->phase = LEAVING;
     if (l->phase == LEAVING)
-        push_block(l);
+        send_block(l);
     conn_turn(&l->conn, 0);
 }
 
 /* ---- one launch ---- */
 
-/* What is new in the memory that the process shares. */
-static void look_at_rank(struct launcher *l)
+/* Reads the news of the rank's process from the shared memory. */
+static void check_rank(struct launcher *l)
 {
     const struct epa_error *err = &l->order->err;
     struct launch *launch = l->launch;
@@ -368,22 +369,22 @@ static void look_at_rank(struct launcher *l)
         if (err->status != EPA_OK) {
             launch_fail(launch, conn_word_of(err->status, "%s: %.300s", l->me, err->text));
         } else if (l->phase == MEETING) {
-            dial(l, -1);
+            start_dialling(l, -1);
         }
     }
-    /* The rank may be one step ahead: what others bring to the next is not in its slot yet. */
+    /* The rank is at most one step ahead of the other ranks, so the slot still holds its data. */
     while (l->phase == RUNNING && control_step(l->control, l->rank, l->sent + 1, &data, &bytes))
         conn_put_piece(&l->conn, CONN_STEP, l->rank, ++l->sent, data, bytes);
     if (control_aborted(l->control) && !launch->abort_known)
         launch_fail(launch, conn_word_of(EPA_ERR_ABORTED, "%s", ""));
     if (l->phase < RUNNING && !l->judged && is_orphan(l))
         launch_fail(launch, conn_word_of(EPA_ERR_DIED,
-                                         "%s: mpirun was gone before all ranks had met", l->me));
+                                         "%s: mpirun ended before all ranks had connected", l->me));
     else if (!l->met && !l->judged && epa_now_ns() - l->began_ns > l->settings->start_ns)
         launch_fail(launch,
                     conn_word_of(EPA_ERR_TIMEOUT,
-                                 "%s did not meet the others within %.3g s (launcher.start)", l->me,
-                                 (double)l->settings->start_ns * 1e-9));
+                                 "%s did not reach the other ranks within %.3g s (launcher.start)",
+                                 l->me, (double)l->settings->start_ns * 1e-9));
 }
 
 uint32_t launcher_polls(const struct launcher *l, struct pollfd *out)
@@ -402,16 +403,16 @@ bool launcher_turn(struct launcher *l, const struct pollfd *fds)
     uint64_t now = epa_now_ns();
 
     l->began_ns += epa_pause_ns(&l->turned_ns, now, l->settings->start_ns);
-    look_at_rank(l);
-    conn_turns(l, fds[0].revents, now);
+    check_rank(l);
+    advance_connection(l, fds[0].revents, now);
     if (l->rendezvous == NULL)
         return l->judged;
-    /* Nobody connects who does not know where the rendezvous is. */
+    /* Other ranks cannot connect before meet() has sent them the address. */
     rendezvous_turn(l->rendezvous, fds + 1, !l->met && control_aborted(l->control));
     return l->judged && rendezvous_over(l->rendezvous);
 }
 
-static enum epa_status begin(struct launcher *l, struct epa_error *err)
+static enum epa_status begin_launch(struct launcher *l, struct epa_error *err)
 {
     struct launch_rank *rank = l->launch->rank;
     enum epa_status status = EPA_OK;
@@ -424,7 +425,7 @@ static enum epa_status begin(struct launcher *l, struct epa_error *err)
     } else if (keeps_process(l) && !l->lost && !launch_start_process(rank, kept_process)) {
         return launch_report(l->launch, &l->launch->failure, err);
     }
-    if (l->rank == 0) { /* which has the rendezvous at hand, and is connected like everybody else */
+    if (l->rank == 0) { /* rank 0 connects to its own rendezvous like every other rank */
         status = rendezvous_create(&l->launch->asked, l->settings, &l->order->contact, l->listener,
                                    &l->rendezvous, err);
         if (status == EPA_OK &&
@@ -433,29 +434,29 @@ static enum epa_status begin(struct launcher *l, struct epa_error *err)
         if (status != EPA_OK)
             return status;
         rendezvous_adopt(l->rendezvous, ends[0]);
-        dial(l, ends[1]);
+        start_dialling(l, ends[1]);
     } else if (l->met || l->params.contact != NULL) {
-        dial(l, -1);
+        start_dialling(l, -1);
     }
     if (l->lost)
         launch_fail(l->launch,
                     conn_word_of(EPA_ERR_UNSUPPORTED,
-                                 "the process of %s was lost in an earlier run, and cannot be "
-                                 "started again in this job",
+                                 "the process of %s died in an earlier run, and this job cannot "
+                                 "start it again",
                                  l->me));
     return EPA_OK;
 }
 
-static enum epa_status end(const struct launcher *l, struct epa_error *err)
+static enum epa_status report_end(const struct launcher *l, struct epa_error *err)
 {
     const struct conn_word *verdict = &l->verdict;
 
-    /* Nobody outside knows better than we do that the rank here has died. */
+    /* This process knows the cause of its rank's death better than the verdict does. */
     if (l->launch->death.status != EPA_OK && verdict->status != EPA_ERR_DIED && l->rank != 0)
         return launch_report(l->launch, &l->launch->death, err);
     if (verdict->status == EPA_ERR_INTERRUPTED)
         launch_share_signal(verdict->signal);
-    /* What rank 0 reports for all, the others do not. */
+    /* Only rank 0 prints the verdict for all ranks. */
     if (l->rank_0_reports && l->rank != 0)
         return (enum epa_status)verdict->status;
     return launch_report(l->launch, verdict, err);
@@ -468,7 +469,7 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
     enum epa_status status;
 
     if (asked->ranks != l->size)
-        return epa_fail(err, EPA_ERR_CONFIG, "%u ranks are requested, and there are %u: %s",
+        return epa_fail(err, EPA_ERR_CONFIG, "the experiment has %u ranks, but %u were started: %s",
                         asked->ranks, l->size, l->params.process_id.source);
     launch = launch_create(asked, l->rank, 1, 1 + rendezvous_poll_room(asked->ranks));
     rendezvous_destroy(l->rendezvous);
@@ -490,13 +491,13 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
     launch->pause_ms = POLL_MS;
     launch->host = l->host.name;
     launch->prefix = settings->prefix;
-    status = begin(l, err);
+    status = begin_launch(l, err);
     if (status == EPA_OK) {
         launch_watch(launch);
-        status = end(l, err);
+        status = report_end(l, err);
         l->lost = keeps_process(l) && launch->rank->process.pid == 0;
     }
-    l->process = launch->rank->process; /* of this launch nothing is used any more */
+    l->process = launch->rank->process; /* survives this launch */
     relay_turn(&l->process.relay);
     l->process.relay.asked = NULL;
     net_dial_finish(&l->dial);
@@ -505,11 +506,12 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
     return status;
 }
 
-/* ---- life ---- */
+/* ---- creation and destruction ---- */
 
 static void end_process(struct launcher *l)
 {
-    /* Killed, it would be a failure after all; after one, it may wait for who is gone. */
+    /* After success a kill would turn the result into a failure. After a failure the process may wait
+     * for a dead peer. */
     uint32_t ms = l->verdict.status == EPA_OK ? REPORT_MS : LEAVE_MS;
 
     if (l->process.pid == 0)
@@ -517,8 +519,8 @@ static void end_process(struct launcher *l)
     (void)eventfd_write(l->orders, ORDER_LEAVE);
     if (!process_wait(&l->process, ms) && l->verdict.status == EPA_OK)
         fprintf(stderr,
-                "warning: rank %u (host %s, pid %d) did not leave within %g s of its last run, and "
-                "was killed\n",
+                "warning: rank %u (host %s, pid %d) did not exit within %g s after its last run, "
+                "and was killed\n",
                 l->rank, l->host.name, (int)l->process.pid, ms * 1e-3);
     process_finish(&l->process);
 }
@@ -587,8 +589,8 @@ enum epa_status launcher_create(const struct launcher_params *params, struct lau
         snprintf(l->order->contact.token, sizeof(l->order->contact.token), "alone");
     if (status == EPA_OK && !mac_of("key", 3, "", 0, mac))
         status = epa_fail(err, EPA_ERR_UNSUPPORTED,
-                          "ranks cannot prove to each other who they are: this epa2a was built "
-                          "without OpenSSL, and the kernel has no AF_ALG with hmac(sha256)");
+                          "ranks cannot authenticate each other: this epa2a was built without "
+                          "OpenSSL, and the kernel has no AF_ALG with hmac(sha256)");
     if (status == EPA_OK && l->rank == 0 && l->size > 1)
         status = net_listen(&l->order->contact, params->interface, &l->listener, err);
     if (status == EPA_OK)

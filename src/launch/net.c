@@ -1,7 +1,7 @@
-/* Sockets that do not block. Only name lookup may, within the limits of the resolver.
+/* Non-blocking sockets. Only the lookup of names can block, within the limits of the resolver.
  *
- * Ranks of one host that have no token meet at an abstract unix socket: there the kernel says
- * whose process the other one is, both ways. */
+ * Ranks of one host without a token connect over an abstract UNIX socket, since the kernel reports the
+ * user of the other process to both sides. */
 #include "launch/launch.h"
 
 #include <arpa/inet.h>
@@ -32,7 +32,7 @@ static enum epa_status resolve(const char *name, uint32_t port, struct addrinfo 
     snprintf(service, sizeof(service), "%u", port);
     failed = getaddrinfo(name, service, &hints, out);
     if (failed != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "the address '%.200s' cannot be looked up: %s", name,
+        return epa_fail(err, EPA_ERR_CONFIG, "cannot look up the address '%.200s': %s", name,
                         gai_strerror(failed));
     return EPA_OK;
 }
@@ -74,12 +74,12 @@ static socklen_t local_address(const char *name, struct sockaddr_un *out)
 {
     size_t bytes = strnlen(name, sizeof(out->sun_path) - 1);
 
-    *out = (struct sockaddr_un){.sun_family = AF_UNIX}; /* a path that begins with 0 is no file */
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX}; /* sun_path[0] == 0: an abstract name */
     memcpy(out->sun_path + 1, name, bytes);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + bytes);
 }
 
-/* Whether a process of this user, or of root, is at the other end of a local socket. */
+/* Returns true if a process of this user or of root is at the other end of a local socket. */
 static bool is_ours(int fd)
 {
     struct ucred other;
@@ -89,7 +89,7 @@ static bool is_ours(int fd)
            (other.uid == geteuid() || other.uid == 0);
 }
 
-/* The user whose process listens at a local name. */
+/* Finds the user of the process that listens at a local name. */
 static bool find_owner(const struct sockaddr_un *at, socklen_t bytes, uid_t *out)
 {
     struct ucred other;
@@ -116,7 +116,7 @@ static int listen_on(const struct sockaddr *at, socklen_t bytes)
         return -1;
     if (at->sa_family != AF_UNIX)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    if (at->sa_family == AF_INET6) /* the address of all is meant for IPv4, too */
+    if (at->sa_family == AF_INET6) /* "::" must accept IPv4, too */
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
     if (bind(fd, at, bytes) == 0 && listen(fd, SOMAXCONN) == 0)
         return fd;
@@ -126,7 +126,7 @@ static int listen_on(const struct sockaddr *at, socklen_t bytes)
     return -1;
 }
 
-static bool usable(const struct ifaddrs *i)
+static bool is_usable(const struct ifaddrs *i)
 {
     const struct sockaddr *at = i->ifa_addr;
 
@@ -138,7 +138,7 @@ static bool usable(const struct ifaddrs *i)
            !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)(const void *)at)->sin6_addr);
 }
 
-/* The addresses of an interface; NULL: what others may reach, those that reach far first. */
+/* Lists the addresses of an interface; NULL: of all interfaces, loopback addresses last. */
 static enum epa_status list_addresses(const char *interface,
                                       char out[LAUNCHER_ADDRESSES][LAUNCHER_ADDRESS],
                                       struct epa_error *err)
@@ -153,9 +153,9 @@ static enum epa_status list_addresses(const char *interface,
         for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
             size_t used = strlen(names);
 
-            if (!usable(i) || turn != (is_loopback(i->ifa_addr)             ? 2
-                                       : i->ifa_addr->sa_family == AF_INET6 ? 1
-                                                                            : 0))
+            if (!is_usable(i) || turn != (is_loopback(i->ifa_addr)             ? 2
+                                          : i->ifa_addr->sa_family == AF_INET6 ? 1
+                                                                               : 0))
                 continue;
             if (n < LAUNCHER_ADDRESSES &&
                 (interface == NULL || strcmp(i->ifa_name, interface) == 0))
@@ -170,8 +170,8 @@ static enum epa_status list_addresses(const char *interface,
                         "no network interface is up, not even the loopback");
     return n > 0 ? EPA_OK
                  : epa_fail(err, EPA_ERR_CONFIG,
-                            "launcher.interface: '%.32s' is no interface here that is up and "
-                            "has an address; there is %s",
+                            "launcher.interface: '%.32s' is not an interface of this host that is "
+                            "up and has an address; this host has %s",
                             interface, names);
 }
 
@@ -180,9 +180,9 @@ static enum epa_status explain_listen(int failed, const char *where, uint32_t po
 {
     return epa_fail(err, EPA_ERR_SYSTEM, "rank 0 cannot listen at %s port %u: %s%s", where, port,
                     strerror(failed),
-                    failed == EADDRINUSE      ? "; set launcher.port to one that is free"
+                    failed == EADDRINUSE      ? "; set launcher.port to a free port"
                     : failed == EADDRNOTAVAIL ? "; MASTER_ADDR or launcher.address must be "
-                                                "one of the host that rank 0 runs on"
+                                                "an address of rank 0's host"
                                               : "");
 }
 
@@ -262,7 +262,7 @@ enum epa_status net_listen(struct launcher_contact *contact, const char *interfa
         status = list_addresses(interface, at, err);
     else if (!anywhere)
         memcpy(at[0], contact->address[0], sizeof(at[0]));
-    /* The address of all in IPv6 is that of IPv4, too, where there is IPv6. */
+    /* "::" accepts IPv6 and IPv4; without IPv6 rank 0 listens at 0.0.0.0. */
     if (status == EPA_OK &&
         (interface != NULL || !anywhere || listen_at("::", 0, out, NULL) != EPA_OK))
         status = listen_at(at[0], contact->port, out, err);
@@ -279,7 +279,7 @@ enum epa_status net_listen(struct launcher_contact *contact, const char *interfa
     return status;
 }
 
-/* Of a listener for both IPv4 has a mark before it. */
+/* Removes the prefix of an IPv4 address on a socket for both families. */
 static const char *without_mark(const char *address)
 {
     return address + (strncmp(address, "::ffff:", 7) == 0 ? 7 : 0);
@@ -298,7 +298,7 @@ void net_interface(int fd, char *out)
         return;
     address_text((struct sockaddr *)&at, here, sizeof(here));
     for (const struct ifaddrs *i = list; i != NULL && *out == 0; i = i->ifa_next) {
-        if (!usable(i) || is_loopback(i->ifa_addr))
+        if (!is_usable(i) || is_loopback(i->ifa_addr))
             continue;
         address_text(i->ifa_addr, there, sizeof(there));
         if (strcmp(without_mark(here), there) == 0)
@@ -329,7 +329,7 @@ int net_accept(int listener, char *from, size_t room)
 
 /* ---- dialling ---- */
 
-static void greet(struct net_dial *dial, int fd)
+static void send_greeting(struct net_dial *dial, int fd)
 {
     conn_init(&dial->conn, fd, CONN_GREET_MAX);
     if (!conn_make_greet(&dial->greet))
@@ -341,9 +341,9 @@ static void greet(struct net_dial *dial, int fd)
 void net_dial_init(struct net_dial *out, const struct launcher_contact *contact, int fd)
 {
     *out = (struct net_dial){.contact = contact, .conn = {.fd = -1}, .since_ns = epa_now_ns()};
-    snprintf(out->why, sizeof(out->why), "there was no time to try");
+    snprintf(out->why, sizeof(out->why), "no time for an attempt");
     if (fd >= 0)
-        greet(out, fd);
+        send_greeting(out, fd);
 }
 
 static void forget_list(struct net_dial *dial)
@@ -359,7 +359,7 @@ void net_dial_finish(struct net_dial *dial)
     forget_list(dial);
 }
 
-/* Who is there is not rank 0, or nobody is. */
+/* The address did not answer, or the peer is not rank 0: tries the next address after a pause. */
 static void try_next(struct net_dial *dial, const char *why)
 {
     snprintf(dial->why, sizeof(dial->why), "%s port %u: %.120s", dial->name, dial->contact->port,
@@ -368,7 +368,7 @@ static void try_next(struct net_dial *dial, const char *why)
     dial->state = NET_PAUSE;
 }
 
-/* Who is to be tried now; 0: nobody, it is time for a pause. */
+/* Returns the length of the next address to dial, or 0 to pause. */
 static socklen_t next_target(struct net_dial *dial, struct sockaddr_storage *at, uint64_t now)
 {
     struct epa_error err = {EPA_OK, ""};
@@ -400,7 +400,8 @@ static socklen_t next_target(struct net_dial *dial, struct sockaddr_storage *at,
     return bytes;
 }
 
-/* A port that nobody listens at may be given to us as our own, and connect to itself. */
+/* Returns true for a socket that is connected to itself: for a port without listener, the kernel may
+ * choose this port as the local one. */
 static bool is_myself(int fd)
 {
     struct sockaddr_storage here, there;
@@ -437,8 +438,8 @@ static void check_connected(struct net_dial *dial)
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &bytes) != 0)
         failed = errno;
     if (failed == 0 && dial->contact->local[0] != 0 && !is_ours(fd)) {
-        try_next(dial, "a process of another user has taken this name; set another launcher.port, "
-                       "or EPA2A_JOB_TOKEN for all ranks");
+        try_next(dial, "a process of another user listens at this name; set another "
+                       "launcher.port, or EPA2A_JOB_TOKEN for all ranks");
         return;
     }
     if (failed == 0 && is_myself(fd))
@@ -448,29 +449,29 @@ static void check_connected(struct net_dial *dial)
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    greet(dial, fd);
+    send_greeting(dial, fd);
 }
 
-static enum net_dialed hear(struct net_dial *dial, const struct conn_message *m)
+static enum net_dialed on_message(struct net_dial *dial, const struct conn_message *m)
 {
     struct conn_greet challenge;
 
-    if (dial->state == NET_PROVING && m->type == CONN_PROOF) /* and its MAC was right */
+    if (dial->state == NET_PROVING && m->type == CONN_PROOF) /* with a correct MAC */
         return NET_PROVED;
     if (dial->state == NET_PROVING && m->type == CONN_REFUSED) {
         snprintf(dial->why, sizeof(dial->why),
-                 "another job: its token is not rank 0's; EPA2A_JOB_TOKEN, where set, must be the "
-                 "same for all ranks");
+                 "another job: this rank's token differs from rank 0's; EPA2A_JOB_TOKEN, if set, "
+                 "must be identical for all ranks");
         return NET_REFUSED;
     }
     if (dial->state == NET_PROVING || m->type != CONN_CHALLENGE || !conn_get_greet(m, &challenge)) {
-        conn_close(&dial->conn, "it is no epa2a");
+        conn_close(&dial->conn, "the peer does not speak the epa2a protocol");
         return NET_TRYING;
     }
     if (challenge.protocol != CONN_PROTOCOL) {
         snprintf(dial->why, sizeof(dial->why),
-                 "another version of epa2a: it speaks protocol %d, rank 0 has %u", CONN_PROTOCOL,
-                 challenge.protocol);
+                 "another version of epa2a: this rank speaks protocol %d, rank 0 protocol %u",
+                 CONN_PROTOCOL, challenge.protocol);
         return NET_REFUSED;
     }
     conn_seal(&dial->conn, dial->contact->token, &dial->greet, &challenge, true);
@@ -502,7 +503,7 @@ enum net_dialed net_dial_turn(struct net_dial *dial, short revents, uint64_t now
     } else {
         conn_turn(&dial->conn, revents);
         while (dialed == NET_TRYING && conn_take(&dial->conn, &m))
-            dialed = hear(dial, &m);
+            dialed = on_message(dial, &m);
     }
     if (dialed == NET_PROVED) {
         *out = dial->conn;
@@ -510,7 +511,7 @@ enum net_dialed net_dial_turn(struct net_dial *dial, short revents, uint64_t now
         dial->state = NET_PAUSE;
     } else if (dialed == NET_TRYING && dial->state != NET_PAUSE) {
         if (dial->conn.forged)
-            try_next(dial, "it does not have this job's token");
+            try_next(dial, "the peer does not know this job's token");
         else if (dial->conn.fd < 0)
             try_next(dial, dial->conn.why);
         else if (now - dial->since_ns > try_ns)

@@ -1,6 +1,6 @@
-/* Cores to pin to, from this process' affinity mask, and the size of L2. hwloc, where the build
- * found it, says which cores are threads of one physical core; without it they go in order of
- * number. How large L2 is the C library may know, too; virtual machines say nothing to either. */
+/* Cores for pinning, from the affinity mask of this process, and the size of L2. hwloc, if the build
+ * found it, tells the SMT threads of a physical core; without hwloc ranks take cores in numeric order.
+ * The size of L2 comes from hwloc or the C library; in virtual machines it is often unknown to both. */
 #include "launch/process.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/text.h"
 
-/* More cores than any kernel knows. What a mask has beyond the kernel's is set to 0. */
+/* More cores than any kernel supports. The kernel sets the rest of a mask to 0. */
 enum { MOST_CORES = 1 << 16, LINE_BYTES = 64 };
 
 struct mask {
@@ -29,8 +29,8 @@ const struct epa_choice pin_choices[] = {
     {0},
 };
 
-/* Moves core `id` from the mask to the end of the order, if it is still there. */
-static void take(struct pin_plan *plan, struct mask *mask, int id)
+/* Moves core `id` from the mask to the end of the order if the mask contains it. */
+static void take_core(struct pin_plan *plan, struct mask *mask, int id)
 {
     if (id < 0 || id >= MOST_CORES || !CPU_ISSET_S((size_t)id, sizeof(*mask), mask->set))
         return;
@@ -52,7 +52,7 @@ static bool load_topology(hwloc_topology_t *out)
     return false;
 }
 
-/* One thread of each physical core, neighbours beside each other. */
+/* Takes one thread of each physical core, in order of the topology. */
 static void take_physical(struct pin_plan *plan, struct mask *mask)
 {
     hwloc_topology_t topology;
@@ -65,7 +65,7 @@ static void take_physical(struct pin_plan *plan, struct mask *mask)
         int id = hwloc_bitmap_first(core->cpuset);
 
         for (; id >= 0 && plan->cores == before; id = hwloc_bitmap_next(core->cpuset, id))
-            take(plan, mask, id);
+            take_core(plan, mask, id);
     }
     hwloc_topology_destroy(topology);
 }
@@ -107,7 +107,7 @@ enum epa_status pin_plan_init(struct pin_plan *out, enum pin pin, uint32_t ranks
     if (pin == PIN_CORE)
         take_physical(&plan, &mask);
     for (int id = 0; id < MOST_CORES; id++)
-        take(&plan, &mask, id);
+        take_core(&plan, &mask, id);
     *out = plan;
     return EPA_OK;
 }
@@ -162,7 +162,7 @@ size_t pin_mask(unsigned char *out, size_t room)
     return bytes;
 }
 
-/* Bytes of the largest L2 here; where nobody says, as much as those of most machines have. */
+/* Returns the bytes of the largest L2 of this host; if unknown, an upper bound for most machines. */
 static uint64_t cache_l2_bytes(void)
 {
     uint64_t bytes = largest_l2();
@@ -180,9 +180,9 @@ uint64_t cache_flush_bytes(void)
 
 /* ---- hosts ---- */
 
-/* Hosts differ by name, boot and namespaces. A rank maps the memory of another one by way of
- * /proc/PID/fd: both must be in one PID namespace and in one user namespace. Containers of one machine
- * may have one name, and they share its cores. */
+/* Name, boot and namespaces identify a host. A rank maps the memory of another rank over /proc/PID/fd,
+ * so both must be in one PID namespace and in one user namespace. Containers of one machine may have the
+ * same name, and they share its cores. */
 
 static void read_space(const char *path, char *out, size_t room)
 {
@@ -199,7 +199,7 @@ void nodes_host(struct nodes_host *out)
         snprintf(out->name, sizeof(out->name), "unknown");
     out->name[sizeof(out->name) - 1] = 0;
     if (!sysfile_line("", "/proc/sys/kernel/random/boot_id", out->machine, sizeof(out->machine)))
-        /* no /proc: the name has to do */
+        /* without /proc the name identifies the machine */
         memcpy(out->machine, out->name, sizeof(out->machine));
     read_space("/proc/self/ns/net", net, sizeof(net));
     read_space("/proc/self/ns/pid", pid, sizeof(pid));
@@ -215,7 +215,7 @@ static bool same_cores(const struct nodes_rank *a, const struct nodes_rank *b)
            (a->mask_bytes == 0 || memcmp(a->mask, b->mask, a->mask_bytes) == 0);
 }
 
-/* The node that the rank is on, among those of ranks before it; else a new one. */
+/* Returns the node of rank r: a node of an earlier rank, or a new one. */
 static uint32_t node_of(const struct nodes_rank *rank, uint32_t r, uint32_t per_node,
                         uint32_t nodes)
 {
@@ -225,12 +225,12 @@ static uint32_t node_of(const struct nodes_rank *rank, uint32_t r, uint32_t per_
         if (strcmp(rank[p].identity, rank[r].identity) != 0)
             continue;
         before++;
-        node = rank[p].node; /* the last one: it is the one that may have room */
+        node = rank[p].node; /* only the last node of a host can have room */
     }
     return per_node != 0 && before % per_node == 0 ? nodes : node;
 }
 
-/* Cores that any of the machine's ranks may use. */
+/* Returns the number of cores that the ranks of the machine may use. */
 static uint32_t cores_of(const struct nodes_rank *rank, uint32_t n, const char *machine)
 {
     uint32_t cores = 0;
@@ -251,9 +251,9 @@ static uint32_t cores_of(const struct nodes_rank *rank, uint32_t n, const char *
     }
 }
 
-/* How many ranks there are on the machine, and on the node, of one. */
-static void count(const struct nodes_rank *rank, uint32_t n, uint32_t r, uint32_t *machine,
-                  uint32_t *node)
+/* Counts the ranks on the machine and on the node of rank r. */
+static void count_ranks(const struct nodes_rank *rank, uint32_t n, uint32_t r, uint32_t *machine,
+                        uint32_t *node)
 {
     *machine = *node = 0;
     for (uint32_t p = 0; p < n; p++) {
@@ -280,9 +280,9 @@ void nodes_find(struct nodes_rank *rank, uint32_t n, uint32_t per_node)
 
         if (r == 0 || strcmp(rank[r].machine, rank[r - 1].machine) != 0)
             cores = cores_of(rank, n, rank[r].machine);
-        count(rank, n, r, &on_machine, &on_node);
-        /* Its nodes have a part of them each, so that a rank which compares that with
-         * local_size yields exactly when all ranks are more than all cores. */
+        count_ranks(rank, n, r, &on_machine, &on_node);
+        /* Each node of a machine gets its share of the cores. A rank compares the share with
+         * local_size and thus yields exactly if the machine has more ranks than cores. */
         rank[r].local_cores = (uint32_t)((uint64_t)cores * on_node / on_machine);
         if (rank[r].local_cores == 0)
             rank[r].local_cores = 1;

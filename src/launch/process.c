@@ -1,10 +1,10 @@
-/* Starting a rank's process and passing on what it prints. Ranks die with who started them
- * (PR_SET_PDEATHSIG), leave no file, and give their status as a last word in the control
- * page, so that one which exits without a word is known to have died whatever its code.
+/* Starts a rank's process and relays its output. A rank dies with its parent (PR_SET_PDEATHSIG), leaves
+ * no file, and records its status in the control page: a rank that exits without this record has died,
+ * for any exit code.
  *
- * A line of a rank goes out in one write, so that lines of ranks do not mix; one longer than the
- * buffer is cut. A pipe holds what was written to it after its writer died, so the last words of
- * a killed rank are here, too. */
+ * The relay writes each line of a rank in one write, so that lines of ranks do not mix; it splits lines
+ * longer than its buffer. A pipe keeps its contents after the death of the writer, so the relay also
+ * prints the last output of a killed rank. */
 #include "launch/process.h"
 
 #include <errno.h>
@@ -24,19 +24,21 @@
 #include "base/text.h"
 
 enum {
-    TURN_READS = 16,    /* of one rank at a time: it may write faster than we read */
-    FINISH_READS = 256, /* more than a pipe holds: someone it left behind may write on */
-    FULL_WAIT_MS = 100, /* for whoever reads standard error to go on */
+    TURN_READS = 16, /* reads of a rank per turn: it may write faster than the relay reads */
+    FINISH_READS =
+        256, /* more than a pipe holds; a limit, since a grandchild may continue to write */
+    FULL_WAIT_MS = 100, /* wait for room in standard error */
 };
 
 /* ---- output ---- */
 
-/* In pieces that never wait where poll() sees room: ranks matter more than their words. */
-static void pass_on(struct relay *relay, char *data, size_t bytes)
+/* Writes to standard error in pieces that do not block if poll() reports room. The relay drops output
+ * rather than delay the ranks. */
+static void write_output(struct relay *relay, char *data, size_t bytes)
 {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
 
-    /* A terminal may show this text, or later a file with it. */
+    /* The text may reach a terminal, now or later from a file. */
     bytes = terminal_clean(data, bytes, true);
     if (relay->asked != NULL && relay->asked->poll_launch != NULL)
         (void)relay->asked->poll_launch(relay->asked->poll_arg, EPA_POLL_PRINTING);
@@ -56,16 +58,16 @@ static void pass_on(struct relay *relay, char *data, size_t bytes)
     }
 }
 
-static void put_line(struct relay *relay)
+static void write_line(struct relay *relay)
 {
     size_t bytes = relay->head + relay->held;
 
     relay->line[bytes] = '\n';
-    pass_on(relay, relay->line, bytes + 1);
+    write_output(relay, relay->line, bytes + 1);
     relay->held = 0;
 }
 
-static void add(struct relay *relay, const char *data, size_t bytes)
+static void add_to_line(struct relay *relay, const char *data, size_t bytes)
 {
     size_t room = sizeof(relay->line) - 1 - relay->head;
 
@@ -82,7 +84,7 @@ static void add(struct relay *relay, const char *data, size_t bytes)
         bytes -= n;
         if (whole && end == NULL)
             return;
-        put_line(relay);
+        write_line(relay);
         if (whole) {
             data++;
             bytes--;
@@ -90,7 +92,7 @@ static void add(struct relay *relay, const char *data, size_t bytes)
     }
 }
 
-static void read_some(struct relay *relay, uint32_t reads)
+static void read_pipe(struct relay *relay, uint32_t reads)
 {
     char data[4096];
 
@@ -98,9 +100,9 @@ static void read_some(struct relay *relay, uint32_t reads)
         ssize_t n = read(relay->from, data, sizeof(data));
 
         if (n > 0 && relay->prefix) {
-            add(relay, data, (size_t)n);
+            add_to_line(relay, data, (size_t)n);
         } else if (n > 0) {
-            pass_on(relay, data, (size_t)n);
+            write_output(relay, data, (size_t)n);
         } else if (n < 0 && errno == EAGAIN) {
             return;
         } else if (n == 0 || errno != EINTR) {
@@ -122,21 +124,21 @@ void relay_init(struct relay *out, int from, uint32_t rank, bool prefix)
 
 void relay_turn(struct relay *relay)
 {
-    read_some(relay, TURN_READS);
+    read_pipe(relay, TURN_READS);
 }
 
 void relay_finish(struct relay *relay)
 {
-    read_some(relay, FINISH_READS);
+    read_pipe(relay, FINISH_READS);
     if (relay->held > 0)
-        put_line(relay);
+        write_line(relay);
     close_open(relay->from);
     relay->from = -1;
 }
 
-/* ---- life ---- */
+/* ---- processes ---- */
 
-/* In builds with LeakSanitizer only: _exit() would skip its check. */
+/* Exists in builds with LeakSanitizer only: _exit() would skip its check. */
 extern void __lsan_do_leak_check(void) __attribute__((weak));
 
 int process_code(enum epa_status status)
@@ -144,9 +146,9 @@ int process_code(enum epa_status status)
     return (int)((0u - (unsigned)status) & 0xffu);
 }
 
-/* Output goes to the parent, there is no input, and signals of the terminal, which
- * reach ranks as well, are the parent's to judge. */
-static void detach(int output)
+/* Sends the output to the parent, closes the input, and ignores the signals of the terminal: they reach
+ * ranks as well, but the parent handles them. */
+static void detach_child(int output)
 {
     int null;
 
@@ -164,23 +166,23 @@ static void detach(int output)
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGUSR1, SIG_IGN); /* which asks the parent where its ranks are */
+    signal(SIGUSR1, SIG_IGN); /* requests the status of ranks from the parent */
 }
 
-_Noreturn static void child(int (*run)(void *arg), void *arg, int output, pid_t parent)
+_Noreturn static void run_child(int (*run)(void *arg), void *arg, int output, pid_t parent)
 {
     int code;
 
-    /* A parent that died before prctl() sends nothing; then we have another one already. */
+    /* A parent that died before prctl() sends no signal; getppid() then returns another process. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
         _exit(1);
-    detach(output);
+    detach_child(output);
     code = run(arg);
     fflush(stdout);
     fflush(stderr);
     if (__lsan_do_leak_check != NULL)
         __lsan_do_leak_check();
-    _exit(code); /* not exit(): what the parent registered is the parent's */
+    _exit(code); /* not exit(): the exit handlers belong to the parent */
 }
 
 void process_init(struct process *out)
@@ -204,7 +206,7 @@ enum epa_status process_start(struct process *process, uint32_t rank, bool prefi
     pid = fork();
     failed = errno;
     if (pid == 0)
-        child(run, arg, ends[1], parent);
+        run_child(run, arg, ends[1], parent);
     close(ends[1]);
     if (pid < 0) {
         relay_finish(&process->relay);
@@ -233,7 +235,7 @@ bool process_ended(struct process *process, enum epa_status word, int *code)
 
     if (got == 0 || (got < 0 && errno == EINTR))
         return false;
-    if (got < 0) /* SIGCHLD is ignored and the kernel has reaped it: the word remains */
+    if (got < 0) /* with SIGCHLD ignored the kernel has reaped it: the recorded status remains */
         *code = process_code(word) << 8;
     return true;
 }
@@ -260,7 +262,7 @@ void process_finish(struct process *process)
     process_init(process);
 }
 
-/* ---- which rank this process is ---- */
+/* ---- the rank of this process ---- */
 
 /* Each launcher has a set of variables that names the rank and the size of the world. A process may
  * have several sets: launchers nest, and a shell or a notebook leaves variables behind. A set of one
@@ -274,18 +276,18 @@ void process_finish(struct process *process)
 struct set {
     const char *name;
     const char *rank, *size;
-    const char *also[2]; /* must be set as well; NULL: nothing */
+    const char *also[2]; /* further required variables; or NULL */
     const char *local_size;
-    const char *hosts; /* how many; with 1 all ranks are local */
-    const char *id[2]; /* together they name the job */
+    const char *hosts; /* number of hosts; with 1 all ranks are local */
+    const char *id[2]; /* variables that together name the job */
     bool mpi;
-    bool of_srun;         /* srun --mpi=pmi2 sets the variables, too, and Slurm's say more */
+    bool of_srun;         /* srun --mpi=pmi2 sets the variables, too; Slurm's own tell more */
     bool names_processes; /* RANK and WORLD_SIZE count processes, not nodes */
     bool (*counts)(void); /* NULL: always */
 };
 
-/* Steps that are none: of the batch script, of an interactive shell and the like. They have
- * numbers from the end of 32 bits. */
+/* Returns false for the pseudo steps of Slurm (batch script, interactive shell), whose numbers are at
+ * the end of 32 bits. */
 static bool is_step(void)
 {
     const char *id = getenv("SLURM_STEP_ID");
@@ -335,7 +337,7 @@ static bool is_set(const char *name)
     return value != NULL && *value != 0;
 }
 
-static bool is_there(const struct set *set)
+static bool is_complete(const struct set *set)
 {
     if (!is_set(set->rank) || !is_set(set->size))
         return false;
@@ -345,8 +347,8 @@ static bool is_there(const struct set *set)
     return set->counts == NULL || set->counts();
 }
 
-static enum epa_status number(const struct set *set, const char *name, uint32_t *out,
-                              struct epa_error *err)
+static enum epa_status read_number(const struct set *set, const char *name, uint32_t *out,
+                                   struct epa_error *err)
 {
     const char *value = getenv(name);
     char *end;
@@ -367,13 +369,13 @@ static enum epa_status read_set(const struct set *set, struct process_job *job,
                                 struct epa_error *err)
 {
     struct epa_process_id *place = &job->process_id;
-    enum epa_status status = number(set, set->rank, &place->rank, err);
+    enum epa_status status = read_number(set, set->rank, &place->rank, err);
     size_t used = 0;
 
     if (status == EPA_OK)
-        status = number(set, set->size, &place->size, err);
+        status = read_number(set, set->size, &place->size, err);
     if (status == EPA_OK && is_set(set->local_size))
-        status = number(set, set->local_size, &job->local_size, err);
+        status = read_number(set, set->local_size, &job->local_size, err);
     if (status != EPA_OK)
         return status;
     if (set->hosts != NULL && is_set(set->hosts) && strcmp(getenv(set->hosts), "1") == 0)
@@ -440,10 +442,10 @@ enum epa_status process_id_find(struct process_job *out, struct epa_error *err)
         struct process_job job = {0};
         enum epa_status status;
 
-        if (!is_there(set))
+        if (!is_complete(set))
             continue;
         status = read_set(set, &job, &why);
-        if (status != EPA_OK && best != NULL) /* leftovers behind a set that makes sense */
+        if (status != EPA_OK && best != NULL) /* leftovers of another job after a valid set */
             continue;
         status = status != EPA_OK ? epa_fail(err, status, "%s", why.text)
                                   : choose_set(&best, &found, set, &job, err);

@@ -1,11 +1,11 @@
-/* The rendezvous never waits: its sockets are polled by the launcher that it is in. A launcher
- * greets, proves that it knows the token, says hello with all that must be identical in a job, is
- * welcomed once all ranks have connected, and gets the verdict once all are done. In between the
- * rendezvous forwards what a rank brings to a step of the set-up to all others.
+/* The rendezvous never blocks: rank 0's launcher polls its sockets. Another launcher sends a greeting, a
+ * proof that it knows the token, and a hello with all values that must be identical in a job. The
+ * rendezvous sends a welcome after all ranks have connected, and the verdict after all have ended. In
+ * between it forwards the data of each rank for a step of the set-up to all other ranks.
  *
- * No message may be longer than its sender's state allows: a few bytes before the proof, an
- * experiment before the rank is known, a step of the set-up from then on. Who fails the proof is
- * dropped and the launch goes on; a failure of a rank is one of all. */
+ * The state of the sender limits the length of a message: a few bytes before the proof, an experiment
+ * before the rank is known, a step of the set-up after that. The rendezvous drops a peer without proof
+ * and continues the launch; the failure of a rank is a failure of the launch. */
 #include "launch/launch.h"
 
 #include <errno.h>
@@ -20,12 +20,14 @@
 #include "launch/conn.h"
 
 enum {
-    STRANGERS = 32,  /* connections that have not proved to know the token */
-    ACCEPTS = 16,    /* in a turn; fewer than STRANGERS, so each is read before it makes room */
-    STRANGER_S = 5,  /* to greet and say hello; and for one refused to have read why */
-    LAST_TIMES = 10, /* the limit of set-up, for the last to return: nobody here sees if it runs */
-    LINGER_S = 3,    /* after a failure, for ranks that are about to connect */
-    REFUSALS = 5,    /* that are printed */
+    STRANGERS = 32, /* slots for connections without proof */
+    ACCEPTS = 16,   /* accepts per turn; fewer than STRANGERS, so each is read before replacement */
+    STRANGER_S =
+        5, /* time limit for greeting to hello, and for a refused peer to read the reason */
+    LAST_TIMES =
+        10,       /* factor of the set-up limit for the last return: its CPU time is unknown here */
+    LINGER_S = 3, /* wait after a failure for ranks that are about to connect */
+    REFUSALS = 5, /* maximum of printed refusals */
 };
 
 static const uint64_t second = 1000000000;
@@ -33,10 +35,10 @@ static const uint64_t second = 1000000000;
 struct peer {
     enum { FREE, STRANGER, GREETED, PROVED, JOINED, REFUSED } state;
     struct conn conn;
-    uint64_t since_ns; /* connected, or refused */
+    uint64_t since_ns; /* time of the connection or of the refusal */
     char address[64];
     struct conn_hello hello;
-    uint64_t step; /* of the set-up that it has reached */
+    uint64_t step; /* last set-up step that the rank has reached */
     bool returned, done, lost;
 };
 
@@ -47,16 +49,16 @@ struct rendezvous {
     int listener;
     uint32_t size, slots;
     struct peer *peer;            /* [slots] */
-    struct peer **of_rank;        /* [size]; NULL: not connected */
-    uint32_t joined, turned_away; /* ranks; of those that connected and were refused */
+    struct peer **of_rank;        /* [size]: peer of each rank; NULL: not connected */
+    uint32_t joined, turned_away; /* numbers of connected and of refused ranks */
     uint32_t refusals;
     bool started, reported;
     uint64_t created_ns, polled_ns, failed_ns, reported_ns, last_end_ns;
     struct conn_word verdict;
     char refused[500]; /* the last refused process, and the reason */
-    uint64_t step;     /* of the set-up: the one that some rank has not reached */
-    uint32_t reached;  /* ranks that have */
-    size_t step_bytes; /* of each rank */
+    uint64_t step;     /* set-up step that some rank has not reached */
+    uint32_t reached;  /* number of ranks that have reached it */
+    size_t step_bytes; /* bytes of each rank in this step */
 };
 
 /* ---- failures ---- */
@@ -68,7 +70,7 @@ static void name_peer(const struct peer *peer, char *out, size_t room)
              peer->hello.pid, peer->address[0] != 0 ? ", address " : "", peer->address);
 }
 
-static void fail(struct rendezvous *rdv, struct conn_word word)
+static void fail_launch(struct rendezvous *rdv, struct conn_word word)
 {
     uint64_t now = epa_now_ns();
 
@@ -83,8 +85,8 @@ static void fail(struct rendezvous *rdv, struct conn_word word)
             conn_say(&rdv->of_rank[r]->conn, CONN_ABORT);
 }
 
-/* A rank's launcher can no longer be reached. What it has sent still counts. */
-static void lose(struct rendezvous *rdv, struct peer *peer, const char *how)
+/* Records that a rank's launcher is out of reach. Its received messages remain valid. */
+static void lose_peer(struct rendezvous *rdv, struct peer *peer, const char *how)
 {
     struct conn_word word;
     char name[200];
@@ -95,13 +97,13 @@ static void lose(struct rendezvous *rdv, struct peer *peer, const char *how)
     name_peer(peer, name, sizeof(name));
     word = conn_word_of(EPA_ERR_DIED, "%s is gone: %s", name, peer->conn.why);
     word.rank = peer->hello.rank;
-    fail(rdv, word);
+    fail_launch(rdv, word);
     peer->done = peer->lost = true;
 }
 
-/* ---- arrivals ---- */
+/* ---- new connections ---- */
 
-static void forget(struct peer *peer)
+static void free_peer(struct peer *peer)
 {
     conn_finish(&peer->conn);
     peer->state = FREE;
@@ -117,8 +119,8 @@ static uint32_t count_strangers(const struct rendezvous *rdv, const char *addres
     return n;
 }
 
-/* Whether `a` makes room before `b`: free slots first, then connections without a greeting, then
- * the address with the most of them, then the oldest one. A flood from one host thus pushes out
+/* Returns true if `a` must make room before `b`: free slots first, then connections without a greeting,
+ * then the address with the most connections, then the oldest one. A flood from one host thus displaces
  * its own connections, and not the slow proof of a distant rank. */
 static bool makes_room_before(const struct rendezvous *rdv, const struct peer *a,
                               const struct peer *b)
@@ -134,8 +136,8 @@ static bool makes_room_before(const struct rendezvous *rdv, const struct peer *a
     return more != less ? more > less : a->since_ns < b->since_ns;
 }
 
-/* Where strangers have all slots, one of them makes room. A rank that has proved to know the token
- * keeps its slot: its launcher would report a closed connection as the loss of rank 0. */
+/* Replaces a connection without proof if all slots are in use. A rank with proof keeps its slot: its
+ * launcher would report a closed connection as the loss of rank 0. */
 static void add_peer(struct rendezvous *rdv, int fd, const char *address)
 {
     struct peer *at = NULL;
@@ -144,12 +146,12 @@ static void add_peer(struct rendezvous *rdv, int fd, const char *address)
         if (p->state != JOINED && p->state != PROVED &&
             (at == NULL || makes_room_before(rdv, p, at)))
             at = p;
-    if (at == NULL) { /* there are more slots than ranks */
+    if (at == NULL) { /* impossible: there are more slots than ranks */
         close(fd);
         return;
     }
     if (at->state != FREE)
-        forget(at);
+        free_peer(at);
     *at = (struct peer){.state = STRANGER, .since_ns = epa_now_ns()};
     conn_init(&at->conn, fd, CONN_GREET_MAX);
     snprintf(at->address, sizeof(at->address), "%s", address);
@@ -160,12 +162,12 @@ void rendezvous_adopt(struct rendezvous *rdv, int fd)
     add_peer(rdv, fd, "");
 }
 
-/* Drops a peer with a word for it and one for whoever reads rank 0's output. */
-static void refuse(struct rendezvous *rdv, struct peer *peer, const struct conn_word *word,
-                   const char *why)
+/* Refuses a peer with a message to it and a warning on rank 0. */
+static void refuse_peer(struct rendezvous *rdv, struct peer *peer, const struct conn_word *word,
+                        const char *why)
 {
     const struct epa_launch *asked = rdv->asked;
-    const char *from = peer->address[0] != 0 ? peer->address : "somebody";
+    const char *from = peer->address[0] != 0 ? peer->address : "a local process";
     char text[500];
 
     if (word != NULL) /* `why` names the rank */
@@ -183,13 +185,13 @@ static void refuse(struct rendezvous *rdv, struct peer *peer, const struct conn_
     peer->since_ns = epa_now_ns();
 }
 
-static void hear_greeting(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
+static void on_greeting(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
 {
     struct conn_greet greet, mine;
     char why[100];
 
     if (m->type != CONN_GREET || !conn_get_greet(m, &greet)) {
-        conn_close(&peer->conn, "it is no process of epa2a");
+        conn_close(&peer->conn, "the peer does not speak the epa2a protocol");
         return;
     }
     if (!conn_make_greet(&mine)) {
@@ -198,19 +200,20 @@ static void hear_greeting(struct rendezvous *rdv, struct peer *peer, const struc
     }
     conn_put(&peer->conn, CONN_CHALLENGE, &mine, sizeof(mine), NULL, 0);
     if (greet.protocol != CONN_PROTOCOL) {
-        snprintf(why, sizeof(why), "another version of epa2a: it speaks protocol %u, rank 0 has %d",
+        snprintf(why, sizeof(why),
+                 "another version of epa2a: it speaks protocol %u, rank 0 protocol %d",
                  greet.protocol, CONN_PROTOCOL);
-        refuse(rdv, peer, NULL, why);
+        refuse_peer(rdv, peer, NULL, why);
         return;
     }
     conn_seal(&peer->conn, rdv->contact->token, &greet, &mine, false);
     peer->state = GREETED;
 }
 
-static void hear_proof(struct peer *peer, const struct conn_message *m)
+static void on_proof(struct peer *peer, const struct conn_message *m)
 {
     if (m->type != CONN_PROOF || m->bytes != 0) {
-        conn_close(&peer->conn, "it is no process of epa2a");
+        conn_close(&peer->conn, "the peer does not speak the epa2a protocol");
         return;
     }
     conn_say(&peer->conn, CONN_PROOF);
@@ -218,7 +221,7 @@ static void hear_proof(struct peer *peer, const struct conn_message *m)
     peer->conn.limit = sizeof(struct conn_hello) + CONN_FINGERPRINT_MAX;
 }
 
-/* Whether both processes know the name of their job, and the names differ. */
+/* Returns true if both processes know the name of their job and the names differ. */
 static bool is_of_another_job(const struct rendezvous *rdv, const struct conn_hello *hello)
 {
     const char *own = rdv->contact->job;
@@ -226,9 +229,9 @@ static bool is_of_another_job(const struct rendezvous *rdv, const struct conn_he
     return own[0] != 0 && hello->job[0] != 0 && strcmp(own, hello->job) != 0;
 }
 
-/* Why a rank cannot take part, or "". */
-static void find_fault(const struct rendezvous *rdv, const struct conn_hello *hello,
-                       const char *fingerprint, char *out, size_t room)
+/* Writes the reason why a rank cannot join, or "". */
+static void find_mismatch(const struct rendezvous *rdv, const struct conn_hello *hello,
+                          const char *fingerprint, char *out, size_t room)
 {
     const struct peer *twin = hello->rank < rdv->size ? rdv->of_rank[hello->rank] : NULL;
     const char *wanted = rdv->asked->fingerprint;
@@ -236,7 +239,7 @@ static void find_fault(const struct rendezvous *rdv, const struct conn_hello *he
 
     *out = 0;
     if (hello->abi != EPA_ABI)
-        snprintf(out, room, "runs an epa2a of another plugin ABI: %u there, %u here", hello->abi,
+        snprintf(out, room, "runs an epa2a with another plugin ABI: %u there, %u here", hello->abi,
                  EPA_ABI);
     else if (is_of_another_job(rdv, hello))
         snprintf(out, room, "belongs to another job: %s there, %s here", hello->job,
@@ -244,15 +247,15 @@ static void find_fault(const struct rendezvous *rdv, const struct conn_hello *he
     else if (wanted != NULL && conn_find_difference(fingerprint, wanted, first, sizeof(first)))
         snprintf(out, room, "was started with another experiment: %s", first);
     else if (hello->size != rdv->size || hello->rank >= rdv->size)
-        snprintf(out, room, "is rank %u of %u there, and there are %u ranks here", hello->rank,
+        snprintf(out, room, "is rank %u of %u there, but this job has %u ranks", hello->rank,
                  hello->size, rdv->size);
     else if (twin != NULL) {
         name_peer(twin, name, sizeof(name));
-        snprintf(out, room, "connected twice: the first was %s", name);
+        snprintf(out, room, "connected twice: the first connection is %s", name);
     }
 }
 
-/* All have connected: each gets its node and its share of the cores. */
+/* Sends each rank its node and its share of the cores after all ranks have connected. */
 static void welcome_all(struct rendezvous *rdv)
 {
     struct nodes_rank *rank = memory_alloc(rdv->size, sizeof(*rank));
@@ -273,7 +276,7 @@ static void welcome_all(struct rendezvous *rdv)
         hosts += first;
         one_network = one_network &&
                       strcmp(peer->hello.host.network, rdv->of_rank[0]->hello.host.network) == 0;
-        if (interface[0] == 0) /* that of who is on rank 0's host may be the loopback */
+        if (interface[0] == 0) /* skips peers on rank 0's host: their route may be the loopback */
             net_interface(peer->conn.fd, interface);
     }
     if (one_network && interface[0] == 0)
@@ -298,34 +301,34 @@ static void welcome_all(struct rendezvous *rdv)
     free(node);
 }
 
-static void hear_hello(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
+static void on_hello(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
 {
     struct conn_word word = {.status = EPA_ERR_CONFIG, .rank = UINT32_MAX};
     struct conn_hello *hello = &peer->hello;
     size_t piece = bootstrap_slot_bytes(rdv->size);
-    char fault[400] = "there is no memory for its fingerprint", name[200], *fingerprint;
+    char fault[400] = "sent a fingerprint that does not fit the memory", name[200], *fingerprint;
     struct conn_message rest;
 
     if (!conn_get_hello(m, hello, &rest)) {
-        conn_close(&peer->conn, "it is no process of epa2a");
+        conn_close(&peer->conn, "the peer does not speak the epa2a protocol");
         return;
     }
     fingerprint = strndup((const char *)rest.data, rest.bytes);
     if (fingerprint != NULL)
-        find_fault(rdv, hello, fingerprint, fault, sizeof(fault));
+        find_mismatch(rdv, hello, fingerprint, fault, sizeof(fault));
     free(fingerprint);
     if (fault[0] != 0) {
         name_peer(peer, name, sizeof(name));
         snprintf(word.text, sizeof(word.text), "%s %.300s", name, fault);
-        /* Without a token any process of this user can connect: the launch goes on without it. */
+        /* Without a token any process of this user can connect, so the launch continues. */
         if (rdv->contact->local[0] != 0 || is_of_another_job(rdv, hello)) {
-            refuse(rdv, peer, &word, word.text);
+            refuse_peer(rdv, peer, &word, word.text);
             return;
         }
         rdv->turned_away += hello->rank < rdv->size && rdv->of_rank[hello->rank] == NULL;
-        rdv->refusals = REFUSALS; /* the verdict says it */
-        refuse(rdv, peer, &word, word.text);
-        fail(rdv, word);
+        rdv->refusals = REFUSALS; /* no warning: the verdict contains the reason */
+        refuse_peer(rdv, peer, &word, word.text);
+        fail_launch(rdv, word);
         return;
     }
     peer->state = JOINED;
@@ -339,29 +342,29 @@ static void hear_hello(struct rendezvous *rdv, struct peer *peer, const struct c
         welcome_all(rdv);
 }
 
-/* ---- what ranks do ---- */
+/* ---- messages of ranks ---- */
 
-/* A rank has reached a step: the others get what it brings. */
-static void hear_step(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
+/* A rank has reached a step: forwards its data to the others. */
+static void on_step(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
 {
     struct conn_message data;
     struct conn_piece piece;
 
-    if (rdv->failed_ns != 0) /* a rank that is to leave a step may be at the next */
+    if (rdv->failed_ns != 0) /* after an abort a rank may already send the next step */
         return;
     if (!rdv->started ||
         !conn_get_step(m, rdv->size, bootstrap_slot_bytes(rdv->size), &piece, &data) ||
         piece.rank != peer->hello.rank || piece.number != rdv->step ||
         peer->step + 1 != rdv->step) {
-        lose(rdv, peer, "it sent a chunk of something else");
+        lose_peer(rdv, peer, "it sent an unexpected step of the set-up");
         return;
     }
     if (rdv->reached == 0)
         rdv->step_bytes = data.bytes;
     if (data.bytes != rdv->step_bytes)
-        fail(rdv,
-             conn_word_of(EPA_ERR_SYSTEM, "rank %u has %zu bytes to gather where another has %zu",
-                          peer->hello.rank, data.bytes, rdv->step_bytes));
+        fail_launch(rdv, conn_word_of(EPA_ERR_SYSTEM,
+                                      "rank %u gathers %zu bytes, but another rank gathers %zu",
+                                      peer->hello.rank, data.bytes, rdv->step_bytes));
     if (rdv->failed_ns != 0)
         return;
     for (uint32_t r = 0; r < rdv->size; r++)
@@ -374,7 +377,7 @@ static void hear_step(struct rendezvous *rdv, struct peer *peer, const struct co
     rdv->reached = 0;
 }
 
-static void hear_block(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
+static void on_block(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
 {
     const struct epa_launch *asked = rdv->asked;
     struct conn_message data;
@@ -382,21 +385,21 @@ static void hear_block(struct rendezvous *rdv, struct peer *peer, const struct c
 
     if (peer->hello.rank == 0 || asked->block == NULL ||
         !conn_get_block(m, asked->block_bytes, &piece, &data))
-        lose(rdv, peer, "its results do not fit here");
+        lose_peer(rdv, peer, "its results do not fit the block of rank 0");
     else if (data.bytes > 0)
         memcpy(asked->block + peer->hello.rank * asked->block_bytes + piece.number, data.data,
                data.bytes);
 }
 
-static void hear_word(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
+static void on_word(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
 {
     uint64_t limit = rdv->asked->timeout_ns;
     struct conn_word word;
 
     if (!conn_get_word(m, &word) || (peer->done && word.status == EPA_OK)) {
-        lose(rdv, peer, "it sent a malformed message");
+        lose_peer(rdv, peer, "it sent a malformed message");
     } else if (word.status != EPA_OK) {
-        fail(rdv, word);
+        fail_launch(rdv, word);
     } else {
         peer->returned = true;
         if (rdv->last_end_ns == 0 && limit != 0)
@@ -404,33 +407,33 @@ static void hear_word(struct rendezvous *rdv, struct peer *peer, const struct co
     }
 }
 
-static void hear(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
+static void on_message(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
 {
     if (peer->state == STRANGER)
-        hear_greeting(rdv, peer, m);
+        on_greeting(rdv, peer, m);
     else if (peer->state == GREETED)
-        hear_proof(peer, m);
+        on_proof(peer, m);
     else if (peer->state == PROVED)
-        hear_hello(rdv, peer, m);
+        on_hello(rdv, peer, m);
     else if (m->type == CONN_ALIVE)
         return;
     else if (peer->done && m->type != CONN_WORD) /* a stop may arrive before the verdict */
-        lose(rdv, peer, "it was done and sent more");
+        lose_peer(rdv, peer, "it sent a message after its last one");
     else if (m->type == CONN_STEP)
-        hear_step(rdv, peer, m);
+        on_step(rdv, peer, m);
     else if (m->type == CONN_BLOCK)
-        hear_block(rdv, peer, m);
+        on_block(rdv, peer, m);
     else if (m->type == CONN_WORD)
-        hear_word(rdv, peer, m);
+        on_word(rdv, peer, m);
     else if (m->type == CONN_DONE)
         peer->done = true;
     else
-        lose(rdv, peer, "it sent an unexpected message");
+        lose_peer(rdv, peer, "it sent an unexpected message");
 }
 
 /* ---- time ---- */
 
-/* A pause of this process moves the ends of all waits; conn_find_loss() sees the pause itself. */
+/* Moves all deadlines by a pause of this process; conn_find_loss() detects the pause itself. */
 static void skip_pause(struct rendezvous *rdv, uint64_t now)
 {
     uint64_t polled_ns = rdv->polled_ns;
@@ -464,10 +467,11 @@ static void check_start(struct rendezvous *rdv, uint64_t now)
     }
     if (missing > n)
         snprintf(names + used, sizeof(names) - used, " and %u more", missing - n);
-    fail(rdv, conn_word_of(EPA_ERR_TIMEOUT,
-                           "rank%s %s of %u did not connect within %.3g s (launcher.start)%s",
-                           missing > 1 ? "s" : "", names, rdv->size,
-                           (double)rdv->settings->start_ns * 1e-9, rdv->refused));
+    fail_launch(rdv,
+                conn_word_of(EPA_ERR_TIMEOUT,
+                             "rank%s %s of %u did not connect within %.3g s (launcher.start)%s",
+                             missing > 1 ? "s" : "", names, rdv->size,
+                             (double)rdv->settings->start_ns * 1e-9, rdv->refused));
 }
 
 static void check_last(struct rendezvous *rdv, uint64_t now)
@@ -479,9 +483,9 @@ static void check_last(struct rendezvous *rdv, uint64_t now)
     while (r < rdv->size && rdv->of_rank[r]->returned)
         r++;
     if (r < rdv->size)
-        fail(rdv, conn_word_of(EPA_ERR_TIMEOUT,
-                               "rank %u did not return within %.3g s of the first that did", r,
-                               (double)rdv->asked->timeout_ns * LAST_TIMES * 1e-9));
+        fail_launch(rdv, conn_word_of(EPA_ERR_TIMEOUT,
+                                      "rank %u did not return within %.3g s of the first that did",
+                                      r, (double)rdv->asked->timeout_ns * LAST_TIMES * 1e-9));
     rdv->last_end_ns = 0;
 }
 
@@ -491,20 +495,21 @@ static void check_peers(struct rendezvous *rdv, uint64_t now)
         if (peer->state == JOINED) {
             if (!rdv->reported && !peer->lost &&
                 conn_find_loss(&peer->conn, now, rdv->polled_ns, rdv->settings->heartbeat_ns))
-                lose(rdv, peer, "");
+                lose_peer(rdv, peer, "");
             continue;
         }
         if (peer->state != FREE && peer->state != REFUSED && peer->conn.forged) {
             peer->conn.sealed = false;
-            refuse(rdv, peer, NULL, "another job: its token is not rank 0's, or it has none");
+            refuse_peer(rdv, peer, NULL,
+                        "another job: its token differs from rank 0's, or it has none");
         }
         if (peer->state != FREE &&
             (peer->conn.fd < 0 || now > peer->since_ns + STRANGER_S * second))
-            forget(peer);
+            free_peer(peer);
     }
 }
 
-/* Once nothing is to be waited for, all get the verdict. */
+/* Sends the verdict to all launchers if no further message is expected. */
 static void check_end(struct rendezvous *rdv, bool alone, uint64_t now)
 {
     bool early = !rdv->started && !alone && rdv->joined + rdv->turned_away < rdv->size &&
@@ -563,7 +568,7 @@ void rendezvous_turn(struct rendezvous *rdv, const struct pollfd *fds, bool alon
 
         conn_turn(&peer->conn, fds[1 + i].revents);
         while (peer->state != REFUSED && conn_take(&peer->conn, &m))
-            hear(rdv, peer, &m);
+            on_message(rdv, peer, &m);
         if (peer->state == REFUSED) /* closing with unread bytes would discard the refusal */
             conn_discard(&peer->conn);
     }
@@ -581,18 +586,18 @@ void rendezvous_turn(struct rendezvous *rdv, const struct pollfd *fds, bool alon
     check_last(rdv, now);
     check_end(rdv, alone, now);
     rdv->polled_ns = now;
-    for (uint32_t i = 0; i < rdv->slots; i++) /* what has been queued since */
+    for (uint32_t i = 0; i < rdv->slots; i++) /* sends the messages queued above */
         conn_turn(&rdv->peer[i].conn, 0);
 }
 
-/* ---- life ---- */
+/* ---- creation and destruction ---- */
 
 void rendezvous_destroy(struct rendezvous *rdv)
 {
     if (rdv == NULL)
         return;
     for (uint32_t i = 0; i < rdv->slots; i++)
-        forget(&rdv->peer[i]);
+        free_peer(&rdv->peer[i]);
     free(rdv->peer);
     free(rdv->of_rank);
     free(rdv);
@@ -604,7 +609,7 @@ void rendezvous_close_inherited(const struct rendezvous *rdv)
         close_open(rdv->peer[i].conn.fd);
 }
 
-/* A connection a rank, and some for all else. */
+/* Raises the limit of open files: one per connection, and some for all other purposes. */
 static enum epa_status allow_files(uint32_t slots, struct epa_error *err)
 {
     struct rlimit limit;
@@ -615,8 +620,8 @@ static enum epa_status allow_files(uint32_t slots, struct epa_error *err)
     limit.rlim_cur = want < limit.rlim_max ? want : limit.rlim_max;
     if (limit.rlim_cur < want || setrlimit(RLIMIT_NOFILE, &limit) != 0)
         return epa_fail(err, EPA_ERR_SYSTEM,
-                        "rank 0 needs %llu open files for a connection to each rank, and "
-                        "may have %llu; raise it: ulimit -n",
+                        "rank 0 needs %llu open files for connections to all ranks; the limit is "
+                        "%llu: raise it by ulimit -n",
                         (unsigned long long)want, (unsigned long long)limit.rlim_max);
     return EPA_OK;
 }

@@ -214,7 +214,7 @@ meet_their_end() {
         kill -STOP "${pid[2]}"
         its=$children children=
         ends 5 8000 "0 1 3"
-        says 0 'rank 2 \(host .*\) is gone: nothing was heard from it for 2 s'
+        says 0 'rank 2 \(host .*\) is gone: it sent no message for 2 s'
         kill -CONT "${pid[2]}"
         children=$its
         ends 5 15000 2
@@ -228,7 +228,7 @@ meet_their_end() {
         kill -CONT "${pid[@]}"
         wait "${pid[@]}"
         # The others lose a rank without a core for so long.
-        if [ "$heart_s" -lt 9 ] && grep -q 'nothing was heard from it' "$work"/err.*; then
+        if [ "$heart_s" -lt 9 ] && grep -q 'it sent no message' "$work"/err.*; then
             late="a launcher had no core for $heart_s s"
             heart_s=$((3 * heart_s))
             return
@@ -256,7 +256,7 @@ meet_their_end() {
         ends 4 $((9000 + start_s * 1000)) "0 1 2"
         others_came "rank 3 of 4 did not connect within $start_s s .*; refused 127\.0\.0\.1: another job" || return
         [ "$code" = 2 ] || fail "rank 3: exit code $code, not 2"
-        says 3 '^\[rank 3\] .*another job: its token is not rank 0' ;;
+        says 3 '^\[rank 3\] .*another job: this rank.s token differs from rank 0' ;;
     int | term)
         for victim in 0 2; do
             go_on --json "$work/out.json" --force

@@ -293,7 +293,7 @@ END = 2.0 * A.slow  # seconds in which all processes of a run end after a rank i
 def late_messages(said, took):
     """Returns the violations of waiting times in messages. `took`: seconds from the fault to the end of the run; None: unknown."""
     out = []
-    for words, limit in (('timeout after', max(TIMEOUT, 3) if 'set-up' in said else TIMEOUT), ('nothing was heard from it for', HEART)):
+    for words, limit in (('timeout after', max(TIMEOUT, 3) if 'set-up' in said else TIMEOUT), ('it sent no message for', HEART)):
         times = [float(t) / (1000 if unit == 'ms' else 1) for t, unit in re.findall(words + r' ([\d.]+) (m?s)\b', said)]
         if times and max(times) > MARGIN * limit:
             out.append(f'{words} {max(times):g} s, and the limit is {limit:g} s')
@@ -340,7 +340,7 @@ def judge(name, run, limit, want, who=None, stage=False, text=None, ended=True, 
         r, pid = who
         if pid and (not re.search(f'\\b(rank {r}\\b)', said)):
             v.append(f'no sentence names rank {r}')
-        if pid and 5 in codes and (run.launch != 'mpi') and (not re.search(f'pid {pid}\\b', said)) and (not re.search(f'rank {r} [^\\n]*(is gone|nothing was heard)', said)):
+        if pid and 5 in codes and (run.launch != 'mpi') and (not re.search(f'pid {pid}\\b', said)) and (not re.search(f'rank {r} [^\\n]*(is gone|it sent no message)', said)):
             v.append(f'no sentence names process {pid}')
     if ended and died and stage and (not re.search(STAGE, said)):
         v.append('no sentence names a stage')

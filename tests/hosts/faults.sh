@@ -149,7 +149,7 @@ kill_in_set_up() {
         kill_one "${ranks[@]}" || return
         if [ "$launch" = mpirun ]; then
             ends "5 1" 15000
-            says 'rank [0-3] \(host host[12], pid [0-9]+\) (was killed by signal 9|left without a word)'
+            says 'rank [0-3] \(host host[12], pid [0-9]+\) (was killed by signal 9|exited without a status)'
         else
             ends 5 8000
             says "rank $rank \(host host$((rank / 2 + 1)), pid $pid\) was killed by signal 9"
@@ -187,8 +187,8 @@ host_is_cut_off() {
     nothing_left
     mend host2 # for mpirun, which has a process there
     ends 5 20000
-    says 'rank [23] \(host host2, [^)]*\) is gone: nothing was heard from it for 2 s'
-    [ "$launch" = mpirun ] || says 'rank 0 \(host host1, [^)]*\) is gone: nothing was heard from it for 2 s'
+    says 'rank [23] \(host host2, [^)]*\) is gone: it sent no message for 2 s'
+    [ "$launch" = mpirun ] || says 'rank 0 \(host host1, [^)]*\) is gone: it sent no message for 2 s'
 }
 
 hosts_up 2 "$cable"

@@ -95,7 +95,7 @@ kill)
     kill -KILL "${ranks[RANDOM % 4]#* }"
     ends 5
     says 'rank [0-3] .*was killed by signal 9 \(Killed\)'
-    says 'was lost in an earlier run, and cannot be started again'
+    says 'died in an earlier run, and this job cannot start it again'
     ;;
 setup) # a rank dies while MPI starts: all ranks report it, and so does the document
     job 4 bench "$config" "${endless[@]}" --json "$work/out.json"
@@ -116,7 +116,7 @@ leave) # MPI itself has no limit, and mpirun reports that a process did not fina
     # The others wait for rank 2: of whom the 30 s end first is killed, and named.
     LD_PRELOAD=$4 job 4 verify "$config" "${mpi[@]}"
     ends 1
-    says 'rank [0-3] \(host .*, pid [0-9]+\) did not leave within 30 s of its last run, and was killed'
+    says 'rank [0-3] \(host .*, pid [0-9]+\) did not exit within 30 s after its last run, and was killed'
     grep -q '^# epa2a verify' "$work/out" || fail "no report"
     ;;
 orphan) # rank 0 never exists: no rank waits for it until launcher.start

@@ -115,6 +115,6 @@ TEST(marks_not_recorded_have_no_time)
     assert_int_equal(backend->ops->elapsed(backend, 1, 2, &ns), EPA_ERR_UNSUPPORTED);
     assert_true(ns == 5);
     backend->ops->explain(backend, &err);
-    assert_string_equal(err.text, "host: no time between marks 1 and 2: not both were made");
+    assert_string_equal(err.text, "host: no time between marks 1 and 2: record both first");
     backend->ops->close(backend);
 }

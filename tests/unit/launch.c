@@ -260,7 +260,7 @@ TEST(the_status_of_a_rank_does_not_depend_on_state_of_the_parent)
         {"killed, SIGCHLD ignored", ignore_children, rank_1_is_killed, EPA_ERR_DIED,
          "rank 1 (pid "},
         {"wrong, SIGCHLD ignored", ignore_children, rank_1_is_wrong, EPA_ERR_MISMATCH, ""},
-        {"left", NULL, rank_1_leaves, EPA_ERR_DIED, " left without a word (exit code 0)"},
+        {"left", NULL, rank_1_leaves, EPA_ERR_DIED, " exited without a status (exit code 0)"},
     };
 
     for (size_t i = 0; i < LENGTH(cases); i++) {

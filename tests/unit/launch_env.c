@@ -228,7 +228,7 @@ static const struct plan {
      .status = EPA_ERR_TIMEOUT, .words = "rank 1 of 2 did not connect within 0.5 s",
      .of_rank_1 = EPA_ERR_SYSTEM, .words_of_rank_1 = "rank 1 (host .. ): no library here"},
     {"kept, never meets", count_runs, rank_1_never_meets, .size = 2, .start_ns = 500000000,
-     .status = EPA_ERR_TIMEOUT, .words_of_rank_1 = "did not meet the others within 0.5 s"},
+     .status = EPA_ERR_TIMEOUT, .words_of_rank_1 = "did not reach the other ranks within 0.5 s"},
 };
 
 static enum epa_status launch_by_env(const struct plan *p, uint32_t r, uint32_t port,
@@ -402,8 +402,9 @@ TEST(an_impostor_of_rank_0_gets_no_token_and_no_launch)
     close(fd);
     assert_true(challenged > 0);
     assert_int_equal(s->rank[1].status, EPA_ERR_TIMEOUT);
-    assert_words(s->rank[1].text,
-                 "rank 1 .. cannot reach rank 0 within 3 s .. it does not have this job's token");
+    assert_words(
+        s->rank[1].text,
+        "rank 1 .. cannot reach rank 0 within 3 s .. the peer does not know this job's token");
     assert_int_equal(s->rank[1].runs, 0);
     munmap(s, sizeof(*s));
 }
@@ -487,19 +488,19 @@ TEST(a_local_name_that_another_user_has_taken_is_reported_with_the_user)
 TEST(a_missing_variable_is_reported_with_its_remedy)
 {
     static const char *const cases[][2] = {
-        {"none", "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, all four"},
+        {"none", "set all of RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"},
         {"42 MASTER_ADDR", "set MASTER_ADDR or launcher.address"},
-        {"42", "'127.0.0.1' is the loopback address here, which ranks on other hosts"},
+        {"42", "'127.0.0.1' is the loopback address of this host, and ranks on other hosts"},
         {"44 MASTER_PORT", "set MASTER_PORT or launcher.port"},
-        {"44 MASTER_PORT=http", "MASTER_PORT='http' is no port"},
+        {"44 MASTER_PORT=http", "MASTER_PORT='http' is not a port"},
         {"33", "4 .. 3 .. RANK=0 .. WORLD_SIZE=3"},
         {"42 MASTER_ADDR=10.0.0.1 EPA2A_JOB_TOKEN",
-         "ranks that meet over a network need a secret .. export EPA2A_JOB_TOKEN=$(openssl rand "
+         "ranks that connect over a network need a secret .. export EPA2A_JOB_TOKEN=$(openssl rand "
          "-hex 16)"},
         {"44 EPA2A_JOB_TOKEN=0123456789abcde",
-         "EPA2A_JOB_TOKEN has 15 characters, and 16 are the least .. openssl rand -hex 16"},
+         "EPA2A_JOB_TOKEN has 15 characters; the minimum is 16 .. openssl rand -hex 16"},
         {"44 EPA2A_JOB_TOKEN=01234567890123456789012345678901234567890123456789012345678901234",
-         "EPA2A_JOB_TOKEN has 65 characters; 64 are the most"},
+         "EPA2A_JOB_TOKEN has 65 characters; the maximum is 64"},
         /* first host of a Slurm step */
         {"none SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_JOB_ID=7 "
          "SLURM_STEP_NODELIST=127.0.[0-3,9].[001-4],b3",

@@ -199,7 +199,7 @@ TEST(forged_and_repeated_messages_are_rejected)
         if (repeated != 0)
             conn_turn(victim, 0);
         assert_int_equal(write(victim->fd, frame, bytes), (ssize_t)bytes);
-        assert_end(g, &g->client[0], EPA_ERR_DIED, "it sent what the token does not prove");
+        assert_end(g, &g->client[0], EPA_ERR_DIED, "message authentication failed");
         finish(g);
     }
 }
@@ -274,12 +274,12 @@ TEST(a_launcher_of_another_job_is_refused_and_ends_the_launch)
         uint32_t rank, size, abi;
         const char *fingerprint, *want;
     } cases[] = {
-        {1, 2, EPA_ABI + 1, "a: 1\n", "runs an epa2a of another plugin ABI"},
+        {1, 2, EPA_ABI + 1, "a: 1\n", "runs an epa2a with another plugin ABI"},
         {1, 2, EPA_ABI, "a: 2\n", "was started with another experiment: a: 2 there, 1 here"},
-        {1, 3, EPA_ABI, "a: 1\n", "is rank 1 of 3 there, and there are 2 ranks here"},
+        {1, 3, EPA_ABI, "a: 1\n", "is rank 1 of 3 there, but this job has 2 ranks"},
         {2, 2, EPA_ABI, "a: 1\n", "is rank 2 of 2 there"},
         {0, 2, EPA_ABI, "a: 1\n",
-         "rank 0 (host h, pid 1000) connected twice: the first was rank 0"},
+         "rank 0 (host h, pid 1000) connected twice: the first connection is rank 0"},
     };
 
     for (size_t i = 0; i < LENGTH(cases); i++) {
@@ -432,7 +432,7 @@ TEST_OF_GAME(pieces_of_other_lengths_end_the_launch, 2)
     step_to(g, 1, 1, "abcd", 4);
     conn_say(&g->client[0], CONN_DONE);
     conn_say(&g->client[1], CONN_DONE);
-    assert_verdict(g, &g->client[0], EPA_ERR_SYSTEM, "bytes to gather where another has");
+    assert_verdict(g, &g->client[0], EPA_ERR_SYSTEM, "bytes, but another rank gathers");
 }
 
 static bool no_random; /* as in a sandbox that forbids the call */
