@@ -1,5 +1,5 @@
-/* Prints files as C arrays: epa2a.bash becomes epa2a_bash. In a file that begins with "=== name"
- * each such line begins an array of its own, name_txt. Runs in the build. */
+/* Build tool: prints files as C arrays. epa2a.bash becomes epa2a_bash. In a file that begins with
+ * "=== NAME" each such line starts a new array, NAME_txt. */
 #include <stdio.h>
 #include <string.h>
 

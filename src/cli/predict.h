@@ -1,4 +1,5 @@
-/* What the parts of `epa2a predict` share: cmd_predict.c measures, predict_world.c predicts. */
+/* Shared state of `epa2a predict`: cmd_predict.c measures small worlds, predict_world.c predicts
+ * large ones. A world is a job of a given number of ranks. */
 #ifndef CLI_PREDICT_H
 #define CLI_PREDICT_H
 
@@ -8,28 +9,28 @@
 #include "report/summary.h"
 
 enum {
-    WORLDS_MOST = 8, /* that are measured */
-    WORLDS_WANTED = 3,
-    CORES_MOST = 16, /* ranks of a measured world, where each has a core */
-    SETS_MOST = 8,
-    KINDS = 3, /* of runs in a world: all tokens, one, fewer choices */
+    WORLDS_MOST = 8,   /* maximum number of measured worlds */
+    WORLDS_WANTED = 3, /* worlds to measure even if their ranks share cores */
+    CORES_MOST = 16,   /* maximum number of ranks of a measured world */
+    SETS_MOST = 8,     /* maximum number of settings of a measured run */
+    KINDS = 3,         /* runs of a world: all tokens, one token, fewer choices */
     ROUNDS = 3,
-    COUNTED = 8, /* iterations whose traffic is counted, at most */
+    COUNTED = 8, /* maximum number of iterations whose traffic is counted */
     RANKS_MOST = 65536
 };
-#define CHOICES_MOST 4e6 /* that are looked at for it */
-#define SIDE_WEIGHT 0.25 /* of runs with fewer tokens or choices than are asked for */
+#define CHOICES_MOST 4e6 /* maximum number of choices in the counted iterations */
+#define SIDE_WEIGHT 0.25 /* weight of runs with fewer tokens or choices than the file has */
 
-/* A run that is measured. */
+/* A measured run. */
 struct measured {
     uint32_t ranks, tokens, copies;
-    const char **set; /* [n_sets], and room for how it is measured */
+    const char **set; /* [SETS_MOST]: n_sets settings of the run; bench settings follow */
     uint32_t n_sets;
-    bool checks; /* it is for --check alone */
+    bool checks; /* the run serves --check only and is not fitted */
     const struct experiment *x;
     struct op_load load[OP_PHASES];
     struct predict_point point[OP_PHASES];
-    double total_ns, second_ns; /* the fastest round, and the one after it */
+    double total_ns, second_ns; /* times of the fastest and the second fastest round */
 };
 
 struct prediction {
@@ -37,43 +38,48 @@ struct prediction {
     struct arena *arena;
     struct registry *registry;
     json_t *machine;
-    struct runs base; /* the file */
+    struct runs base; /* the run of the file */
     const struct experiment *x;
     const struct operation *op;
     struct op_source *source;
-    const char *text; /* YAML of what is measured */
+    const char *text; /* YAML of the measured experiment */
     uint32_t ranks, per_node, low, cores, here;
     struct predict_link link;
     bool has_link;
     struct runs read[WORLDS_MOST * KINDS];
     struct measured run[WORLDS_MOST * KINDS];
     uint32_t n_read, n, world[WORLDS_MOST], n_worlds;
-    double signal_ns;                                       /* in a node, measured */
-    double cost[WORLDS_MOST + 1][OP_PHASES][PREDICT_TERMS]; /* of all, then without world i */
-    double error;                                           /* of what was measured */
+    double signal_ns; /* latency of a signal within a node, measured */
+    /* Costs fitted to all worlds [0], and to all worlds but world i - 1 [i]. */
+    double cost[WORLDS_MOST + 1][OP_PHASES][PREDICT_TERMS];
+    double error; /* largest error of the fit, and spread of the rounds, as a logarithm */
     json_t *notes, *document;
     struct epa_error err;
 };
 
-/* Whether it has the tokens and choices that are asked for. */
+/* Returns true if the run has all tokens and choices of the file. */
 bool prediction_is_whole(const struct prediction *, const struct measured *);
-/* What the stages of a phase took, whose names begin with its: "dispatch_send". */
+/* Returns the sum of the medians of a phase's stages. The name of such a stage begins with the name
+ * of the phase: "dispatch_send". */
 double prediction_phase_ns(const json_t *result, const char *phase);
 
 /* ---- predict_world.c ---- */
 
+/* Returns the number of threads of a rank on hosts; 0 on GPUs. */
 double prediction_threads(const struct experiment *);
-/* Means over iterations of what a world moves. */
+/* Computes the traffic of each phase, as means over iterations. */
 void prediction_count(const struct experiment *, const struct op_source *,
                       struct op_load mean[OP_PHASES]);
+/* Returns the terms of a phase's cost, without its measured time. */
 struct predict_point prediction_point(const struct prediction *, const struct experiment *,
                                       const struct op_load *, uint32_t cores);
-/* Another world of the file, planned; or why there is none. */
+/* Plans the experiment of the file for another number of ranks. Returns NULL, or the reason of a
+ * failure. */
 const char *prediction_resize(struct prediction *, uint32_t ranks, struct experiment *out,
                               uint32_t *planned);
-/* Costs, from all that was measured. */
+/* Fits the costs to all measured runs. */
 void prediction_fit(struct prediction *);
-/* Fills p->document. */
+/* Predicts all worlds and fills p->document. */
 enum epa_status prediction_make(struct prediction *);
 
 #endif
