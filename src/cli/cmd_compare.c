@@ -1,6 +1,6 @@
-/* epa2a compare A B, files or folders of results: which runs of B are slower or faster than those
- * of A. Runs are paired by id, those left over by label, and one left over on each side with each
- * other. Several runs of one id or label are one experiment, repeated. */
+/* `epa2a compare A B`: reports which runs of B are slower or faster than the runs of A. A and B are
+ * files or folders of results. Runs are paired by id, then by label; a single remaining run of each
+ * side is paired as well. Several runs of one id or label are repetitions of one experiment. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "cli/cli.h"
 #include "report/summary.h"
 
-/* ---- what a comparison found, as a document with a row for each stage ---- */
+/* ---- the document of a comparison, with a row for each stage ---- */
 
 static const struct table_column columns[] = {
     {"run", "run", .width = 0},        {"stage", "stage", .width = 0},
@@ -28,7 +28,7 @@ json_t *compared_create(const char *a, const char *b, double threshold, double a
                           json_array(), NULL);
 }
 
-/* The name that a comparison gives a run: without the number of its repetition. Returns out. */
+/* Writes the label of a run without the number of its repetition, or its name. Returns out. */
 static char *compared_name(const struct results_run *run, char *out, size_t room)
 {
     size_t bytes = results_label_bytes(run->label);
@@ -78,18 +78,18 @@ static void add_legend(struct text *out, const json_t *c)
 
     if (rounds > 0)
         text_add(out,
-                 "ratio is B / A over %.0f rounds of A B or B A, with bounds by signed "
-                 "ranks that hold all looks together with %g %%; slower or faster: by more than "
-                 "%g %%",
+                 "ratio is B / A over %.0f rounds of A B or B A; bounds by signed ranks, with "
+                 "%g %% confidence over all looks; slower or faster: by more than %g %%",
                  rounds, 100 * (1 - alpha), threshold);
     else
         text_add(out,
-                 "ratio is B / A of the medians, 95 %% by bootstrap, p by Mann and Whitney over "
-                 "runs, %d or more a side; slower or faster: by more than %g %%, with p < %g",
+                 "ratio is B / A of the medians; 95 %% bounds by bootstrap; p by Mann-Whitney over "
+                 "%d or more runs per side; slower or faster: by more than %g %%, with p < %g",
                  COMPARE_RUNS, threshold, alpha);
 }
 
-/* `taken`: how turns were taken, in words; or NULL. Says what to do where something is unclear. */
+/* Prints the table with a legend, `taken` (a sentence about the turns, or NULL), and a remedy for
+ * unclear rows. */
 static void compared_text(FILE *file, const json_t *c, const char *taken)
 {
     json_auto_t *rows = json_deep_copy(json_object_get(c, "compared"));
@@ -111,7 +111,7 @@ static void compared_text(FILE *file, const json_t *c, const char *taken)
             strcmp(stage, "latency") == 0) {
             double ratio = json_number_at(row.value, "ratio");
 
-            if (!(ratio > 0)) /* unknown, where a clock is too coarse */
+            if (!(ratio > 0)) /* unknown if the clock is too coarse */
                 continue;
             logs += log(ratio);
             totals++;
@@ -122,15 +122,14 @@ static void compared_text(FILE *file, const json_t *c, const char *taken)
         fprintf(file, "# geometric mean of the %u ratios of totals: %.3f\n", totals,
                 exp(logs / totals));
     if (unclear > 0 && json_number_at(c, "rounds") > 0)
-        text_comment(file,
-                     "unclear: the rounds differ too much from each other; a larger --budget or a "
-                     "quieter machine decides, or first call on the cores: chrt -r 1 epa2a compare "
-                     "...");
+        text_comment(
+            file, "unclear: the rounds differ too much from each other; use a larger --budget, a "
+                  "quieter machine, or real-time priority: chrt -r 1 epa2a compare ...");
     else if (unclear > 0)
         text_comment(
             file,
-            "%u unclear: two runs of one program differ as much. To decide, let the sides take "
-            "turns (epa2a compare --run A.yaml B.yaml), or give each %d runs or more (bench "
+            "%u unclear: two runs of one program differ by as much. To decide, let the sides take "
+            "turns (epa2a compare --run A.yaml B.yaml), or give each side %d runs or more (bench "
             "--set repeat=%d)",
             unclear, COMPARE_RUNS, COMPARE_RUNS + 2);
 }
@@ -149,14 +148,14 @@ static void compared_markdown(struct text *out, const json_t *c)
 
 /* ---- pairs ---- */
 
-#define ALONE UINT32_MAX /* of no pair */
+#define ALONE UINT32_MAX /* the run has no pair */
 
-/* Runs that are compared with each other have the number of one pair. */
+/* Pairs of runs of A and B that are compared with each other. */
 struct pairs {
     const struct results *side[2];
-    uint32_t *of[2];         /* [side[i]->n] the pair of each run, or ALONE */
-    uint32_t *first;         /* [n] its first run of A */
-    bool *met;               /* [n] it has a run of B */
+    uint32_t *of[2];         /* [side[i]->n] pair of each run, or ALONE */
+    uint32_t *first;         /* [n] first run of A in the pair */
+    bool *met;               /* [n] the pair has a run of B */
     struct compare_run *run; /* [side[0]->n + side[1]->n] scratch */
     uint32_t n;
 };
@@ -166,7 +165,7 @@ static const struct results_run *first_of(const struct pairs *p, uint32_t pair)
     return &p->side[0]->run[p->first[pair]];
 }
 
-/* How two runs are found to be of one experiment. Runs of one id may have different launchers. */
+/* Criteria for two runs of one experiment. Runs of one id may have different launchers. */
 enum alike { ALIKE_BY_LABEL, ALIKE_BY_ID, ALIKE_BY_ID_AND_LAUNCHER };
 
 static bool is_alike(const struct results_run *x, const struct results_run *y, enum alike how)
@@ -181,7 +180,7 @@ static bool is_alike(const struct results_run *x, const struct results_run *y, e
     return bytes == results_label_bytes(y->label) && strncmp(x->label, y->label, bytes) == 0;
 }
 
-/* Runs of B that have no pair yet, to pairs that have no run of B yet. */
+/* Assigns runs of B without a pair to pairs without a run of B. */
 static void pair_alike(struct pairs *p, enum alike how)
 {
     const struct results *b = p->side[1];
@@ -195,7 +194,7 @@ static void pair_alike(struct pairs *p, enum alike how)
             p->met[p->of[1][k]] = true;
 }
 
-/* The only pair without a run of B, with the only run without a pair. */
+/* If one pair has no run of B and one run of B has no pair, joins the two. */
 static void pair_the_last(struct pairs *p)
 {
     uint32_t pair = ALONE, pairs = 0, run = ALONE, runs = 0;
@@ -247,7 +246,7 @@ static struct pairs pairs_make(struct arena *arena, const struct results *a,
     return p;
 }
 
-/* Warns of runs that have no pair on the other side. */
+/* Warns about runs without a partner on the other side. */
 static void warn_of_alone(const struct pairs *p)
 {
     for (uint32_t side = 0; side < 2; side++) {
@@ -263,9 +262,9 @@ static void warn_of_alone(const struct pairs *p)
     }
 }
 
-/* ---- what may be compared ---- */
+/* ---- checks ---- */
 
-/* Notes to what differs are no reason not to compare. */
+/* Prints the contexts of two runs if they differ. Different contexts are no error. */
 static void print_contexts(FILE *notes, const char *name, const struct results_run *of_a,
                            const struct results_run *of_b)
 {
@@ -277,7 +276,8 @@ static void print_contexts(FILE *notes, const char *name, const struct results_r
         fprintf(notes, "# %s: context: %s in A, %s in B\n", name, a.data, b.data);
 }
 
-/* Refuses, or with --force notes, what must not differ. */
+/* Fails if experiments or machines differ, or a fault was injected. With --force prints the
+ * difference instead. */
 static enum epa_status check_runs(const struct cli *cli, FILE *notes, const struct results_run *a,
                                   const struct results_run *b, bool fault, struct epa_error *err)
 {
@@ -290,17 +290,17 @@ static enum epa_status check_runs(const struct cli *cli, FILE *notes, const stru
     compared_name(a, name, sizeof(name));
     if (fault && !cli->force)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: a fault was planted in it, so its times are no measurement; "
-                        "--force compares all the same",
+                        "%s: the run had an injected fault, so its times are no measurement; "
+                        "--force compares them anyway",
                         name);
     if (fault)
-        fprintf(notes, "# %s: a fault was planted in it\n", name);
+        fprintf(notes, "# %s: the run had an injected fault\n", name);
     for (uint32_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
         if (!results_differ(a, b, must[i].part, what, sizeof(what)))
             continue;
         if (!cli->force)
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: the %s differ: %s; --force compares all the same", name,
+                            "%s: the %s differ: %s; --force compares them anyway", name,
                             must[i].what, what);
         fprintf(notes, "# %s: the %s differ: %s\n", name, must[i].what, what);
     }
@@ -314,8 +314,7 @@ enum epa_status compare_check(const struct cli *cli, FILE *notes, const struct r
                               const struct results *b, struct epa_error *err)
 {
     if (a->n != 1 || b->n != 1 || !a->run[0].ok || !b->run[0].ok)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s and %s have no run that ended well", a->path,
-                        b->path);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s and %s have no successful run", a->path, b->path);
     return check_runs(cli, notes, &a->run[0], &b->run[0], a->run[0].fault || b->run[0].fault, err);
 }
 
@@ -337,7 +336,8 @@ static enum epa_status check_pair(const struct cli *cli, FILE *notes, const stru
 
 /* ---- comparing ---- */
 
-/* The samples of a stage of all runs of a pair. */
+/* Collects the samples of a stage from all runs of a pair on one side; returns the number of
+ * runs. */
 static uint32_t collect(const struct pairs *p, uint32_t side, uint32_t pair, const char *stage,
                         struct compare_run *out)
 {
@@ -384,13 +384,12 @@ static enum epa_status compare_pairs(const struct cli *cli, FILE *notes, const s
     }
     if (status == EPA_OK && json_array_size(json_object_get(out, "compared")) == 0)
         status = epa_fail(err, EPA_ERR_CONFIG,
-                          "no run of %s has a partner with samples in %s: they are paired by id "
+                          "no run of %s has a partner with samples in %s; runs are paired by id "
                           "and by label",
                           p->side[0]->path, p->side[1]->path);
     return status;
 }
 
-/* rerun has --json and --markdown for what it ran. */
 enum epa_status compare_print(const struct cli *cli, json_t *compared, const char *taken,
                               bool documents, struct epa_error *err)
 {
@@ -445,8 +444,7 @@ enum epa_status cmd_compare_check(const struct cli *cli, struct epa_error *err)
                                                : NULL;
 
     if (!cli->turns && takes != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s is for compare --run, which runs experiments",
-                        takes);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s applies only to compare --run", takes);
     return EPA_OK;
 }
 

@@ -1,12 +1,12 @@
-/* epa2a predict FILE: what a larger cluster would take. Short runs of small worlds on this machine
- * give the costs of each phase (report/summary.h); the traffic of the world that is asked for is
- * counted from the routing of all its ranks, of which none is started, and nothing of its size is
+/* `epa2a predict FILE`: predicts the times of a larger cluster. Short runs of small worlds on this
+ * machine give the costs of each phase (report/summary.h). The traffic of the predicted world is
+ * counted from the routing of all its ranks; no rank of it is started, and no memory of its size is
  * allocated.
  *
- * Small worlds are 2, 4, 8 ... ranks, or the next that the file can have, each with the file's number
- * of tokens and with one. All take
- * turns, in rounds, and the fastest of each counts: other load makes none faster. How far the costs
- * can be trusted is found out by leaving one world out after the other. */
+ * Small worlds have 2, 4, 8 ... ranks, or the next number that the file allows, each with the file's
+ * number of tokens and with one token. All runs take turns in rounds, and the fastest round counts,
+ * since other load never makes a run faster. Fits without one of the worlds show the error of the
+ * costs. */
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -20,12 +20,13 @@
 #include "report/results.h"
 #include "report/result.h"
 
-/* A busy machine is to make a world slow, and not to end it. */
+/* Least timeout of a measured run: a busy machine slows a run down but must not end it. */
 #define TIMEOUT_NS UINT64_C(30000000000)
 
 /* ---- the worlds ---- */
 
-/* "ranks=8" of --set, which may be more than an experiment may have; others stay. */
+/* Parses "KEY=N" of --set, where N may exceed the limit of an experiment. Returns false for another
+ * key. */
 static bool take_set(const char *set, const char *key, uint32_t *out, struct epa_error *err)
 {
     size_t bytes = strlen(key);
@@ -35,14 +36,14 @@ static bool take_set(const char *set, const char *key, uint32_t *out, struct epa
     if (strncmp(set, key, bytes) != 0 || set[bytes] != '=')
         return false;
     if (!value_u64(set + bytes + 1, &value, &why) || value > RANKS_MOST)
-        epa_fail(err, EPA_ERR_CONFIG, "--set %s: a whole number is expected, up to %u", set,
+        epa_fail(err, EPA_ERR_CONFIG, "--set %s: expected a whole number up to %u", set,
                  RANKS_MOST);
     else
         *out = (uint32_t)value;
     return true;
 }
 
-/* "ranks=8:1024" */
+/* Parses --sweep, such as "ranks=8:1024". */
 static enum epa_status read_sweep(struct prediction *p, const char *sweep)
 {
     unsigned low, high;
@@ -51,7 +52,7 @@ static enum epa_status read_sweep(struct prediction *p, const char *sweep)
     if (sscanf(sweep, "ranks=%u:%u%c", &low, &high, &more) != 2 || low == 0 || low > high ||
         high > RANKS_MOST)
         return epa_fail(&p->err, EPA_ERR_CONFIG,
-                        "--sweep %s: from how many ranks to how many, up to %d: --sweep "
+                        "--sweep %s: expected ranks=LOW:HIGH with HIGH up to %d, such as --sweep "
                         "ranks=8:1024",
                         sweep, RANKS_MOST);
     p->low = low;
@@ -66,19 +67,20 @@ static enum epa_status check_file(struct prediction *p)
     p->op = operation_of_experiment(x);
     if (p->op->load == NULL || x->expert.kind == EXPERT_MLP)
         return epa_fail(&p->err, EPA_ERR_CONFIG,
-                        "%s: predict knows what is communicated, by moe and allgather, and not "
-                        "what is computed%s",
+                        "%s: predict covers the communication of moe and allgather, not "
+                        "computation%s",
                         p->cli->arg[0],
-                        p->op->load != NULL ? ": --set expert=scale leaves that out" : "");
+                        p->op->load != NULL ? ": leave it out by --set expert=scale" : "");
     if (x->tokens.kind == TOKENS_LIST && p->low != p->ranks)
         return epa_fail(&p->err, EPA_ERR_CONFIG,
-                        "%s: tokens is a list for %u ranks, and --sweep has other worlds: --set "
-                        "tokens=full",
+                        "%s: tokens is a list for %u ranks, but --sweep has other numbers of "
+                        "ranks: --set tokens=full",
                         p->cli->arg[0], x->tokens.per_rank.n);
     return EPA_OK;
 }
 
-/* ranks_per_node of the file: of its run, or, if the file is none with its own ranks, at its top. */
+/* Returns ranks_per_node of the file's run. If the file is not valid with its own number of ranks,
+ * returns the value at the top level of the file. */
 static uint32_t per_node_of_file(struct prediction *p, const struct cli *cli)
 {
     struct tree tree = {.arena = p->arena, .diag = diag_create()};
@@ -114,10 +116,10 @@ static bool can_read(const struct prediction *p, const struct cli *cli)
     return good;
 }
 
-/* Adds the settings with which the file is read if `ranks` are predicted: those ranks, so that
- * errors are about them. An experiment cannot have more than 64. The file is read with its own
- * ranks then, or with one if its own do not fit it, and prediction_resize() checks the others.
- * `rest` has room for three settings more. */
+/* Adds the settings for reading the file if `ranks` ranks are predicted: this number of ranks, so
+ * that errors refer to it. An experiment has at most 64 ranks. For more the file is read with its
+ * own number of ranks, or with one rank if its own number is not valid, and prediction_resize()
+ * checks the predicted number. `rest` has room for three more settings. */
 static enum epa_status add_ranks(struct prediction *p, struct cli *rest, uint32_t ranks)
 {
     uint64_t most = option_greatest(option_find(&experiment_options, "ranks"));
@@ -135,17 +137,17 @@ static enum epa_status add_ranks(struct prediction *p, struct cli *rest, uint32_
     rest->n_sets++;
     if (can_read(p, rest))
         return epa_fail(&p->err, EPA_ERR_CONFIG,
-                        "%s: tokens is a list, which is for up to %u ranks: --set tokens=full",
+                        "%s: tokens is a list, which allows up to %u ranks: --set tokens=full",
                         rest->arg[0], (unsigned)most);
     rest->n_sets = n + 2;
     return EPA_OK;
 }
 
-/* Reads the file, without how its runs are measured: a closed loop with stages. */
+/* Reads the file and replaces its bench section, so that runs are a closed loop with stages. */
 static enum epa_status read_file(struct prediction *p)
 {
     const struct cli *cli = p->cli;
-    struct cli rest = *cli; /* without the settings that are predict's own */
+    struct cli rest = *cli; /* without settings of ranks and ranks_per_node */
     const char **set = arena_alloc(p->arena, (cli->n_sets + 3) * sizeof(*set));
     struct text text = {0};
     struct experiment bare;
@@ -192,13 +194,12 @@ static enum epa_status read_file(struct prediction *p)
 }
 /* ---- measuring ---- */
 
-/* Whether it has the tokens and choices that are asked for. */
 bool prediction_is_whole(const struct prediction *p, const struct measured *m)
 {
     return m->tokens == p->op->size(p->x) && m->copies == operation_copies(p->x);
 }
 
-/* Adds a run of a world; false: it cannot be, as `why` says. */
+/* Adds a run of a world. Returns false with the reason in `why` if the run is not valid. */
 static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint32_t copies,
                     bool checks, char why[CLI_FAILURE])
 {
@@ -241,7 +242,7 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
     return true;
 }
 
-/* All runs of a world, or none. */
+/* Adds all runs of a world, or none. */
 static bool add_world(struct prediction *p, uint32_t ranks, bool checks, char why[CLI_FAILURE])
 {
     uint32_t tokens = (uint32_t)p->op->size(p->x), copies = operation_copies(p->x), first = p->n;
@@ -269,7 +270,8 @@ static enum epa_status choose_worlds(struct prediction *p)
     char why[CLI_FAILURE] = "", first[CLI_FAILURE] = "";
     bool known = false;
 
-    /* Doubled, from the next world that divides the experts and the like. */
+    /* Doubles the ranks after a valid world; else tries the next number, which may divide the
+     * experts. */
     for (uint32_t ranks = 2; ranks <= CORES_MOST && p->n_worlds + 1 < WORLDS_MOST;) {
         bool wanted = ranks * threads <= p->here || p->n_worlds < WORLDS_WANTED;
 
@@ -278,21 +280,21 @@ static enum epa_status choose_worlds(struct prediction *p)
     }
     if (p->n_worlds == 0 && p->err.status == EPA_OK)
         return epa_fail(&p->err, EPA_ERR_CONFIG,
-                        "%s: no world of 2 to %d ranks can be measured to predict from: %s",
+                        "%s: the prediction needs a measured run of 2 to %d ranks: %s",
                         p->cli->arg[0], CORES_MOST, first);
     for (uint32_t i = 0; i < p->n_worlds; i++)
         known = known || (p->world[i] == p->ranks && p->x->tokens.kind != TOKENS_LIST);
     if (p->cli->check && p->ranks > p->per_node)
-        return epa_fail(&p->err, EPA_ERR_CONFIG,
-                        "--check: %u ranks on %u nodes cannot run here, which is one; --measured "
-                        "takes what was measured there",
-                        p->ranks, p->ranks / p->per_node);
+        return epa_fail(
+            &p->err, EPA_ERR_CONFIG,
+            "--check: %u ranks on %u nodes cannot run on this single node; compare with "
+            "results of the cluster by --measured",
+            p->ranks, p->ranks / p->per_node);
     if (p->cli->check && !known && !add_world(p, p->ranks, true, why))
         return epa_fail(&p->err, EPA_ERR_CONFIG, "--check: %s", why);
     return p->err.status;
 }
 
-/* What the stages of a phase took, whose names begin with its: "dispatch_send". */
 double prediction_phase_ns(const json_t *result, const char *phase)
 {
     double ns = 0;
@@ -304,7 +306,7 @@ double prediction_phase_ns(const json_t *result, const char *phase)
     return ns;
 }
 
-/* A bench, quiet, its results in memory; returns its exit code. */
+/* Runs bench quietly, keeps its results in memory, and returns its exit code. */
 static int measure_run(struct prediction *p, struct measured *m)
 {
     char why[CLI_FAILURE] = "";
@@ -332,7 +334,7 @@ static int measure_run(struct prediction *p, struct measured *m)
         double ns = prediction_phase_ns(results.run[0].json, p->op->phase[i].name);
 
         if (!(ns > 0)) {
-            snprintf(why, sizeof(why), "it has no stage '%s'", p->op->phase[i].name);
+            snprintf(why, sizeof(why), "the result has no stage '%s'", p->op->phase[i].name);
             code = EXIT_USAGE;
         }
         m->point[i].ns = fmin(m->point[i].ns, ns);
@@ -354,8 +356,8 @@ static int measure_run(struct prediction *p, struct measured *m)
     return code;
 }
 
-/* Leaves out a world that failed, and those with more ranks, if there is one with fewer and none of
- * them is to be checked. */
+/* Removes a failed world and all larger ones. Returns false if no smaller world is left or --check
+ * needs one of them. */
 static bool drop_worlds(struct prediction *p, uint32_t ranks)
 {
     uint32_t kept = 0;
@@ -386,14 +388,14 @@ static int measure(struct prediction *p)
             if (code != EXIT_OK && round == 0 && !p->run[i].checks &&
                 drop_worlds(p, p->run[i].ranks)) {
                 code = EXIT_OK;
-                i--; /* what was behind it is in its place */
+                i--; /* the next run took the place of the removed one */
             }
         }
     if (progress)
         progress_clear();
     return code;
 }
-/* ---- all of it ---- */
+/* ---- the command ---- */
 
 enum epa_status cmd_predict_check(const struct cli *cli, struct epa_error *err)
 {
@@ -401,9 +403,10 @@ enum epa_status cmd_predict_check(const struct cli *cli, struct epa_error *err)
 
     if (cli->out != NULL && cli->sweep == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "--out draws a sweep, and there is none: --sweep ranks=8:1024");
+                        "--out draws a sweep and needs --sweep, such as --sweep ranks=8:1024");
     if (cli->check && cli->sweep != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "--check is for one world, and --sweep has several");
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--check measures one number of ranks, but --sweep has several");
     return cli->link == NULL ? EPA_OK : predict_link_read(cli->link, &link, err);
 }
 
@@ -425,8 +428,8 @@ static enum epa_status prepare(struct prediction *p)
     }
     if (status == EPA_OK && !p->has_link && p->ranks > p->per_node)
         status = epa_fail(&p->err, EPA_ERR_CONFIG,
-                          "%u ranks are on %u nodes: --link says what is between them, such as "
-                          "--link 50GB/s,2us",
+                          "%u ranks on %u nodes need the link between nodes, such as --link "
+                          "50GB/s,2us",
                           p->ranks, p->ranks / p->per_node);
     if (status == EPA_OK && (why = prediction_resize(p, p->low, &x, &planned)) != NULL)
         status = epa_fail(&p->err, EPA_ERR_CONFIG, "%s: %u ranks are %s", cli->arg[0], p->low, why);

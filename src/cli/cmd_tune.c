@@ -1,6 +1,6 @@
-/* epa2a tune FILE: which values of the options that tables mark (epa2a/plugin.h, `tune`) are
- * fastest. What a turn of a setting is, and all of the command but its search (tune_search.c) and
- * its report (tune.c). */
+/* `epa2a tune FILE`: finds the fastest values of the options with candidates (epa2a/plugin.h,
+ * `tune`). This file takes the turns and runs the command; tune_search.c has the search, tune.c the
+ * journal, the candidates and the report. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -20,9 +20,10 @@
 #include "cli/tune.h"
 #include "report/result.h"
 
-enum { LEAST_BUDGET_NS = 1000 }; /* of a task, when others have spent all */
+enum { LEAST_BUDGET_NS = 1000 }; /* budget of a task after other tasks have spent all */
 
-/* What a turn came to: a session of its own, of whose result its total is all that is made. */
+/* Takes a turn in a session of its own and returns its result. The session measures only the total
+ * of an iteration. */
 static json_t *measure(struct tune_search *s, uint32_t base, const char **set, uint32_t n,
                        bool verify)
 {
@@ -66,11 +67,11 @@ static json_t *measure(struct tune_search *s, uint32_t base, const char **set, u
 
 /* ---- turns of one process ---- */
 
-/* On GPUs most of a turn is the start of CUDA. So ranks are threads there, of a process that lives
- * on from turn to turn: what graphs take is the device's time, whoever launches them. A turn that
- * fails is its last, as what a kernel holds is free only then. */
+/* On GPUs the start of CUDA takes most of the time of a turn. Ranks are therefore threads of one
+ * process that serves all turns; the time of a graph does not depend on the process that launches
+ * it. The process ends after a failed turn, since a kernel may hold its resources until then. */
 
-/* By which the launcher of a base is that of threads; [2]. */
+/* Stores in set[2] the settings that replace the launcher of a base by thread. */
 static void add_threads(const struct experiment *x, struct arena *arena, const char **set)
 {
     const struct epa_options *table = &x->launcher.plugin->options;
@@ -100,14 +101,14 @@ static bool can_be_threads(struct tune_search *s)
     return true;
 }
 
-/* Turns that are asked for, {"base", "set", "verify"} each, until nobody asks. */
+/* Serves requests {"base", "set", "verify"} from the search process until it closes the socket. */
 static int serve(struct tune_search *s, int fd)
 {
     static char order[1 << 16];
     ssize_t bytes;
 
-    /* A kernel that is loaded as it is first launched might wait for kernels of other threads,
-     * which wait for it. */
+    /* With lazy loading the first launch of a kernel may wait for kernels of other threads, which
+     * wait for this kernel. */
     (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     while ((bytes = recv(fd, order, sizeof(order), 0)) > 0) {
         json_auto_t *asked = json_loadb(order, (size_t)bytes, 0, NULL), *out = NULL;
@@ -151,7 +152,7 @@ static enum epa_status start_process(struct tune_search *s)
     p->pid = fork();
     if (p->pid == 0) {
         close(fd[0]);
-        /* Signals of the terminal are the parent's to pass on. */
+        /* The parent forwards signals of the terminal. */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent || setpgid(0, 0) != 0)
             _exit(EXIT_INTERNAL);
         _exit(serve(s, fd[1]));
@@ -165,7 +166,7 @@ static enum epa_status start_process(struct tune_search *s)
     return epa_fail(&s->err, EPA_ERR_SYSTEM, "fork: %s", strerror(errno));
 }
 
-/* measure() by the process of all turns. NULL: it could not be asked. */
+/* Calls measure() in the process of all turns. NULL: that process could not be started. */
 static json_t *ask(struct tune_search *s, uint32_t base, const char **set, uint32_t n, bool verify)
 {
     struct tune_process *p = &s->process;
@@ -210,7 +211,8 @@ static json_t *ask(struct tune_search *s, uint32_t base, const char **set, uint3
 
 /* ---- a turn ---- */
 
-/* What a turn came to, for the journal; NULL: it was interrupted, with *code. */
+/* Takes a turn and returns its line for the journal. NULL: the turn was interrupted or could not
+ * start; *code is the exit code. */
 static json_t *run_turn(struct tune_search *s, const struct tune_setting *x, enum tune_verb verb,
                         const json_t *what, int *code)
 {
@@ -243,7 +245,7 @@ static json_t *run_turn(struct tune_search *s, const struct tune_setting *x, enu
     return turn;
 }
 
-/* For struct tune_search: from the journal if it is there. */
+/* Implements tune_search.take: reads the turn from the journal or takes it. */
 static int take_turn(struct tune_search *s, const struct tune_setting *x, enum tune_verb verb,
                      struct tune_turn *out)
 {
@@ -282,7 +284,7 @@ static int take_turn(struct tune_search *s, const struct tune_setting *x, enum t
     return s->err.status != EPA_OK ? exit_code(s->err.status, SIGINT) : code;
 }
 
-/* ---- all of it ---- */
+/* ---- the command ---- */
 
 static enum epa_status prepare(struct tune_search *s)
 {
@@ -319,7 +321,7 @@ static enum epa_status prepare(struct tune_search *s)
     return status == EPA_OK ? tune_journal_open(&s->journal, cli, s->task, head, &s->err) : status;
 }
 
-/* The experiment that won, as `config show` prints it. */
+/* Adds the fastest experiment, as `config show` prints it. */
 static enum epa_status show_best(struct tune_search *s, struct text *yaml)
 {
     const struct tune_setting *x = s->t.is_better ? s->t.best : s->t.setting[0];
@@ -332,7 +334,7 @@ static enum epa_status show_best(struct tune_search *s, struct text *yaml)
     return EPA_OK;
 }
 
-/* --out */
+/* Writes the file of --out. */
 static enum epa_status write_out(const struct cli *cli, const struct text *text,
                                  struct epa_error *err)
 {
@@ -343,7 +345,7 @@ static enum epa_status write_out(const struct cli *cli, const struct text *text,
     return status;
 }
 
-/* The table goes to standard output unless a document takes that. */
+/* Returns standard output for the table, or standard error if a document uses standard output. */
 static FILE *table_file(const struct cli *cli)
 {
     bool taken = cli_has_stdout(cli) || (cli->out != NULL && strcmp(cli->out, "-") == 0);
@@ -395,8 +397,8 @@ static int report_task(struct tune_search *s, int code)
     return code == EXIT_OK ? exit_code(status, SIGINT) : code;
 }
 
-/* Searches task i of those that `first` found, with an equal share of the budget that is left, and
- * adds it. *stops: the search was interrupted. */
+/* Searches task i of first->tasks with an equal share of the remaining budget, and adds it to `all`.
+ * Sets *stops if the search was interrupted. */
 static int search_task(struct tune_search *first, uint32_t i, struct tune_tasks *all, bool *stops)
 {
     const json_t *task = json_array_get(first->tasks, i);

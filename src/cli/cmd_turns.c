@@ -1,8 +1,7 @@
-/* epa2a compare --run A.yaml B.yaml: both experiments run again and again, in rounds of A B or B A,
- * until one is known to be slower, faster or the same, or the budget is spent. Each round
- * has ranks of its own: what differs from launch to launch is in the figures. On hosts the ranks
- * of both sides are there at once and their iterations alternate, so that what differs from
- * second to second is in both alike. */
+/* `epa2a compare --run A.yaml B.yaml`: runs both experiments in rounds of A B or B A until one is
+ * known to be slower, faster or the same, or the budget is spent. Each round starts new ranks, so the
+ * figures include the variation between launches. On hosts the ranks of both sides exist at the same
+ * time and their iterations alternate, so that drift of the machine affects both sides equally. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -28,27 +27,28 @@
 #include "session/session.h"
 
 enum {
-    ROUNDS_WANTED = 24, /* turns are cut until the budget has room for these, */
-    ROUNDS_LEAST = 13,  /* or these, where it takes long to start ranks */
+    ROUNDS_WANTED = 24, /* turns are shortened until the budget allows this many rounds, */
+    ROUNDS_LEAST = 13,  /* or this many, if the start of ranks takes long */
     ITERATIONS_LEAST = 20,
-    FIRST_BLOCK = 16, /* iterations of a turn, where those alternate: in the first pair, */
-    BLOCK_LEAST = 32, /* and then as many as take so long */
+    FIRST_BLOCK = 16, /* iterations of a block of alternating iterations, in the first pair */
+    BLOCK_LEAST = 32, /* bounds of a block in later pairs */
     BLOCK_MOST = 256,
-    BLOCKS = 6,         /* of a side, where it has so many iterations */
-    BLOCK_NS = 2500000, /* less than what Linux lets one run who has slept */
-    LOOK_MS = 5,
-    CHECK_MS = 100, /* between two looks at the limits of a side */
-    SET_UP_S = 60,  /* of a pair, for memory and connections, beside --budget and timeout */
-    LAST_S = 5,     /* of the last pair that is set up, beside --budget and timeout */
-    PAUSE_S = 4,    /* a longer gap between two looks is a pause of this process, in part */
-    STOP_S = 15,    /* for a side to end after a signal; ranks on GPUs take ten */
-    TAKEN = 256
+    BLOCKS = 6,         /* least number of blocks of a side, if it has enough iterations */
+    BLOCK_NS = 2500000, /* duration of a block: less than the Linux time slice after a sleep */
+    LOOK_MS = 5,        /* poll interval until a side is set up */
+    CHECK_MS = 100,     /* interval between two checks of the limits of a side */
+    SET_UP_S = 60,      /* time for set-up of a pair, in addition to --budget and timeout */
+    LAST_S = 5,         /* time for the end of the last pair, in addition to --budget and timeout */
+    PAUSE_S = 4,        /* a longer gap between two checks is a pause of this process */
+    STOP_S = 15,        /* time for a side to end after a signal; ranks on GPUs take 10 s */
+    TAKEN = 256         /* size of the sentence about the turns */
 };
 
 /* ---- running ---- */
 
-/* A list of results, which it takes, of a command that returned `code`; *out has no root where the
- * list is empty: they are another rank's, or --dry-run, or reported already. */
+/* Converts a list of results of a command that returned `code`; takes the reference. *out has no root
+ * if the list is empty: another rank has the results, or --dry-run was given, or the command has
+ * reported an error. Returns an exit code. */
 static int read_list(const char *path, json_t *list, int code, struct results *out)
 {
     struct epa_error err = {EPA_OK, ""};
@@ -99,37 +99,37 @@ static double percentile(const struct results *results, const char *name, uint32
 struct sides {
     const struct cli *cli;
     struct turns turns;
-    struct results
-        first[2]; /* a turn of each side that counts for nothing: files are read by then */
+    struct results first[2]; /* first turn of each side, which fixes stages and lengths only */
     const char *stage[TURNS_STAGES];
-    struct alternation *alternation; /* of iterations; NULL: a turn is a whole bench */
-    uint32_t block;                  /* iterations of a turn of those */
-    uint64_t limit_ns;               /* of a round's iterations, if they alternate; 0: none */
-    uint32_t iterations;             /* of a turn, if they do not; 0: as the files have it */
-    uint32_t permille;               /* which of a block's samples, in order, is its figure */
-    uint64_t samples;
-    struct registry *registry; /* of all turns, as is the machine */
+    struct alternation *alternation; /* alternates iterations; NULL: a turn is a whole bench */
+    uint32_t block;                  /* iterations of a block, if they alternate */
+    uint64_t limit_ns;               /* limit of a round, if iterations alternate; 0: none */
+    uint32_t iterations;       /* iterations of a turn without alternation; 0: as in the files */
+    uint32_t permille;         /* quantile of a block's samples that represents the block */
+    uint64_t samples;          /* samples of a turn */
+    struct registry *registry; /* shared by all turns, like `machine` */
     json_t *machine;
-    int signals;
+    int signals; /* signalfd of the stop signals and SIGCHLD */
     uint64_t budget_ns;
-    uint64_t timeout_ns;    /* the longer one of both experiments */
-    uint64_t budget_end_ns; /* of all pairs */
-    uint64_t end_ns;        /* when the current pair is killed */
-    bool is_set_up;         /* both sides of the pair were in turns */
-    uint64_t stop_ns;       /* both sides were asked to end; 0: not yet */
-    int code;               /* of the side that failed first; EXIT_OK: none */
+    uint64_t timeout_ns;    /* longer timeout of both experiments */
+    uint64_t budget_end_ns; /* end of the budget of all pairs */
+    uint64_t end_ns;        /* time at which the current pair is killed */
+    bool is_set_up;         /* both sides of the pair have finished set-up */
+    uint64_t stop_ns;       /* time at which both sides were asked to end; 0: not yet */
+    int code;               /* exit code of the first failed side; EXIT_OK: none */
 };
 
-/* A side's bench: a process, so that both can be there at once. */
+/* The bench of a side. It is a process, so that both sides can exist at the same time. */
 struct side_process {
     pid_t pid;
-    int fd; /* its results */
+    int fd; /* memory file of the results */
     int code;
     bool ended;
-    uint64_t stopped_ns; /* since when a signal has stopped it; 0: it runs */
+    uint64_t stopped_ns; /* time at which a signal stopped the process; 0: it runs */
 };
 
-/* A file must ask for one run, as --only leaves it; *alternates: its iterations can wait. */
+/* Checks that a file has one run after --only. Clears *alternates if its iterations cannot wait for
+ * the other side; raises *timeout_ns to its timeout. */
 static enum epa_status check_file(const struct cli *cli, struct registry *registry,
                                   const char *file, bool *alternates, uint64_t *timeout_ns,
                                   struct epa_error *err)
@@ -206,14 +206,14 @@ static enum epa_status start_side(const struct sides *s, uint32_t side, const si
         return epa_fail(err, EPA_ERR_SYSTEM, "fork: %s", strerror(errno));
     if (out->pid > 0)
         return EPA_OK;
-    /* Signals of the terminal are the parent's to pass on, once. */
+    /* The parent forwards signals of the terminal, so a side receives each signal once. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent || setpgid(0, 0) != 0)
         _exit(EXIT_INTERNAL);
     sigprocmask(SIG_SETMASK, mask, NULL);
     _exit(run_side(s, side, out->fd));
 }
 
-/* "compare --run: A (a.yaml, pid 4711) " and the rest; the pair has failed. */
+/* Prints "compare --run: A (a.yaml) " and the message; the pair has failed. */
 EPA_PRINTF(4, 5)
 static void fail_side(struct sides *s, uint32_t side, int code, const char *fmt, ...)
 {
@@ -230,7 +230,7 @@ static void fail_side(struct sides *s, uint32_t side, int code, const char *fmt,
     fputc('\n', stderr);
 }
 
-/* A side that is stopped receives the signal once it runs again. */
+/* Sends a signal to both sides. SIGCONT lets a stopped side receive it. */
 static void stop_sides(struct sides *s, const struct side_process process[2], int number)
 {
     for (uint32_t side = 0; side < 2; side++)
@@ -242,7 +242,7 @@ static void stop_sides(struct sides *s, const struct side_process process[2], in
         s->stop_ns = epa_now_ns();
 }
 
-/* Takes the state of a side from the kernel, and reports a death. */
+/* Reads the state of a side from the kernel, and reports its death. */
 static void look_at_side(struct sides *s, struct side_process *p, uint32_t side)
 {
     int status = 0;
@@ -280,15 +280,16 @@ static void check_limits(struct sides *s, struct side_process *p, uint32_t side)
         fail_side(s, side, code, "(pid %d) was stopped by a signal for %.3g s (timeout)",
                   (int)p->pid, (double)s->timeout_ns * 1e-9);
     else if (s->stop_ns == 0)
-        fail_side(s, side, code,
-                  "(pid %d) has not ended by itself within --budget, timeout and %d s; give more, "
-                  "or take fewer bench.iterations",
-                  (int)p->pid, s->is_set_up ? LAST_S : SET_UP_S);
-    kill(p->pid, SIGKILL); /* its ranks die with it */
+        fail_side(
+            s, side, code,
+            "(pid %d) did not end within --budget, timeout and %d s; use a larger --budget or "
+            "fewer bench.iterations",
+            (int)p->pid, s->is_set_up ? LAST_S : SET_UP_S);
+    kill(p->pid, SIGKILL); /* the ranks die with this process */
     p->stopped_ns = 0;
 }
 
-/* Set-up has a limit of its own; from then on the budget ends the pair. */
+/* After set-up of both sides, replaces the limit of set-up by the end of the budget. */
 static void limit_turns(struct sides *s)
 {
     uint64_t now = epa_now_ns(), end = now > s->budget_end_ns ? now : s->budget_end_ns;
@@ -301,7 +302,7 @@ static void limit_turns(struct sides *s)
     s->end_ns = end < s->end_ns ? end : s->end_ns;
 }
 
-/* Says why the command ends, also if both sides are killed. */
+/* Reports the signal that ends the command, since both sides may be killed without a message. */
 static void report_signal(struct sides *s, int number)
 {
     if (s->stop_ns == 0)
@@ -309,8 +310,8 @@ static void report_signal(struct sides *s, int number)
                 strsignal(number));
 }
 
-/* Waits until both sides have ended or, with `here`, until that side is set up. A side that fails
- * ends the other one. Each wait has a limit, whatever becomes of the sides. */
+/* Waits until both sides have ended, or until side `here` is set up if here >= 0. The failure of one
+ * side ends the other. Each wait has a time limit. */
 static void watch(struct sides *s, struct side_process process[2], int here)
 {
     struct pollfd fd = {.fd = s->signals, .events = POLLIN};
@@ -367,8 +368,8 @@ static int read_side(struct sides *s, uint32_t side, int fd, struct results *out
     return EXIT_INTERNAL;
 }
 
-/* Both sides once, that one first; where other programs have the cores both start at once, as that
- * takes long. */
+/* Takes a turn of both sides. Side `first` starts first. If other programs use the cores, both sides
+ * start at the same time, since their start takes long. */
 static int run_pair(struct sides *s, uint32_t first, struct results out[2])
 {
     struct side_process process[2] = {{.fd = -1}, {.fd = -1}};
@@ -440,7 +441,7 @@ static int take_pair(void *arg, uint32_t first, double median[][2], double *figu
     return code;
 }
 
-/* The stages that both have. */
+/* Selects the stages that both sides have. */
 static enum epa_status choose_stages(struct sides *s, struct arena *arena, struct epa_error *err)
 {
     const struct results_run *a = &s->first[0].run[0], *b = &s->first[1].run[0];
@@ -461,8 +462,8 @@ static enum epa_status choose_stages(struct sides *s, struct arena *arena, struc
     return EPA_OK;
 }
 
-/* How long turns are, by the first pair, which took so long: there is room for some rounds, and
- * what comes before and after the iterations is a part of each. */
+/* Sets the length of turns from the duration of the first pair, so that the budget allows several
+ * rounds. Start and end of the ranks are a part of each round. */
 static void cut_turns(struct sides *s, uint64_t pair_ns, uint64_t budget_ns)
 {
     const char *total = s->stage[s->turns.total];
@@ -487,7 +488,8 @@ static void cut_turns(struct sides *s, uint64_t pair_ns, uint64_t budget_ns)
     s->block = (uint32_t)fmax(BLOCK_LEAST, fmin(s->block, iterations / BLOCKS));
 }
 
-/* By the turns that count for nothing, so that what is judged has no part in it. */
+/* Returns true if other programs use the cores. Uses the first turns, which are not compared, so that
+ * the choice of the quantile does not depend on the compared samples. */
 static bool is_busy(const struct sides *s)
 {
     const char *total = s->stage[s->turns.total];
@@ -502,7 +504,8 @@ static bool is_busy(const struct sides *s)
     return busy;
 }
 
-/* Adds rows, and how turns were taken, in words; the exit code of the turn that failed. */
+/* Takes all turns, adds the rows of the comparison and writes a sentence about the turns to `taken`.
+ * Returns the exit code of the turn that failed. */
 static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char taken[TAKEN],
                      struct epa_error *err)
 {
@@ -533,8 +536,8 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
     code = turns_take(t, budget_ns, &verdict);
     if (t->rounds == 0 && code == EXIT_OK) {
         epa_fail(err, EPA_ERR_CONFIG,
-                 "--budget: a turn takes %.1f s, and a round has two: give more, or take fewer "
-                 "bench.iterations",
+                 "--budget: a turn takes %.1f s, and a round has two turns: use a larger --budget "
+                 "or fewer bench.iterations",
                  (double)t->spent_ns / 2e9);
         return EXIT_USAGE;
     }
@@ -549,8 +552,8 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
     snprintf(taken, TAKEN, "%" PRIu64 " samples a turn, %u turns in %.1f s%s", s->samples,
              2 * t->rounds, (double)(epa_now_ns() - start) / 1e9,
              s->permille == 500 ? ""
-                                : "; other programs have the cores, so a turn is as fast as its "
-                                  "fastest 1 %, and not as its median");
+                                : "; other programs use the cores, so the fastest 1 % of a turn "
+                                  "counts instead of its median");
     json_object_set_new(rows, "alternated", json_boolean(s->alternation != NULL));
     json_object_set_new(rows, "percentile", json_real(s->permille / 10.0));
     json_object_set_new(rows, "rounds", json_integer(t->rounds));

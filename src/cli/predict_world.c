@@ -1,4 +1,4 @@
-/* Worlds by arithmetic: costs from what was measured, traffic from the routing, and the document of
+/* Predicts worlds from fitted costs and from the traffic of their routing, and makes the document of
  * `epa2a predict`. */
 #include <inttypes.h>
 #include <math.h>
@@ -9,9 +9,9 @@
 #include "cli/predict.h"
 #include "report/result.h"
 
-/* What a stage was seen to take at most, with UCX over TCP and delays of 5 and 50 ms: a dispatch of
- * ll_v2, which exchanges counts first, 4.0 to 4.2 latencies. Which messages wait for which is not
- * modelled. */
+/* Largest measured time of a stage in latencies, for the upper bound: a dispatch of ll_v2, which
+ * exchanges counts first, took 4.0 to 4.2 with UCX over TCP and delays of 5 and 50 ms. The model has
+ * no dependencies between messages. */
 enum { LATENCIES = 4 };
 
 double prediction_threads(const struct experiment *x)
@@ -19,7 +19,7 @@ double prediction_threads(const struct experiment *x)
     return is_on_hosts(x) ? threads_of(x) : 0;
 }
 
-/* How many threads share a core; of devices, which have no ranks beyond their own: 1. */
+/* Returns the number of threads per core, at least 1; 1 on GPUs. */
 static double share_of(const struct experiment *x, uint32_t cores)
 {
     uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks;
@@ -29,7 +29,6 @@ static double share_of(const struct experiment *x, uint32_t cores)
 
 /* ---- traffic ---- */
 
-/* Means over iterations; 1 row at least, so that a rate can be told. */
 void prediction_count(const struct experiment *x, const struct op_source *source,
                       struct op_load mean[OP_PHASES])
 {
@@ -75,8 +74,8 @@ static double local_ns(const struct prediction *p, uint32_t fit, uint32_t phase,
     return predict_local(p->cost[fit][phase], point);
 }
 
-/* Is a world the only one whose ranks have cores of their own? Without it nothing tells what
- * a call costs from what sharing cores does, so it is not left out. */
+/* Returns true if the world is the only one whose ranks do not share cores. The fit needs this world
+ * to separate the cost of a call from the cost of sharing, so no fit leaves it out. */
 static bool is_alone(const struct prediction *p, uint32_t ranks)
 {
     bool alone = true;
@@ -87,8 +86,8 @@ static bool is_alone(const struct prediction *p, uint32_t ranks)
     return alone;
 }
 
-/* Costs by all runs, and without those of each world; what they are off is of the whole iteration
- * with all tokens: for others nobody asks. */
+/* Fits the costs to all runs, and again without the runs of each world. The error covers only whole
+ * iterations with all tokens, since predictions are for these. */
 void prediction_fit(struct prediction *p)
 {
     struct predict_point *some = arena_alloc(p->arena, p->n * sizeof(*some));
@@ -141,7 +140,8 @@ static uint64_t memory_of(const struct experiment *x)
                     false);
 }
 
-/* Times of a world by all costs, and bounds by those without a world. */
+/* Predicts the phases of a world by the costs of all runs. The fits without one world give the
+ * bounds. */
 static json_t *predict_stages(struct prediction *p, const struct experiment *x,
                               const struct op_load *load, json_t **total)
 {
@@ -191,12 +191,12 @@ const char *prediction_resize(struct prediction *p, uint32_t ranks, struct exper
     const char *why = NULL;
 
     if (experiment_resize(p->x, ranks, p->per_node, diag, out, planned) != EPA_OK)
-        why = arena_printf(p->arena, "refused: %s", diag_first_text(diag));
+        why = arena_printf(p->arena, "rejected: %s", diag_first_text(diag));
     diag_destroy(diag);
     return why;
 }
 
-/* A world, or why there is none. */
+/* Returns the prediction of a world, or the reason "why" it is not possible. */
 static json_t *predict_world(struct prediction *p, uint32_t ranks)
 {
     uint32_t node = ranks < p->per_node ? ranks : p->per_node;
@@ -225,8 +225,8 @@ static json_t *predict_world(struct prediction *p, uint32_t ranks)
     return out;
 }
 
-/* From which number of ranks an iteration takes twice as long as in the smallest world, as text and
- * number. */
+/* Finds the largest number of ranks whose iteration takes less than twice the time of the smallest
+ * world, as number and text. */
 static json_t *find_scale(struct prediction *p, uint32_t first, json_t *worlds)
 {
     double base = NAN, ns = NAN;
@@ -256,12 +256,12 @@ static json_t *find_scale(struct prediction *p, uint32_t first, json_t *worlds)
                             json_number(json_number_at(world.value, "total.ns") / base));
     return json_object_of("ranks", json_count(before), "first", json_count(first), "text",
                           json_text(text != NULL  ? text
-                                    : p->has_link ? "it scales as far as was looked"
-                                                  : "--link says what other nodes would add"),
+                                    : p->has_link ? "it scales to all predicted numbers of ranks"
+                                                  : "--link adds other nodes"),
                           NULL);
 }
 
-/* ---- what is said ---- */
+/* ---- the document ---- */
 
 static json_t *measured_json(const struct prediction *p)
 {
@@ -310,7 +310,7 @@ static json_t *costs_json(const struct prediction *p)
     return out;
 }
 
-/* Rows of a world that was measured: its phases, and behind them the total. */
+/* Adds rows of predicted and measured time: the phases, then the total. */
 static void add_check(const struct prediction *p, json_t *out, const json_t *world,
                       const double *measured_ns)
 {
@@ -328,7 +328,7 @@ static void add_check(const struct prediction *p, json_t *out, const json_t *wor
     }
 }
 
-/* --check: the world that was asked for, as it was measured here. */
+/* --check: compares the predicted world with its measurement on this machine. */
 static void check_here(const struct prediction *p, const json_t *world, json_t *out)
 {
     const struct measured *m = p->run;
@@ -344,7 +344,7 @@ static void check_here(const struct prediction *p, const json_t *world, json_t *
     add_check(p, out, world, ns);
 }
 
-/* --measured: results of that world, of the file's algorithm and size. */
+/* --measured: compares the predicted world with results of the same algorithm and size. */
 static enum epa_status check_there(struct prediction *p, const json_t *world, json_t *out)
 {
     struct results results = {0};
@@ -367,7 +367,7 @@ static enum epa_status check_there(struct prediction *p, const json_t *world, js
     }
     if (!found)
         epa_fail(&p->err, EPA_ERR_CONFIG,
-                 "--measured %s: no run that ended well has %u ranks, %s %" PRIu64 " and %s",
+                 "--measured %s: no successful run has %u ranks, %s %" PRIu64 " and %s",
                  p->cli->measured, p->ranks, p->op->size_key, p->op->size(p->x),
                  p->x->algorithm.plugin->name);
     results_free(&results);
@@ -418,19 +418,19 @@ enum epa_status prediction_make(struct prediction *p)
             p->notes,
             json_text(arena_printf(p->arena,
                                    "%u ranks of a node share %u cores: local work takes %g "
-                                   "times as long; --cores says how many a node has",
+                                   "times as long; --cores sets the cores of a node",
                                    node, p->cores, times)));
     if (json_number_at(asked, "planned_ranks") < json_number_at(asked, "ranks"))
         json_array_append_new(
             p->notes, json_text(arena_printf(
                           p->arena,
-                          "%s as it is takes up to %.0f ranks: memory and messages "
-                          "of more are carried on from what it plans for those",
+                          "%s supports up to %.0f ranks: memory and messages of larger "
+                          "worlds are extrapolated from its plan for these",
                           p->x->algorithm.plugin->name, json_number_at(asked, "planned_ranks"))));
     if (p->n_worlds < 2)
         json_array_append_new(
-            p->notes, json_text("only one world could be measured: what a peer costs is not "
-                                "known, and taken to be nothing"));
+            p->notes, json_text("only one world could be measured: the cost of a peer is not "
+                                "known and is taken as 0"));
     if (p->cli->check)
         check_here(p, asked, check);
     if (p->cli->measured != NULL)
@@ -440,12 +440,11 @@ enum epa_status prediction_make(struct prediction *p)
                               json_whole(p->link.latency_ns), "message_ns",
                               json_whole(p->link.message_ns), "of",
                               json_text(p->link.node ? "node" : "rank"), NULL);
-    text =
-        arena_printf(p->arena,
-                     "%.0f %%: how far what was measured here is off what is predicted for it, by "
-                     "all of it and with one world left out, and how far rounds differ%s",
-                     100 * expm1(p->error),
-                     p->ranks > p->per_node ? "; what --link says is taken as it is" : "");
+    text = arena_printf(p->arena,
+                        "%.0f %%: largest error of the predictions for the measured worlds, by all "
+                        "costs and with one world left out, and largest difference of rounds%s",
+                        100 * expm1(p->error),
+                        p->ranks > p->per_node ? "; the values of --link are not checked" : "");
     p->document = json_object_of(
         "schema", json_integer(1), "program", json_text("epa2a"), "file", json_text(p->cli->arg[0]),
         "sweep", json_boolean(p->cli->sweep != NULL), "link", link, "cores", json_count(p->cores),

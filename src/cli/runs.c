@@ -1,5 +1,5 @@
-/* Files to runs, and the folder of their results. Runs are selected by label or id, so all are
- * read before some are left out. */
+/* Reads the runs of files, and manages the folder of their results. --only selects runs by label or
+ * id, so all runs are read before some are left out. */
 #include "cli/runs.h"
 
 #include <dirent.h>
@@ -40,7 +40,7 @@ static void add_run(const struct batch_pick *pick, char *failure, const struct b
     runs->n++;
 }
 
-/* Fisher and Yates, by numbers that follow from the seed on any machine. */
+/* Shuffles by Fisher and Yates. The random numbers of a seed are the same on all machines. */
 static void shuffle(struct random *random, uint32_t *order, uint32_t n)
 {
     for (uint32_t i = n; i > 1; i--) {
@@ -136,8 +136,8 @@ enum epa_status runs_read_files(const struct cli *cli, struct registry *registry
     if (status == EPA_OK && command != NULL && out->n != 1)
         status = epa_fail(
             err, EPA_ERR_CONFIG,
-            "%s: %s takes one run of a file, and this has %u; --only picks one, --dry-run of "
-            "bench lists them",
+            "%s: %s takes a file with one run, but this file has %u; --only selects one, and bench "
+            "--dry-run lists them",
             cli->arg[0], command, out->n);
     return status;
 }
@@ -197,20 +197,20 @@ void runs_list(const struct runs *runs)
 
 /* ---- the folder ---- */
 
-/* A results folder. results.jsonl has a line for each run that has ended, added and synced before
- * the next one begins, so that whatever ends this program, what was measured is there: a line that
- * was cut short is no line. It is the index, too: --resume skips what it says ended well, and drops
- * the lines of all else.
+/* A results folder. results.jsonl has a line for each finished run, appended and synced before the
+ * next run begins, so all measurements survive any end of this program. Readers ignore an incomplete
+ * last line. The file is also the index for --resume, which skips successful runs and drops the
+ * lines of all other runs.
  *
- * The lock is one of fcntl(), and not of flock(): it is this process's alone, so that ranks
- * that outlive it for a moment do not keep a --resume out, and it works over NFS. */
+ * The lock is an fcntl() lock: it belongs to this process only, so ranks that outlive the process
+ * for a moment do not block --resume, as they would with flock(). It also works over NFS. */
 
 static const char option[] = "--out-dir";
 static const char lock_name[] = ".lock";
 
-/* ---- looking ---- */
+/* ---- checks ---- */
 
-/* Whether the folder holds foreign files; an unreadable folder is reported elsewhere. */
+/* Returns true if the folder holds foreign files. Other checks report an unreadable folder. */
 static bool has_others(const struct run_folder *f)
 {
     DIR *dir = opendir(f->path);
@@ -226,8 +226,9 @@ static bool has_others(const struct run_folder *f)
     return others;
 }
 
-/* The run with the id of an old line, and if possible with its label: one that has no line yet
- * (taken), else one whose line is there again, as in two folders that were put together. */
+/* Finds the run with the id of an old line, if possible with its label. Prefers a run without a line
+ * so far (not `taken`). Returns a taken run for a second line of its label, as in two concatenated
+ * files. */
 static struct run *find_run(const struct runs *runs, const bool *taken,
                             const struct results_run *was)
 {
@@ -249,7 +250,7 @@ static struct run *find_run(const struct runs *runs, const bool *taken,
     return again != NULL ? again : found;
 }
 
-/* The last line of a run counts. */
+/* Assigns the lines of the folder to runs. The last line of a run counts. */
 static enum epa_status match(struct run_folder *f, const char *verb, struct epa_error *err)
 {
     bool *taken = memory_alloc(f->runs->n, sizeof(*taken));
@@ -261,13 +262,13 @@ static enum epa_status match(struct run_folder *f, const char *verb, struct epa_
 
         if (strcmp(was->verb, verb) != 0) {
             status = epa_fail(err, EPA_ERR_CONFIG,
-                              "--resume: the batch in %s is of '%.20s', and this is '%s'", f->path,
+                              "--resume: the batch in %s was run by '%.20s', not by '%s'", f->path,
                               was->verb, verb);
         } else if (run == NULL) {
             status = epa_fail(err, EPA_ERR_CONFIG,
-                              "--resume: the batch in %s is another: it has '%.60s' (%.12s), which "
-                              "is not in this one. Give the files, --set and --only that it was "
-                              "begun with",
+                              "--resume: the batch in %s is a different one: it has '%.60s' "
+                              "(%.12s), which this command does not have. Use the files, --set and "
+                              "--only of that batch",
                               f->path, was->label, was->id[0] != '\0' ? was->id : "no id");
         } else {
             taken[run - f->runs->run] = true;
@@ -278,7 +279,7 @@ static enum epa_status match(struct run_folder *f, const char *verb, struct epa_
     return status;
 }
 
-/* --resume refuses a folder whose results it cannot read. */
+/* Reads the results of the folder for --resume. */
 static enum epa_status read_old(struct run_folder *f, struct epa_error *err)
 {
     struct epa_error why = {EPA_OK, ""};
@@ -287,8 +288,8 @@ static enum epa_status read_old(struct run_folder *f, struct epa_error *err)
     if (status != EPA_OK)
         epa_fail(err, status, "%s%s", why.text,
                  status != EPA_ERR_CONFIG ? ""
-                                          : "; so --resume cannot know what was done: --force "
-                                            "without --resume begins again");
+                                          : "; --resume needs these results: start over by --force "
+                                            "without --resume");
     return status;
 }
 
@@ -321,34 +322,35 @@ enum epa_status run_folder_check(struct run_folder *f, struct epa_error *err)
 
     if (f->path == NULL)
         return EPA_OK;
-    if (stat(f->path, &at) != 0) /* its own folder must be there */
+    if (stat(f->path, &at) != 0) /* a new folder: its parent folder must exist */
         return file_check(option, f->path, cli->force, err);
     if (!S_ISDIR(at.st_mode))
-        return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is no folder", option, f->path);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s %s: not a directory", option, f->path);
     status = file_check(option, f->file, true, err);
     if (status == EPA_OK)
         status = folder_documents_check(f->path, err);
     if (status != EPA_OK)
         return status;
-    /* With --resume the file is the one that run_folder_read() has read. */
+    /* With --resume f->was is the state of the file that run_folder_read() has read. */
     if (!cli->resume && stat(f->file, &f->was) != 0)
         f->was.st_ino = 0;
     if (f->was.st_ino != 0 && !cli->resume && !cli->force)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s %s: a batch is there already: --resume goes on with it, --force "
-                        "begins again and removes its results",
+                        "%s %s: the folder already has a batch: --resume continues it, --force "
+                        "starts over and removes its results",
                         option, f->path);
     if (f->was.st_ino != 0)
         return EPA_OK;
     if (cli->resume && has_others(f))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "--resume: %s is missing, and the folder is not empty: put it back, or "
-                        "begin again with --force and without --resume",
-                        f->file);
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "--resume: %s is missing, and the folder is not empty: restore the file, or "
+            "start over by --force without --resume",
+            f->file);
     if (!cli->force && has_others(f))
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s %s: the folder is not empty and has no results.jsonl: it is no "
-                        "results folder; --force writes into it all the same",
+                        "%s %s: the folder is not empty and has no results.jsonl, so it is no "
+                        "results folder; --force writes into it anyway",
                         option, f->path);
     return EPA_OK;
 }
@@ -387,8 +389,8 @@ enum epa_status run_folder_lock(const char *folder, int *fd, struct epa_error *e
         return EPA_OK;
     failed = errno;
     if (failed != EACCES && failed != EAGAIN) { /* Lustre without -o flock, NFS without lockd */
-        text_warn("%s %s: this file system has no locks (%s): no other epa2a may write into the "
-                  "folder meanwhile",
+        text_warn("%s %s: this file system has no locks (%s): let no other epa2a write into the "
+                  "folder",
                   option, folder, strerror(failed));
         return EPA_OK;
     }
@@ -396,11 +398,11 @@ enum epa_status run_folder_lock(const char *folder, int *fd, struct epa_error *e
     (void)fcntl(*fd, F_GETLK, &all);
     return epa_fail(err, EPA_ERR_CONFIG,
                     "%s %s: process %ld writes into this folder; wait for its end, or choose "
-                    "another",
+                    "another folder",
                     option, folder, (long)all.l_pid);
 }
 
-/* Another process may have changed the folder between the check and the lock. */
+/* Fails if another process changed the folder between the check and the lock. */
 static enum epa_status check_unchanged(const struct run_folder *f, struct epa_error *err)
 {
     struct stat now;
@@ -411,20 +413,19 @@ static enum epa_status check_unchanged(const struct run_folder *f, struct epa_er
         (now.st_ino == f->was.st_ino && (now.st_ino == 0 || now.st_size == f->was.st_size)))
         return EPA_OK;
     return epa_fail(err, EPA_ERR_CONFIG,
-                    "%s %s: another process has written into this folder just now; start again",
-                    option, f->path);
+                    "%s %s: another process has just written into this folder; start again", option,
+                    f->path);
 }
 
 static void warn_of_others(const struct run_folder *f, const char *what, const char *there,
                            const char *here)
 {
     if (!f->cli->quiet && *there != 0 && strcmp(there, here) != 0)
-        text_warn("--resume: what is done was done by %s %s, and this is %s: the table will have "
-                  "both",
+        text_warn("--resume: earlier results are from %s %s, this is %s; the table will have both",
                   what, there, here);
 }
 
-/* Names the first run that is done and had another launcher. */
+/* Warns about the first finished run that had another launcher. */
 static void warn_of_launcher(const struct run_folder *f)
 {
     for (uint32_t i = 0; i < f->runs->n; i++) {
@@ -450,7 +451,7 @@ static void add_line(struct run_folder *f, const struct documents *d, uint32_t i
     json_decref(batch.rows);
 }
 
-/* Keeps the lines of finished runs, and passes their results to the documents. */
+/* Keeps the lines of finished runs and adds their results to the documents. */
 static void keep_done(struct run_folder *f, struct documents *d)
 {
     for (uint32_t i = 0; i < f->runs->n; i++) {
@@ -464,7 +465,8 @@ static void keep_done(struct run_folder *f, struct documents *d)
     }
 }
 
-/* Temporary files of killed programs. A live one may write another output into the folder. */
+/* Removes temporary files of dead processes. A live process may be writing another output into the
+ * folder. */
 static void clean(const struct run_folder *f)
 {
     DIR *dir = opendir(f->path);
@@ -499,7 +501,7 @@ enum epa_status run_folder_open(struct run_folder *f, struct documents *d,
         warn_of_launcher(f);
     }
     if (!f->cli->quiet && f->cli->resume && f->was.st_ino == 0)
-        fprintf(stderr, "epa2a: --resume: no batch is in %s yet: this is its begin\n", f->path);
+        fprintf(stderr, "epa2a: --resume: %s has no batch yet; starting a new batch\n", f->path);
     clean(f);
     keep_done(f, d);
     status = file_write(option, f->file, true, &f->pending, err);
@@ -535,8 +537,8 @@ bool run_folder_add(struct run_folder *f, const struct documents *d, uint32_t i,
         text_free(&f->pending);
         return true;
     }
-    (void)!ftruncate(f->fd, end); /* what there is of it is no line */
-    if (!f->reported || last)     /* a full disk is reported once, and once more at the end */
+    (void)!ftruncate(f->fd, end); /* removes the incomplete line */
+    if (!f->reported || last)     /* reports a full disk once, and again at the end */
         fprintf(stderr, "epa2a: error: %s\n", err.text);
     f->reported = true;
     return false;

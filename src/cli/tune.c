@@ -1,5 +1,5 @@
-/* The journal of a search, and what is said at its end: a table with its path, JSON, and the
- * experiment that won. */
+/* The journal of a search, its reports (a table, JSON, the fastest experiment), and its
+ * candidates. */
 #include "cli/tune.h"
 
 #include <errno.h>
@@ -34,8 +34,8 @@ static bool has_line(const json_t *lines, const json_t *line)
     return false;
 }
 
-/* Reads lines up to one that was cut short; returns how many bytes they have. A line that is there
- * again, as in two journals that were put together, is left out: times make turns distinct. */
+/* Reads the complete lines and returns their length in bytes. Leaves out repeated lines, as in two
+ * concatenated journals: different turns have different times. */
 static size_t read_lines(const struct text *text, json_t *out)
 {
     const char *at = text->data, *end;
@@ -67,8 +67,8 @@ enum epa_status tune_journal_next(struct tune_journal *j, const json_t *what, co
         json_write(&was, before, JSON_ENCODE_ANY | JSON_COMPACT);
         json_write(&is, it.value, JSON_ENCODE_ANY | JSON_COMPACT);
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "--resume: %s, line %zu, is of another search: %s was %s, and is %s; "
-                        "--force without --resume begins again",
+                        "--resume: %s, line %zu, belongs to another search: %s was %s, and is %s; "
+                        "--force without --resume starts over",
                         j->path, j->at + 1, it.key, was.data != NULL ? was.data : "absent",
                         is.data);
     }
@@ -88,7 +88,7 @@ enum epa_status tune_journal_add(struct tune_journal *j, const json_t *turn, str
     return file_stream_add(&stream, &line, err);
 }
 
-/* Task 0 is the only one. The caller frees the path. */
+/* Returns the path of a task's journal; task 0: the only task. The caller frees the path. */
 static char *journal_path(const struct cli *cli, uint32_t task)
 {
     return task == 0 ? memory_printf("%s/tune.jsonl", cli->out_dir)
@@ -129,8 +129,8 @@ enum epa_status tune_journal_open(struct tune_journal *j, const struct cli *cli,
     status = run_folder_lock(cli->out_dir, &j->lock_fd, err);
     if (status == EPA_OK && !cli->resume && !cli->force && access(j->path, F_OK) == 0)
         status = epa_fail(err, EPA_ERR_CONFIG,
-                          "%s %s: a search is there already: --resume goes on with it, --force "
-                          "begins again",
+                          "%s %s: the folder already has a search: --resume continues it, --force "
+                          "starts over",
                           option, cli->out_dir);
     if (status == EPA_OK && cli->resume && access(j->path, F_OK) == 0)
         status = file_read_text(j->path, FILE_MOST, &text, err);
@@ -155,7 +155,7 @@ void tune_journal_close(struct tune_journal *j)
         close(j->lock_fd);
 }
 
-/* ---- what is said ---- */
+/* ---- reports ---- */
 
 static double median_of(const double *x, uint32_t n)
 {
@@ -201,11 +201,11 @@ void tune_verdict(const struct tune *t, struct text *out)
                  t->best->name);
     else if (t->best == t->setting[0])
         text_add(out, "no setting was faster: the file's settings stay%s",
-                 missed ? "; some were not reached: a larger --budget tries them" : "");
+                 missed ? "; some settings were not reached: a larger --budget tries them" : "");
     else if (t->rounds == 0 || isnan(x->low))
         text_add(out,
-                 "%s was faster, but %u rounds in turns with the file's settings are too few to "
-                 "know: they stay; --budget %.0fs decides",
+                 "%s was faster, but %u rounds in turns with the file's settings are not enough "
+                 "for a verdict: the file's settings stay; use --budget %.0fs",
                  t->best->name, t->rounds,
                  ceil(2 * turns_look(1) * mean_turn / TUNE_LAST_MOST / 1e9));
     else
@@ -224,8 +224,8 @@ static void add_head(const struct tune *t, struct text *out)
     if (t->threads)
         text_add(out, "; ranks were threads of one process");
     if (t->permille == TURNS_FASTEST)
-        text_add(out, "; other programs have the cores, so a turn is as fast as its fastest 1 %%, "
-                      "and not as its median");
+        text_add(out, "; other programs use the cores, so the fastest 1 %% of a turn counts "
+                      "instead of its median");
 }
 
 void tune_print(FILE *file, const struct tune *t)
@@ -243,9 +243,9 @@ void tune_print(FILE *file, const struct tune *t)
 
     add_head(t, &text);
     text_comment(file, "epa2a tune: %s: %s", t->cli->arg[0], text.data);
-    text_comment(file,
-                 "ratio: to the file's settings in the same rounds, median; estimate: the same, "
-                 "from the turns of all settings");
+    text_comment(
+        file, "ratio: median ratio to the file's settings in the same rounds; estimate: the same "
+              "ratio, fitted to the turns of all settings");
     for (uint32_t k = 0; k < t->n; k++) {
         const struct tune_setting *x = t->setting[k];
 
@@ -311,7 +311,7 @@ void tune_yaml(const struct tune *t, const struct text *yaml, struct text *out)
     text_auto head = {0}, verdict = {0};
 
     add_head(t, &head);
-    tune_origin(t->is_better ? "Tuned" : "As it was: looked at", t->cli->arg[0], head.data, out);
+    tune_origin(t->is_better ? "Tuned" : "Unchanged: searched", t->cli->arg[0], head.data, out);
     tune_verdict(t, &verdict);
     text_add(out, "# %s\n", text_clean(verdict.data));
     if (t->rounds > 0)
@@ -320,9 +320,9 @@ void tune_yaml(const struct tune *t, const struct text *yaml, struct text *out)
     text_add(out, "%s", yaml->data);
 }
 
-/* What `epa2a tune` can try: the runs of its file, other algorithms, and settings that differ from
- * them in options with candidates (epa2a/plugin.h, `tune`). All are read, and refused, as a file
- * would be. */
+/* Candidates of `epa2a tune`: the runs of its file, other algorithms, and settings that differ from
+ * them in options with candidates (epa2a/plugin.h, `tune`). Each setting is read and checked like a
+ * file. */
 
 /* ---- experiments ---- */
 
@@ -370,7 +370,8 @@ json_t *tune_delivered(const struct tune_search *s, const struct experiment *x)
     return out;
 }
 
-/* "it delivers rows bf16 instead of fp8"; false: it delivers the same. */
+/* Returns true, with the reason in `why`, if an experiment delivers other outputs than the file's
+ * settings. */
 static bool delivers_other(const struct tune_search *s, const struct experiment *x,
                            char why[CLI_FAILURE])
 {
@@ -384,9 +385,8 @@ static bool delivers_other(const struct tune_search *s, const struct experiment 
             continue;
         json_write(&a, it.value, JSON_ENCODE_ANY);
         json_write(&b, was, JSON_ENCODE_ANY);
-        snprintf(why, CLI_FAILURE,
-                 "it delivers other outputs (%s %s, not %s); --across %s tries it", it.key, a.data,
-                 b.data != NULL ? b.data : "null", it.key);
+        snprintf(why, CLI_FAILURE, "its outputs differ (%s %s, not %s); --across %s tries it",
+                 it.key, a.data, b.data != NULL ? b.data : "null", it.key);
         return true;
     }
     return false;
@@ -405,7 +405,8 @@ static void find_value(void *arg, const struct experiment_value *v)
         text_add(f->value, "%s", v->value);
 }
 
-/* The base with the plugins and options of `x`, whatever its name, seed, repetition and length. */
+/* Finds the base with the same plugins and options as `x`. Name, seed, repetition and length may
+ * differ. */
 static const struct tune_base *find_same_setting(const struct tune_search *s,
                                                  const struct experiment *x)
 {
@@ -420,7 +421,8 @@ static const struct tune_base *find_same_setting(const struct tune_search *s,
     return found;
 }
 
-/* --algorithms: the file's first run by another algorithm, which gets what both have. */
+/* --algorithms: adds the first run of the file with another algorithm, which gets the options that
+ * both algorithms have. */
 static enum epa_status add_algorithm(struct tune_search *s, const char *name)
 {
     const struct experiment *x = s->base[0].x;
@@ -457,7 +459,7 @@ static enum epa_status add_algorithm(struct tune_search *s, const char *name)
     return EPA_OK;
 }
 
-/* The label of a run without the number of its repetition. */
+/* Returns the label of a run without the number of its repetition, or its name. */
 static const char *label_of_setting(struct tune_search *s, const struct run *run)
 {
     size_t bytes = results_label_bytes(run->label);
@@ -465,7 +467,7 @@ static const char *label_of_setting(struct tune_search *s, const struct run *run
     return bytes > 0 ? arena_strndup(s->t.arena, run->label, bytes) : run->x->name;
 }
 
-/* Adds the task of a run to the list, if it is a new one. */
+/* Adds the task of a run to the list, if the list does not have it. */
 static void note_task(struct tune_search *s, const struct run *run, json_t *shape)
 {
     size_t bytes = results_label_bytes(run->label);
@@ -516,14 +518,14 @@ enum epa_status tune_read_bases(struct tune_search *s)
             json_array_append_new(
                 s->t.not_tried,
                 json_object_of("setting", json_text(run->label), "why",
-                               json_sprintf("it differs from '%s' in nothing that is a setting: "
-                                            "names, seeds and lengths of runs are none",
+                               json_sprintf("same settings as '%s': only names, seeds or lengths "
+                                            "of runs differ",
                                             find_same_setting(s, run->x)->name),
                                NULL));
         json_decref(shape);
     }
     if (s->n_bases == 0 && s->err.status == EPA_OK)
-        epa_fail(&s->err, EPA_ERR_UNSUPPORTED, "%s: no run of it can run here", cli->arg[0]);
+        epa_fail(&s->err, EPA_ERR_UNSUPPORTED, "%s: no run of the file can run here", cli->arg[0]);
     if (s->err.status == EPA_OK && cli->algorithms != NULL) {
         char *names = arena_strndup(s->t.arena, cli->algorithms, strlen(cli->algorithms)), *save;
 
@@ -631,7 +633,7 @@ void tune_add_changes(struct tune_search *s, const struct tune_setting *from, ui
         const void *values = of->plugin ? chosen->config : chosen;
 
         if (!section_is_for(of, (const void *)x->algorithm.plugin) ||
-            (s->t.threads && strcmp(of->name, "launcher") == 0)) /* another one runs turns */
+            (s->t.threads && strcmp(of->name, "launcher") == 0)) /* thread replaces the launcher */
             continue;
         for (const struct epa_option *o = table->table; o != NULL && o->name != NULL; o++) {
             const char *key = arena_printf(s->t.arena, "%s.%s", of->name, o->name);

@@ -1,15 +1,16 @@
-/* The search of `epa2a tune`. Each value of each option has a turn alone. Then settings are drawn
- * at random: for each option a value, the more often the faster it seems, and the more often the
- * less is known of it. So each turn says something of all options, and two that only gain together
- * meet. What a value is worth is what least squares make of all turns (effects of values, as
- * logarithms, add up); what a setting is worth is their sum, and what its own turns say beyond
- * that. Turns go by rounds, which have a level of their own, as machines drift; each has one of
- * the file's settings and one of the best so far. What loses much alone is left at that. A setting
- * is checked in its first turn, and the best is verified. At the end the best and the file's
- * settings take turns as in `compare --run`.
+/* The search of `epa2a tune`. First each value of each option has a turn alone. Then settings are
+ * drawn at random, with one value for each option: faster values and values with few measurements
+ * are drawn more often. So each turn measures all options, and values that are fast only together
+ * are drawn together. Least squares over all turns give the effect of each value; effects are
+ * logarithms and add up. The estimate of a setting is the sum of its effects, corrected by its own
+ * turns. Turns are grouped in rounds, and the fit gives each round a level of its own, since machines
+ * drift. Each round has a turn of the file's settings and a turn of the best setting so far. A value
+ * that is much slower alone is not combined with others. The first turn of a setting checks results,
+ * and a verify turn checks the best setting. At the end the best and the file's settings take turns
+ * as in `compare --run`.
  *
- * Every decision follows from what turns measured and how long they took, and from nothing else:
- * --resume reads those of a journal and comes to where the search was. */
+ * Decisions depend only on the measurements and durations of turns, so --resume reads the turns of a
+ * journal and reaches the same state. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,23 +22,23 @@
 #include "cli/tune.h"
 
 enum {
-    ROUND = 5,        /* settings that take turns, beside the file's */
-    ROUNDS = 4,       /* at least, */
-    ROUNDS_MOST = 80, /* and at most, after each value alone */
+    ROUND = 5,  /* settings in a round, in addition to the file's settings */
+    ROUNDS = 4, /* least and greatest number of rounds with drawn settings */
+    ROUNDS_MOST = 80,
     FIT_PASSES = 12,
-    OWN = 2,               /* turns of a setting say as much as the sum of effects */
-    ITERATIONS_LEAST = 20, /* of a turn, and where the file and the budget have so many, */
-    HOSTS_LEAST = 100,
-    GRAPHS_LEAST = 20, /* samples */
+    OWN = 2,               /* weight of the sum of effects, in turns of the setting */
+    ITERATIONS_LEAST = 20, /* least iterations of a turn; more if file and budget allow: */
+    HOSTS_LEAST = 100,     /* iterations on hosts */
+    GRAPHS_LEAST = 20,     /* samples of graphs */
     ITERATIONS_MOST = 10000
 };
-#define GAIN 0.005   /* of a median; with less one is no better than another */
-#define HOPELESS 1.0 /* of a value alone: what loses so much is not tried with others */
-#define NOISE 0.03   /* of a turn, until it is known from more than NOISE_TURNS */
+#define GAIN 0.005   /* relative gain of a median below which two settings are equal */
+#define HOPELESS 1.0 /* logarithm of the loss alone that excludes a value from combinations */
+#define NOISE 0.03   /* prior of the noise of a turn, with the weight of NOISE_TURNS turns */
 #define NOISE_TURNS 10
-#define THRESHOLD 0.01 /* of the last comparison */
+#define THRESHOLD 0.01 /* threshold of the last comparison */
 
-/* A value of an option, or another algorithm. */
+/* Effect of a value of an option, or of another algorithm. */
 struct effect {
     const struct tune_setting *alone;
     double log, error;
@@ -47,7 +48,7 @@ struct effect {
 struct measured {
     struct tune_setting *x;
     uint32_t round;
-    double log_ns, left; /* left: of the level of its round and of effects */
+    double log_ns, left; /* left: residual after the level of the round and the effects */
 };
 
 struct search {
@@ -55,8 +56,8 @@ struct search {
     struct effect *effect;
     struct measured *turn;
     uint32_t effects, turns, rounds;
-    uint64_t begun_ns;     /* what was spent before that has no part in when the search ends */
-    double noise, file_ns; /* of a turn, as a logarithm; file_ns: in this round */
+    uint64_t begun_ns;     /* spent time that does not count for the end of the search */
+    double noise, file_ns; /* noise: of a turn's logarithm; file_ns: file's settings, this round */
     struct random random;
 };
 
@@ -91,7 +92,8 @@ static uint64_t turn_ns(const struct tune_search *s)
     return s->benches > 0 ? s->bench_ns / s->benches : s->took_ns;
 }
 
-/* When turns of the search have to end: the last comparison says nothing before 10 rounds. */
+/* Returns the time at which the turns of the search end. The rest of the budget is reserved for the
+ * last comparison, which needs 10 rounds for a verdict. */
 static uint64_t search_end(const struct search *q)
 {
     double budget = (double)(q->s->t.budget_ns - q->begun_ns), last = 40 * (double)turn_ns(q->s);
@@ -100,8 +102,8 @@ static uint64_t search_end(const struct search *q)
     return q->s->t.budget_ns - (uint64_t)reserved;
 }
 
-/* What becomes of a setting after a turn: a failure of its own drops it, and ends the search if it
- * is the file's. */
+/* Handles the exit code of a turn. A failure of the setting drops the setting; a failure of the file's
+ * settings ends the search. */
 static int settle(struct tune_search *s, struct tune_setting *x, int code,
                   const struct tune_turn *turn)
 {
@@ -121,7 +123,7 @@ static double figure_of(const struct tune_search *s, const struct tune_turn *tur
     return s->t.permille == TURNS_FASTEST ? turn->fastest_ns : turn->median_ns;
 }
 
-/* One setting's turn in a round; its first is checked. */
+/* Takes the turn of a setting in a round. The first turn of a setting checks its results. */
 static int take_part(struct search *q, struct tune_setting *x)
 {
     struct tune_turn turn = {0};
@@ -139,7 +141,7 @@ static int take_part(struct search *q, struct tune_setting *x)
     return EXIT_OK;
 }
 
-/* A setting did better than the file's when it last had a turn. */
+/* Returns true if a setting was faster than the file's settings in its last turn. */
 static bool is_any_faster(const struct tune *t)
 {
     for (uint32_t i = 1; i < t->n; i++) {
@@ -151,7 +153,8 @@ static bool is_any_faster(const struct tune *t)
     return false;
 }
 
-/* Where there is nothing to compare yet, what is left of the budget is one of its own. */
+/* Returns true if the budget allows another turn of the search. If no setting is faster so far,
+ * search_end() applies to the remaining budget only. */
 static bool may_go_on(struct search *q)
 {
     const struct tune *t = &q->s->t;
@@ -179,7 +182,7 @@ static int take_round(struct search *q, struct tune_setting **list, uint32_t n)
     return code;
 }
 
-/* Calls in a sample: graphs have many. */
+/* Returns the number of calls in a sample; a graph has many. */
 static double calls_of(const struct experiment *x)
 {
     const struct bench_options *bench = &x->bench;
@@ -188,7 +191,7 @@ static double calls_of(const struct experiment *x)
     return graphs && bench->cache != CACHE_COLD ? bench->calls_per_graph : 1;
 }
 
-/* Of turns from now on. */
+/* Sets the number of iterations of the next turns. */
 static void set_iterations(struct tune_search *s, double n)
 {
     uint32_t warmup = s->t.setting[0]->x->bench.warmup;
@@ -197,16 +200,17 @@ static void set_iterations(struct tune_search *s, double n)
     s->warmup = warmup < s->iterations / 2 ? warmup : s->iterations / 2;
 }
 
-/* The file's settings, and how long a turn is to be. Short ones say less, and of long ones there
- * are few: as many iterations as take a third of the time of all else, and some at least. What one
- * takes, with all of it that is not timed, is known from turns of few and of many. */
+/* Verifies the file's settings and chooses the number of iterations of a turn. Short turns have more
+ * noise, and the budget allows fewer long turns: iterations take a third of the time of the rest of a
+ * turn, with a minimum. Turns of few and of many iterations give the duration of an iteration,
+ * including its untimed parts. */
 static int take_first(struct search *q)
 {
     struct tune_search *s = q->s;
     struct tune_setting *file = s->t.setting[0];
     double all = file->x->bench.iterations, calls = calls_of(file->x);
     double few = fmax(1, fmin(all / 10, ITERATIONS_LEAST)), iterations = few, few_ns = INFINITY;
-    double n_few = 0, ns = 0; /* of an iteration */
+    double n_few = 0, ns = 0; /* ns: duration of an iteration */
     uint32_t busy = 0;
     struct tune_turn turn = {0};
     int code = settle(s, file, take_turn(s, file, TUNE_VERIFY, &turn), &turn);
@@ -238,7 +242,7 @@ static int take_first(struct search *q)
     return code;
 }
 
-/* ---- what a value is worth ---- */
+/* ---- effects of values ---- */
 
 static bool has_effect(const struct tune_setting *x, const struct effect *e)
 {
@@ -250,8 +254,9 @@ static bool has_effect(const struct tune_setting *x, const struct effect *e)
     return false;
 }
 
-/* Its mean over turns with e (NULL: those of one round, from *k on, which it goes beyond) is taken
- * from what is left of them. Other programs' load counts as 3 deviations at most. */
+/* Subtracts from the residuals their mean over the turns with effect e, and returns the mean. For
+ * e == NULL uses the turns of the round that starts at *k, and advances *k. Residuals are clipped at
+ * 3 deviations to limit the effect of other programs. */
 static double take_mean(struct search *q, const struct effect *e, uint32_t *k, uint32_t *n)
 {
     uint32_t first = e != NULL ? 0 : *k, end = first;
@@ -272,7 +277,8 @@ static double take_mean(struct search *q, const struct effect *e, uint32_t *k, u
     return mean;
 }
 
-/* Effects and levels by least squares, each in turn from what the others leave. */
+/* Fits effects and levels of rounds by least squares: each in turn from the residuals of the
+ * others. */
 static void fit(struct search *q)
 {
     double *left = arena_alloc(q->s->t.arena, q->turns * sizeof(*left));
@@ -307,7 +313,7 @@ static void fit(struct search *q)
     }
 }
 
-/* What all settings are worth; returns the best. */
+/* Updates the estimates of all settings; returns the best setting. */
 static struct tune_setting *find_best(struct search *q)
 {
     struct tune *t = &q->s->t;
@@ -332,8 +338,8 @@ static struct tune_setting *find_best(struct search *q)
     return best;
 }
 
-/* Whether more turns would hardly change which values are taken: it is known of each that it gains,
- * that it does not, or that it is worth little. */
+/* Returns true if more turns would hardly change the selected values: each value is known to gain, to
+ * lose, or to have little effect. */
 static bool is_settled(const struct search *q, const struct tune_setting *best)
 {
     bool settled = best->rounds >= ROUNDS;
@@ -349,7 +355,7 @@ static bool is_settled(const struct search *q, const struct tune_setting *best)
 
 /* ---- the search ---- */
 
-/* From a normal distribution, by Box and Muller. */
+/* Draws from a normal distribution, by Box and Muller. */
 static double draw_normal(struct search *q)
 {
     double radius = sqrt(-2 * log(1 - random_unit(&q->random)));
@@ -357,8 +363,8 @@ static double draw_normal(struct search *q)
     return radius * cos(2 * acos(-1) * random_unit(&q->random));
 }
 
-/* The values that seem fastest, `random`: by as much as their errors let them; NULL: they cannot be
- * together. */
+/* Adds the setting of the values with the best estimates. With `random` each estimate is perturbed by
+ * its error. NULL: the values are not valid together. */
 static struct tune_setting *draw_setting(struct search *q, bool random)
 {
     struct tune_search *s = q->s;
@@ -369,7 +375,7 @@ static struct tune_setting *draw_setting(struct search *q, bool random)
     best_set = arena_alloc(s->t.arena, (q->effects + 1) * sizeof(*set));
     for (uint32_t base = 0; base < s->n_bases; base++) {
         const char *key = "", *value = NULL;
-        double sum = base > 0 ? INFINITY : 0, least = 0; /* until it had a turn itself */
+        double sum = base > 0 ? INFINITY : 0, least = 0; /* INFINITY: the base had no turn yet */
         uint32_t n = 0;
 
         for (uint32_t i = 0; i <= q->effects; i++) {
@@ -416,8 +422,8 @@ static bool is_known(const struct search *q, const struct tune_setting *x)
     return false;
 }
 
-/* What takes many times as long is no part of the fit: one such turn would say more than all
- * others, and what it is off counts as noise. */
+/* Removes the turns of a very slow setting from the fit: one such turn would dominate the fit, and
+ * its residual would count as noise. */
 static void forget(struct search *q, struct tune_setting *x)
 {
     uint32_t n = 0;
@@ -430,7 +436,7 @@ static void forget(struct search *q, struct tune_setting *x)
     x->hopeless = true;
 }
 
-/* Each of a list alone. */
+/* Takes a turn of each setting of a list, and adds the effects. */
 static int try_alone(struct search *q, struct tune_setting **list, uint32_t n)
 {
     int code = EXIT_OK;
@@ -441,7 +447,7 @@ static int try_alone(struct search *q, struct tune_setting **list, uint32_t n)
     }
     for (uint32_t i = 0; i < n; i++) {
         if (list[i]->rounds == 0 && !list[i]->dropped)
-            list[i]->why = "not reached: the budget was spent";
+            list[i]->why = "not reached: the budget is spent";
         if (list[i]->rounds == 0 || is_known(q, list[i]))
             continue;
         if (list[i]->change != NULL && list[i]->rounds == 1 && list[i]->log_ratio[0] > HOPELESS)
@@ -452,7 +458,8 @@ static int try_alone(struct search *q, struct tune_setting **list, uint32_t n)
     return code;
 }
 
-/* Settings for a round: the best so far, what seems to be best, and others at random. */
+/* Chooses the settings of a round: the best so far, the one with the best estimates, and random
+ * ones. */
 static uint32_t draw_round(struct search *q, struct tune_setting *best, struct tune_setting **out)
 {
     struct tune_setting *file = q->s->t.setting[0];
@@ -498,7 +505,7 @@ static int take_rounds(struct search *q)
 
         best = find_best(q);
         n = 0;
-        if (best != before) /* what only goes with that */
+        if (best != before) /* adds values that are valid only with the new best setting */
             tune_add_changes(s, best, 2, list, &n);
         code = try_alone(q, list, n);
         n = draw_round(q, best, list);
@@ -509,7 +516,7 @@ static int take_rounds(struct search *q)
     return code;
 }
 
-/* For turns_take(). */
+/* Takes a round of the last comparison; implements turns.take. */
 static int take_last(void *arg, uint32_t first, double median[][2], double *figure)
 {
     struct tune_search *s = arg;
@@ -550,7 +557,7 @@ static int compare_last(struct tune_search *s)
     return code;
 }
 
-/* The best that is right. */
+/* Finds the best setting that passes verify. */
 static int verify_best(struct search *q, struct tune_setting **best)
 {
     struct tune_search *s = q->s;

@@ -9,7 +9,6 @@
 #include "report/result.h"
 #include "report/summary.h"
 
-/* The label of a run without the plugins, which the search may change. Values may have brackets. */
 const char *tune_task_name(struct arena *arena, const char *label, size_t bytes)
 {
     static const char *const means[] = {"algorithm", "transport", "backend", "launcher"};
@@ -61,7 +60,7 @@ void tune_tasks_add(struct tune_tasks *all, const struct tune *t, const char *ta
                        json_whole(best_ns), "ratio", json_number(best_ns / file_ns), "best",
                        json_text(failed != NULL   ? failed
                                  : t->is_better   ? t->best->name
-                                 : isnan(file_ns) ? "no turn: a larger --budget searches it"
+                                 : isnan(file_ns) ? "no turn: a larger --budget is needed"
                                                   : "the file's settings"),
                        NULL));
     if (yaml->bytes == 0)
@@ -72,7 +71,7 @@ void tune_tasks_add(struct tune_tasks *all, const struct tune *t, const char *ta
     text_add(&all->runs, ":\n");
     for (const char *line = yaml->data, *end; *line != '\0'; line = end + 1) {
         end = strchr(line, '\n');
-        if (strncmp(line, "version: ", 9) != 0) /* it is at the top of the file */
+        if (strncmp(line, "version: ", 9) != 0) /* the file has it at the top */
             text_add(&all->runs, "    %.*s\n", (int)(end - line), line);
     }
 }
@@ -96,8 +95,7 @@ void tune_tasks_print(FILE *file, const struct tune_tasks *all, const char *from
 
     add_head(all, &head);
     text_comment(file, "epa2a tune: %s: %s", from, head.data);
-    text_comment(file,
-                 "file: the file's settings; best: the fastest, confirmed in turns with them");
+    text_comment(file, "file: the file's settings; best: the fastest settings, confirmed in turns");
     table_text(file, columns, all->rows);
 }
 

@@ -1,5 +1,5 @@
-/* What `compare --run`, `tune` and `predict` have in common: two sides that take turns in rounds
- * until it is known which is faster, and a run whose results stay in memory. */
+/* Shared by `compare --run`, `tune` and `predict`: two sides take turns in rounds until one is known
+ * to be faster; a run whose results stay in memory. */
 #include <math.h>
 #include <stdio.h>
 
@@ -7,9 +7,10 @@
 #include "cli/runs.h"
 #include "launch/process.h"
 
-/* A median that is so many times the fastest samples says what else runs on the machine: with 40
- * runnable threads on 2 cores the logarithm of a round's ratio had a deviation of 0.7 by medians,
- * 0.12 by the fastest 5 % and 0.03 by the fastest 1 % of 100 to 370 samples that alternated. */
+/* Ratio of the median to the fastest samples above which other programs use the cores. The median
+ * then measures the other programs: with 40 runnable threads on 2 cores the logarithm of a round's
+ * ratio had a deviation of 0.7 by medians, 0.12 by the fastest 5 % and 0.03 by the fastest 1 % of
+ * 100 to 370 alternating samples. */
 static const double BUSY = 1.5;
 
 bool turns_are_busy(double median, double fastest)
@@ -29,8 +30,8 @@ void turns_init(struct turns *t, struct arena *arena, uint32_t n_stages)
     }
 }
 
-/* A B, B A, B A, A B, and so on by Thue and Morse: what drifts, and what the turn before leaves, is
- * as often on one side. */
+/* Takes a round. The order of the sides follows the Thue-Morse sequence (A B, B A, B A, A B ...), so
+ * that drift and the effect of the preceding turn affect both sides equally often. */
 static int take_round(struct turns *t)
 {
     uint32_t first = (uint32_t)__builtin_parity(t->rounds);
@@ -80,7 +81,8 @@ int turns_take(struct turns *t, uint64_t budget_ns, enum compare_verdict *verdic
 
 enum compare_verdict turns_result(struct turns *t, uint32_t stage, struct comparison *x)
 {
-    /* Looks before the k-th may err with alpha (1 - 1 / k); no look comes after the last. */
+    /* The looks before look k use up alpha (1 - 1 / k). The last look may use the rest of alpha,
+     * since no look follows. */
     double alpha = t->is_last ? t->alpha * (t->look + 1) : t->alpha;
     enum compare_verdict verdict =
         turns_judge(t->figure[stage], t->rounds, t->look, t->threshold, alpha, x);
@@ -108,7 +110,7 @@ enum epa_status turns_check_alone(const char *command, struct epa_error *err)
 
     if (status == EPA_OK && job.process_id.size > 1)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s starts ranks itself, and this is one process of %u already (%s)",
+                        "%s starts ranks itself, but this is one process of %u already (%s)",
                         command, job.process_id.size, job.process_id.source);
     return status;
 }

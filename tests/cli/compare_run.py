@@ -94,7 +94,7 @@ def main():
         begun = time.monotonic()
         for rank in children(sides[0]) + children(sides[1]):
             os.kill(rank, signal.SIGSTOP)
-        compare.end((4,), r"has not ended by itself within --budget, timeout and 5 s", sides)
+        compare.end((4,), r"did not end within --budget, timeout and 5 s", sides)
         if time.monotonic() - begun > 3 + 2 + 5 + 10:
             fail(f"with all ranks stopped, it ends after {time.monotonic() - begun:.1f} s")
 
