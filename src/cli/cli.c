@@ -1,5 +1,5 @@
-/* The program: its command line, read by the tables of commands.c. Options may be anywhere, are
- * never abbreviated, and end at "--". Nothing else exits. */
+/* The program: parses the command line by the tables of commands.c and runs the command. Only main()
+ * ends the process. */
 #include "cli/cli.h"
 
 #include <ctype.h>
@@ -41,7 +41,7 @@ static enum epa_status read_line(struct line *line, int argc, char **argv, struc
         if (cwd != NULL)
             cli->plugin_path[i] = arena_printf(line->arena, "%s/%s", cwd, cli->plugin_path[i]);
         else if (cli->plugin_path[i][0] != '/')
-            status = epa_fail(err, EPA_ERR_SYSTEM, "the current folder is not to be found: %s",
+            status = epa_fail(err, EPA_ERR_SYSTEM, "cannot find the current folder: %s",
                               strerror(errno));
         free(cwd);
     }
@@ -52,9 +52,9 @@ static enum epa_status read_line(struct line *line, int argc, char **argv, struc
     return status;
 }
 
-/* ---- what does not go together ---- */
+/* ---- checks ---- */
 
-/* The command takes all options that were given. */
+/* Checks that the command accepts all given options. */
 static enum epa_status check_options(const struct line *line, struct epa_error *err)
 {
     for (const struct option *o = options; o->is.name != NULL; o++) {
@@ -72,7 +72,7 @@ static enum epa_status check_options(const struct line *line, struct epa_error *
     return EPA_OK;
 }
 
-/* The first argument of "show|check|schema FILE..." is one of these. */
+/* Checks the first argument of a command such as config, "show|check|schema FILE...". */
 static enum epa_status check_word(const struct line *line, struct epa_error *err)
 {
     const char *at = line->command->args, *want = line->cli.arg[0];
@@ -86,10 +86,10 @@ static enum epa_status check_word(const struct line *line, struct epa_error *err
         if (strcmp(word, want) == 0)
             return EPA_OK;
         nearest_try(&nearest, word);
-        text_add(&all, "%s%s", all.bytes == 0 ? "there is " : ", ", word);
+        text_add(&all, "%s%s", all.bytes == 0 ? "known: " : ", ", word);
         n = at[strlen(word)] == '|' ? strlen(word) + 1 : 0;
     }
-    return epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s'; %s", line->command->name, want,
+    return epa_fail(err, EPA_ERR_CONFIG, "%s does not know '%.64s'; %s", line->command->name, want,
                     nearest_hint(&nearest, hint, all.data));
 }
 
@@ -110,7 +110,7 @@ static enum epa_status check_arguments(const struct line *line, struct epa_error
 
 /* ---- configurations by name ---- */
 
-/* The first argument that is an experiment; n_args: none is. */
+/* Returns the index of the first argument that is an experiment; n_args: none. */
 static uint32_t first_experiment(const struct line *line)
 {
     const struct cli *cli = &line->cli;
@@ -122,7 +122,7 @@ static uint32_t first_experiment(const struct line *line)
     case TUNE:
     case PREDICT:
         return 0;
-    case CONFIG: /* behind show, check or schema */
+    case CONFIG: /* after show, check or schema */
         return 1;
     case COMPARE:
         return cli->turns ? 0 : cli->n_args;
@@ -131,7 +131,7 @@ static uint32_t first_experiment(const struct line *line)
     }
 }
 
-/* Standard input in memory, since a command may read its file more than once. */
+/* Copies standard input to memory, since a command may read its file more than once. */
 static enum epa_status keep_stdin(struct epa_error *err)
 {
     int fd = memfd_create("epa2a-stdin", MFD_CLOEXEC);
@@ -151,7 +151,7 @@ static enum epa_status keep_stdin(struct epa_error *err)
     return good ? EPA_OK : EPA_ERR_SYSTEM;
 }
 
-/* A FILE of - is standard input, for commands that read files. */
+/* Replaces the FILE - by standard input, for commands that read files. */
 static enum epa_status take_stdin(struct line *line, struct epa_error *err)
 {
     const unsigned readers =
@@ -168,17 +168,17 @@ static enum epa_status take_stdin(struct line *line, struct epa_error *err)
     if (n == 0)
         return EPA_OK;
     if (n > 1)
-        return epa_fail(err, EPA_ERR_CONFIG, "- stands for standard input, which can be one FILE");
+        return epa_fail(err, EPA_ERR_CONFIG, "- is standard input; only one FILE can be -");
     if (process_id_find(&job, &ignored) == EPA_OK && job.process_id.size > 1)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "- stands for standard input, which one of %u processes has (%s); give "
-                        "a file that all can read",
+                        "- is standard input, which only one of %u processes receives (%s); give "
+                        "a file that all processes can read",
                         job.process_id.size, job.process_id.source);
     return keep_stdin(err);
 }
 
-/* Replaces names of configurations by their paths. run, bench and verify without an argument take
- * the default. */
+/* Replaces names of configurations by their paths. Without an argument run, bench and verify use the
+ * default configuration. */
 static enum epa_status resolve_names(struct line *line, struct epa_error *err)
 {
     struct cli *cli = &line->cli;
@@ -190,14 +190,14 @@ static enum epa_status resolve_names(struct line *line, struct epa_error *err)
     for (uint32_t i = first_experiment(line); i < cli->n_args && status == EPA_OK; i++)
         status = config_name_resolve(line->arena, cli->arg[i], &cli->arg[i], err);
     if (has_default && status == EPA_OK && !cli->quiet)
-        fprintf(stderr, "epa2a: no file is given: %s\n", cli->arg[0]);
+        fprintf(stderr, "epa2a: no FILE given; using %s\n", cli->arg[0]);
     return status;
 }
 
-/* ---- options that are settings of an experiment, as the letters that benchmarks of communication
- * share: they go over the file and, being added last, over --set ---- */
+/* ---- options for settings of an experiment, such as -b, -e and -n, which communication benchmarks
+ * share. These settings follow --set, so they override both the file and --set. ---- */
 
-/* The sizes of the operation that the first file has a section for. */
+/* Returns the key of the number of tokens, for the operation of the first file. */
 static const char *size_key(const struct cli *cli)
 {
     struct tree tree = {.arena = arena_create(), .diag = diag_create()};
@@ -226,12 +226,12 @@ static enum epa_status sweep_tokens(struct line *line, struct epa_error *err)
 
     if (cli->tokens_min == 0 && cli->tokens_max == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "-f %" PRIu64 " needs to know from where to where: -b 1 -e 128 -f "
-                        "%" PRIu64,
+                        "-f %" PRIu64 " needs the range of the sweep: -b 1 -e 128 -f %" PRIu64,
                         factor, factor);
     if (least > most)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "-b %" PRIu64 " is more than -e %" PRIu64 ": sizes go up", least, most);
+                        "-b %" PRIu64 " is larger than -e %" PRIu64 ": sizes increase", least,
+                        most);
     set = arena_printf(line->arena, "matrix.%s=[%" PRIu64, size_key(cli), least);
     for (uint64_t at = least * factor; at <= most; at *= factor)
         set = arena_printf(line->arena, "%s, %" PRIu64, set, at);
@@ -239,7 +239,7 @@ static enum epa_status sweep_tokens(struct line *line, struct epa_error *err)
     return EPA_OK;
 }
 
-/* --model A is --set model=A before all others; several models are a matrix. */
+/* Inserts --model A as model=A before all other settings; several models become a matrix. */
 static enum epa_status set_models(struct line *line, struct epa_error *err)
 {
     struct cli *cli = &line->cli;
@@ -260,7 +260,8 @@ static enum epa_status set_models(struct line *line, struct epa_error *err)
     if (n > 1 && line->command->bit == CONFIG && strcmp(cli->arg[0], "show") == 0 &&
         cli->n_only == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "config show takes one --model; with --only '*' it shows the runs of all");
+                        "config show takes one --model; with --only '*' it shows the runs of all "
+                        "models");
     if (n == 0)
         return EPA_OK;
     memmove(&cli->set[1], &cli->set[0], cli->n_sets++ * sizeof(*cli->set));
@@ -289,8 +290,9 @@ static enum epa_status sweep(struct line *line, struct epa_error *err)
 
 /* ---- running ---- */
 
-/* A plugin's file or a socket must not get number 0, 1 or 2. What takes the place of a closed
- * standard output refuses to be written, so the user learns of it. */
+/* Opens the closed descriptors of 0, 1 and 2, so that no file of a plugin and no socket gets these
+ * numbers. The replacement of a closed standard output is read-only: writing fails, and the user
+ * sees an error. */
 static void fill_standard_files(void)
 {
     int fd;
@@ -309,17 +311,17 @@ static int finish_stdout(int code)
     errno = 0;
     if (fflush(stdout) == 0 && !failed)
         return code;
-    /* An earlier write failed, of which no reason is left: the next one gives it. */
+    /* An earlier write failed and its errno is lost; the next write fails for the same reason. */
     if (errno == 0 && putc('\n', stdout) != EOF)
         (void)fflush(stdout);
     if (stdout_is_unread())
         return code == EXIT_OK ? EXIT_SIGPIPE : code;
-    fprintf(stderr, "epa2a: standard output cannot be written%s%s\n", errno == 0 ? "" : ": ",
+    fprintf(stderr, "epa2a: cannot write standard output%s%s\n", errno == 0 ? "" : ": ",
             errno == 0 ? "" : strerror(errno));
     return code == EXIT_OK ? EXIT_RESOURCE : code;
 }
 
-/* Of several processes, only rank 0 prints it. */
+/* Warns about variables of the environment. Of several processes, only rank 0 prints warnings. */
 static void warn_of_environment(const struct cli *cli)
 {
     const char *path = secure_getenv("EPA2A_PLUGIN_PATH");
@@ -331,7 +333,8 @@ static void warn_of_environment(const struct cli *cli)
     for (size_t bytes; path != NULL && *path != '\0'; path += bytes) {
         bytes = strcspn(path, ":");
         if (bytes != 0 && path[0] != '/')
-            text_warn("EPA2A_PLUGIN_PATH is not absolute and not used: %.*s", (int)bytes, path);
+            text_warn("EPA2A_PLUGIN_PATH: ignoring a folder that is not absolute: %.*s", (int)bytes,
+                      path);
         bytes += path[bytes] == ':';
     }
     environment_warn();
@@ -354,7 +357,7 @@ static int run_line(struct line *line)
     if (line->command == NULL) {
         text_add(&page, "usage: epa2a COMMAND [OPTION...]\n");
         commands_add(&page);
-        text_add(&page, "'epa2a --help' says more.\n");
+        text_add(&page, "See 'epa2a --help'.\n");
         fold_print(stderr, page.data, FOLD_LINES);
         return EXIT_USAGE;
     }
@@ -364,7 +367,7 @@ static int run_line(struct line *line)
         fprintf(stderr, "epa2a: %s\n", err.text);
         return EXIT_USAGE;
     }
-    /* Commands that run experiments write more documents, and know which process writes them. */
+    /* Commands that run experiments check their documents in the reporting process only. */
     if ((line->command->bit & (FILES | RERUN)) == 0 &&
         cli_check_documents(&line->cli, &err) != EPA_OK)
         return cli_fail(&err);
@@ -384,8 +387,8 @@ static int read_and_run(int argc, char **argv)
     return code;
 }
 
-/* Ranks and workers have stacks of the same size; a stack that is too small would end in
- * SIGSEGV. */
+/* Raises the stack limit to at least 256 KiB. Ranks and workers inherit the limit; too small a stack
+ * would cause SIGSEGV. */
 static bool has_stack(void)
 {
     const rlim_t least = 256u << 10;
@@ -397,7 +400,7 @@ static bool has_stack(void)
     if (stack.rlim_cur >= least && setrlimit(RLIMIT_STACK, &stack) == 0)
         return true;
     fprintf(stderr,
-            "epa2a: a stack may have %llu KiB (RLIMIT_STACK), and needs 256; raise it: "
+            "epa2a: the stack limit is %llu KiB (RLIMIT_STACK), and epa2a needs 256; raise it: "
             "ulimit -s 8192\n",
             (unsigned long long)stack.rlim_max >> 10);
     return false;
@@ -419,12 +422,12 @@ int main(int argc, char **argv)
     json_set_alloc_funcs(allocate, free);
     signal(SIGPIPE,
            SIG_IGN); /* sockets of ranks report EPIPE; finish_stdout() sets the exit code */
-    signal(SIGXFSZ, SIG_IGN); /* same: one beyond RLIMIT_FSIZE */
-    signal(SIGCHLD, SIG_DFL); /* a parent that ignores it would hide how children end */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond RLIMIT_FSIZE reports EFBIG */
+    signal(SIGCHLD, SIG_DFL); /* if the parent ignored it, waitpid() would lose exit codes */
     if (!has_stack())
         return EXIT_RESOURCE;
     code = finish_stdout(asked_by_shell ? complete_main(argc - 2, argv + 2)
                                         : read_and_run(argc, argv));
-    (void)stdout_lend(); /* libraries print when they are unloaded */
+    (void)stdout_lend(); /* libraries print while they are unloaded */
     return code;
 }

@@ -1,7 +1,7 @@
-/* `epa2a config schema`: what an experiment's file may say, as JSON Schema draft-07, for
- * editors. Each option is a definition ("bench.warmup", "algorithm.ll_v2.dispatch_dtype") to which
- * the sections, the runs and the matrix refer. What a schema cannot know (a range of sizes
- * with units, values that do not go together) it lets pass. */
+/* `epa2a config schema`: the JSON Schema (draft-07) of an experiment's file, for editors. Each option
+ * is a definition ("bench.warmup", "algorithm.ll_v2.dispatch_dtype"); the sections, the runs and the
+ * matrix refer to it. The schema accepts values that JSON Schema cannot check: ranges of sizes with
+ * units, and combinations of options. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,15 +17,15 @@
 #include "session/session.h"
 #include "trace/trace.h"
 
-/* ---- a schema for each type of option; numbers may be texts with ${NAME} in them too ---- */
+/* ---- a schema for each type of option; a number may also be a string with ${NAME} ---- */
 
 #define REAL_PATTERN "([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?"
 #define NUMBER_PATTERN "(0|[1-9][0-9]*)(\\.[0-9]{1,6})? *"
 
-/* ${NAME}, which the environment fills in when the file is read; $${ is none. */
+/* Matches ${NAME}, which the reader replaces by an environment variable; $${ is no variable. */
 #define SCHEMA_VARIABLE "(^|[^$])[$]\\{"
 
-/* A text of that form. */
+/* Returns the schema of a string that matches a pattern. */
 static json_t *text_of(const char *pattern)
 {
     return json_pack("{s:s, s:s}", "type", "string", "pattern", pattern);
@@ -36,7 +36,7 @@ static json_t *either(json_t *a, json_t *b)
     return json_pack("{s:[o, o]}", "anyOf", a, b);
 }
 
-/* Adds a word, which is taken, and its help to words that a value may be. */
+/* Adds a word and its help to an enum. Takes the reference to `word`. */
 static void add_word(json_t *words, json_t *word, const char *help)
 {
     json_array_append_new(json_object_get(words, "enum"), word);
@@ -56,7 +56,7 @@ static json_t *whole_number(const struct epa_option *o)
 
     for (const struct epa_choice *c = o->choices; c != NULL && c->name != NULL; c++)
         text_add(&pattern, "^%s$|", c->name);
-    if (o->type == EPA_OPTION_U64 && option_greatest(o) > INT64_MAX) /* from 2^63 on */
+    if (o->type == EPA_OPTION_U64 && option_greatest(o) > INT64_MAX) /* values of 2^63 or more */
         text_add(&pattern, "^(9[2-9][0-9]{17}|1[0-8][0-9]{18})$|");
     text_add(&pattern, "%s", SCHEMA_VARIABLE);
     schema = json_pack("{s:[s, s], s:s}", "type", "integer", "string", "pattern", pattern.data);
@@ -87,7 +87,7 @@ static json_t *choice(const struct epa_option *o)
         json_t *number = json_loads(c->name, JSON_DECODE_ANY, NULL);
 
         add_word(words, json_string(c->name), c->help);
-        if (number != NULL) /* 256 without quotes is no string */
+        if (number != NULL) /* YAML reads 256 without quotes as a number */
             add_word(words, number, c->help);
     }
     return either(words, text_of(SCHEMA_VARIABLE));
@@ -121,7 +121,8 @@ static json_t *type_of(const struct epa_option *o)
     return json_pack("{s:[s, s, s, s]}", "type", "string", "number", "boolean", "null");
 }
 
-/* The default as YAML reads it: a number if it is one, such as a size without a unit. */
+/* Returns the default with its YAML type: a number if YAML reads one, such as a size without a
+ * unit. */
 static json_t *default_of(const struct epa_option *o, const void *defaults)
 {
     text_auto value = {0};
@@ -135,7 +136,7 @@ static json_t *default_of(const struct epa_option *o, const void *defaults)
     return json;
 }
 
-/* With its help, and its default in the struct `defaults`. */
+/* Returns the schema of an option with its help and its default in the struct `defaults`. */
 static json_t *schema_of_option(const struct epa_option *o, const void *defaults)
 {
     json_t *schema = type_of(o);
@@ -154,7 +155,7 @@ struct schema {
     json_t *definitions;
     const struct registry_entry *entry;
     uint32_t n;
-    struct arena *arena; /* of names */
+    struct arena *arena; /* memory of names */
 };
 
 /* ---- small parts ---- */
@@ -170,7 +171,7 @@ static json_t *define(struct schema *s, json_t *what, const char *name)
     return ref(name);
 }
 
-/* A map that has these keys, the user's notes, and no others. */
+/* Returns the schema of a map with these keys, user keys x-..., and no others. */
 static json_t *map_of(json_t *properties, const char *help)
 {
     json_t *map = json_pack("{s:s, s:o, s:{s:{}}, s:b}", "type", "object", "properties", properties,
@@ -188,7 +189,8 @@ static json_t *list_of(json_t *items)
 
 /* ---- options ---- */
 
-/* Defines PREFIX.NAME for each option, or NAME, and returns the keys that refer to them. */
+/* Defines PREFIX.NAME, or NAME without a prefix, for each option. Returns the properties that refer
+ * to them. */
 static json_t *properties_of(struct schema *s, const char *prefix, const struct epa_options *of)
 {
     json_t *properties = json_object();
@@ -203,7 +205,7 @@ static json_t *properties_of(struct schema *s, const char *prefix, const struct 
 
 /* ---- sections ---- */
 
-/* Of expect: "dispatch: {p99: 80us}", or "dispatch.p99: 80us". */
+/* Adds the bounds of rows to `expect`: "dispatch: {p99: 80us}", or "dispatch.p99: 80us". */
 static void add_rows(struct schema *s, json_t *map)
 {
     json_t *patterns = json_object_get(map, "patternProperties"), *row = json_object();
@@ -238,7 +240,7 @@ static void define_section(struct schema *s, const struct section *section)
                        section->name));
 }
 
-/* A map that has to say so which plugin it is. */
+/* Makes the name of the plugin a required key of the map. */
 static json_t *with_name(json_t *map, const struct section *section, json_t *name)
 {
     json_object_set_new(json_object_get(map, "properties"), section->main, name);
@@ -246,8 +248,8 @@ static json_t *with_name(json_t *map, const struct section *section, json_t *nam
     return map;
 }
 
-/* The options of one plugin beside its name; of one that cannot be loaded, any. Adds to `all` what
- * each key may be. */
+/* Returns the schema of a map with the name and the options of one plugin; any options if the plugin
+ * cannot be loaded. Adds the schema of each key to its list in `all`. */
 static json_t *named(struct schema *s, const struct section *section,
                      const struct registry_entry *entry, json_t *all)
 {
@@ -266,7 +268,8 @@ static json_t *named(struct schema *s, const struct section *section,
     return with_name(map_of(properties, entry->plugin->summary), section, name);
 }
 
-/* Options of a map that names no plugin: those of `plugin`; NULL: of any. */
+/* Returns the schema of a map without a plugin name: with the options of `plugin`, or of any plugin
+ * if NULL. */
 static json_t *unnamed(struct schema *s, const struct section *section, json_t *all,
                        const struct epa_plugin *plugin)
 {
@@ -282,8 +285,8 @@ static json_t *unnamed(struct schema *s, const struct section *section, json_t *
     return map_of(properties, section->help);
 }
 
-/* "transport" may be laid over another file, so names any plugin or none; "transport_alone" has its
- * defaults. */
+/* Defines "transport" for a file that is merged with another: any plugin or none. Defines
+ * "transport_alone" for a file without a base: a map without a name has the default plugin. */
 static void define_plugins(struct schema *s, const struct section *section)
 {
     const char *main = arena_printf(s->arena, "%s.%s", section->name, section->main);
@@ -328,8 +331,8 @@ static void define_plugins(struct schema *s, const struct section *section)
 
 /* ---- runs ---- */
 
-/* Each key, of a section also as "bench.warmup"; with `lists` a list of values each, of a section's
- * keys in a map, too. */
+/* Returns all keys, including dotted ones such as "bench.warmup". With `lists` each value is a list;
+ * a section may be a map of lists. */
 static json_t *dotted(const struct schema *s, bool lists)
 {
     json_t *properties = json_object();
@@ -351,8 +354,7 @@ static json_t *dotted(const struct schema *s, bool lists)
     return properties;
 }
 
-/* How the keys that make runs are to be written; one that is not known here may be
- * anything. */
+/* Returns the schema of a key that makes runs. A key that is unknown here may have any value. */
 static json_t *batch_schema(const struct schema *s, const struct batch_key *key)
 {
     json_t *schema = NULL, *properties;
@@ -383,7 +385,7 @@ static json_t *batch_schema(const struct schema *s, const struct batch_key *key)
     return schema;
 }
 
-/* ---- all of it ---- */
+/* ---- the document ---- */
 
 static json_t *top(struct schema *s)
 {
@@ -402,11 +404,11 @@ static json_t *top(struct schema *s)
     }
     for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
         json_object_set_new(properties, key->name, batch_schema(s, key));
-    schema = map_of(properties, "What `epa2a run`, `bench` and `verify` read");
+    schema = map_of(properties, "An experiment of `epa2a run`, `bench` and `verify`");
     /* A file that includes another, or a model, may leave out required keys. */
-    json_object_set_new(schema, "if",
-                        json_pack("{s:[{s:[s]}, {s:[s]}]}", "anyOf", "required", "include",
-                                  "required", "model"));
+    json_object_set_new(
+        schema, "if",
+        json_pack("{s:[{s:[s]}, {s:[s]}]}", "anyOf", "required", "include", "required", "model"));
     json_object_set_new(schema, "else",
                         json_pack("{s:[s], s:o}", "required", version->name, "properties", alone));
     return schema;
@@ -427,9 +429,8 @@ static void print_schema(const struct registry_entry *entry, uint32_t n)
     arena_destroy(s.arena);
 }
 
-/* `epa2a config show FILE...` prints experiments as they are resolved; `config check` only
- * says whether they can be; `config schema` prints their JSON Schema. All errors of all
- * files come before the end. */
+/* `epa2a config show FILE...` prints resolved experiments; `config check` only checks them; `config
+ * schema` prints their JSON Schema. The command reports all errors of all files. */
 
 enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
 {
@@ -438,7 +439,7 @@ enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
 
     if (schema && (cli->n_args != 1 || cli->n_sets != 0))
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "config schema is of all experiments and takes no file and no --set");
+                        "config schema covers all experiments and takes no file and no --set");
     if (!schema && cli->n_args == 1)
         return epa_fail(err, EPA_ERR_CONFIG, "config %s needs a file: 'epa2a config %s FILE...'",
                         word, word);
@@ -453,7 +454,7 @@ enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
     return EPA_OK;
 }
 
-/* An error of the file outweighs a missing plugin. */
+/* Returns the status to report: an error of the file has priority over a missing plugin. */
 static enum epa_status worse(enum epa_status a, enum epa_status b)
 {
     return a == EPA_OK || b == EPA_ERR_CONFIG ? b : a;
@@ -464,7 +465,7 @@ struct config_command {
     const struct cli *cli;
     struct registry *registry;
     struct diag *diag;
-    bool shown; /* something: a second document begins with a line */
+    bool shown; /* an experiment has been printed; "---" precedes the next one */
 };
 
 static void show(struct config_command *c, const struct experiment *x)
@@ -476,7 +477,7 @@ static void show(struct config_command *c, const struct experiment *x)
     c->shown = true;
 }
 
-/* Runs that are equal have one id and are shown once. */
+/* Prints the selected runs of a file. Equal runs have one id and are printed once. */
 static enum epa_status show_runs(struct config_command *c, const struct batch *batch)
 {
     const struct batch_pick pick = {c->cli->only, c->cli->n_only};
@@ -494,7 +495,7 @@ static enum epa_status show_runs(struct config_command *c, const struct batch *b
             before = before ||
                      (batch->run[k].x != NULL && strcmp(batch->run[k].x->id, run->x->id) == 0 &&
                       batch_picks(&pick, batch->run[k].label, run->x->id));
-        if (run->x == NULL) /* and the reason was reported when the file was read */
+        if (run->x == NULL) /* batch_read() has reported the reason */
             status = run->absent.status;
         else if (!before)
             show(c, run->x);
@@ -502,12 +503,12 @@ static enum epa_status show_runs(struct config_command *c, const struct batch *b
     if (any)
         return status;
     diag_error(c->diag, &(struct source_location){.file = batch->file},
-               "`epa2a run --dry-run FILE` lists labels and ids", "there is no run '%.200s'",
+               "`epa2a run --dry-run FILE` lists labels and ids", "no run matches '%.200s'",
                c->cli->only[0]);
     return EPA_ERR_CONFIG;
 }
 
-/* Refuses everything that run, bench or verify would refuse before they start ranks. */
+/* Makes all checks of run, bench and verify before the start of ranks. */
 static enum epa_status check_run(struct config_command *c, const struct experiment *x)
 {
     enum epa_status worst = EPA_OK;
@@ -519,7 +520,7 @@ static enum epa_status check_run(struct config_command *c, const struct experime
         struct source_location at;
         enum epa_status status = session_plan(x, verb, &session, &err);
 
-        if (status == EPA_OK) /* files that are there are no fault of the experiment */
+        if (status == EPA_OK) /* true: existing trace files are no error of the experiment */
             status = trace_write_check(session, true, &err);
         session_destroy(session);
         worst = worse(worst, status);

@@ -1,5 +1,5 @@
-/* `epa2a list`: every plugin by kind, what it is, what it needs, where it came from; and
- * for one that cannot be loaded, why. */
+/* `epa2a list`: every plugin by kind with its summary, requirements and file, or the reason why it
+ * cannot be loaded. */
 #include <jansson.h>
 #include <limits.h>
 #include <signal.h>
@@ -52,7 +52,7 @@ static json_t *words_json(const struct words *words, uint32_t bits)
     return out;
 }
 
-/* "memory", and what it needs of a transport, or gives. */
+/* Returns the facts of a plugin: memory, and the capabilities that it needs or provides. */
 static json_t *entry_json(const struct registry_entry *entry)
 {
     const struct epa_algorithm_plugin *algorithm = (const void *)entry->plugin;
@@ -101,7 +101,7 @@ static json_t *table_json(const struct registry_entry *entry, uint32_t n, int on
 
 #define NEEDS_CUDA "needs on CUDA memory: a transport with [{needs_cuda}|nothing in particular]"
 
-/* A plugin's facts for people, one a line; the first is beside its name. */
+/* Lines about a plugin in the table. The first line follows its name. */
 static const char *const facts[] = {
     "[{summary}|cannot be loaded: {why_not}]",
     "{kind=algorithm}solves: [{solves}|?]",
@@ -110,8 +110,8 @@ static const char *const facts[] = {
     "{kind=algorithm}[{memory.0=CUDA memory}" NEEDS_CUDA "|{memory.1=CUDA memory}" NEEDS_CUDA "]",
     "{kind=transport}in: [{memory}|nothing in particular]",
     "{kind=transport}gives: [{gives}|nothing in particular]",
-    "{between_nodes=true}between nodes (between_nodes): puts by any transport, where it is said "
-    "whether data of GPUs go direct or staged",
+    "{between_nodes=true}between nodes (between_nodes): any transport that moves data of GPUs "
+    "direct or staged",
     "{kind=transport}data of GPUs: {data_of_gpus}",
     "{kind=backend}gives: [{memory}|nothing in particular]",
     "[{file}|built in]",
@@ -155,7 +155,7 @@ static void add_libraries(struct text *text, const json_t *libraries)
     }
 }
 
-/* -1: all kinds. */
+/* Returns the kind of the argument; -1: all kinds. */
 static enum epa_status find_kind(const struct cli *cli, int *out, struct epa_error *err)
 {
     struct nearest nearest = {.want = cli->n_args == 0 ? "" : cli->arg[0]};
@@ -174,9 +174,9 @@ static enum epa_status find_kind(const struct cli *cli, int *out, struct epa_err
     if (cli->n_args == 0 || *out >= 0)
         return EPA_OK;
     return epa_fail(
-        err, EPA_ERR_CONFIG, "there is no kind '%s' to list; %s", cli->arg[0],
+        err, EPA_ERR_CONFIG, "list has no kind '%s'; %s", cli->arg[0],
         nearest_hint(&nearest, hint,
-                     "there is backend, launcher, transport, algorithm, models, configs"));
+                     "kinds are backend, launcher, transport, algorithm, models, configs"));
 }
 
 int cmd_list(const struct cli *cli)
@@ -207,7 +207,7 @@ int cmd_list(const struct cli *cli)
     add_table(&text, json_object_get(document, "plugins"));
     add_libraries(&text, json_object_get(document, "libraries"));
     if (text.bytes == 0)
-        fprintf(stderr, "epa2a: there is no %s\n",
+        fprintf(stderr, "epa2a: no %s found\n",
                 only < 0 ? "plugin" : plugin_kind_name((enum epa_plugin_kind)only));
     else if (!cli_has_stdout(cli))
         fold_print(stdout, text.data, FOLD_LINES);
@@ -223,7 +223,7 @@ int cmd_list(const struct cli *cli)
 
 /* ---- epa2a doctor ---- */
 
-/* It ends well where ranks of this host can talk, whatever else is missing. */
+/* Succeeds if the transport shm works, whatever else is missing. */
 int cmd_doctor(const struct cli *cli)
 {
     struct epa_error err = {EPA_OK, ""}, shm = {EPA_OK, ""};
@@ -240,8 +240,8 @@ int cmd_doctor(const struct cli *cli)
     return err.status != EPA_OK ? cli_fail(&err) : EXIT_OK;
 }
 
-/* ---- epa2a status [PID]: where the ranks of commands that run are. Nothing is asked of them:
- * their status pages are read through /proc, so it works for one that hangs or is stopped. ---- */
+/* ---- epa2a status [PID]: state of the ranks of running commands. Reads their status pages through
+ * /proc without their help, so it also works for a command that hangs or is stopped. ---- */
 
 static json_t *number(uint32_t n)
 {
@@ -332,7 +332,7 @@ static enum epa_status read_one(const char *word, struct shown *out, struct epa_
 
     if (!value_u64(word, &pid, &why) || pid == 0 || pid > INT32_MAX)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "'%s' is not the number of a process; 'epa2a status' lists those "
+                        "'%s' is not the number of a process; 'epa2a status' lists the processes "
                         "that run an experiment",
                         word);
     status = status_read_pid((pid_t)pid, &s, err);
@@ -371,7 +371,7 @@ int cmd_status(const struct cli *cli)
 
 /* ---- epa2a --version ---- */
 
-/* "hwloc ucx ..." as the build has it, to an object of yes and no. */
+/* Converts EPA2A_WITH ("hwloc ucx ...") to an object of booleans. */
 static json_t *with(void)
 {
     static const char *const name[] = {"cuda", "hwloc", "mpi", "ucx", "verbs"};

@@ -1,5 +1,5 @@
-/* epa2a best RESULTS...: the fastest run of each problem. epa2a plot RESULTS...: charts by
- * gnuplot; the ending of --out selects SVG, PNG or text. gnuplot's three standard files are
+/* `epa2a best RESULTS...`: the fastest run of each problem. `epa2a plot RESULTS...`: charts by
+ * gnuplot; the ending of --out selects SVG, PNG or text. The standard files of gnuplot are in
  * memory, so that neither process waits for the other and a failed chart leaves no file. */
 #include <errno.h>
 #include <poll.h>
@@ -90,7 +90,7 @@ int cmd_import(const struct cli *cli)
         text_auto text = {0}, unread = {0};
 
         status = file_read_text(cli->arg[i], FILE_MOST, &text, &err);
-        text_add(&text, "%s", ""); /* of an empty file */
+        text_add(&text, "%s", ""); /* makes text.data a string if the file is empty */
         if (status == EPA_OK)
             status =
                 import_text(cli->arg[i], text.data, cli->set, cli->n_sets, results, &unread, &err);
@@ -168,7 +168,7 @@ static bool changes_gnuplot(const char *variable)
     return false;
 }
 
-/* The environment of gnuplot; the caller frees the list, whose texts are our own. */
+/* Makes the environment of gnuplot. The caller frees the list; the strings belong to this process. */
 static char **make_environment(void)
 {
     extern char **environ;
@@ -187,7 +187,7 @@ static char **make_environment(void)
     return out;
 }
 
-/* fd: its input, output and errors; -d: without files of settings. */
+/* Runs gnuplot with standard input, output and error fd[0], fd[1] and fd[2]; -d: no settings files. */
 static int run_gnuplot(const int fd[3], int *code)
 {
     char *const argv[] = {(char[]){"gnuplot"}, (char[]){"-d"}, NULL};
@@ -236,10 +236,10 @@ enum epa_status cli_draw(const struct text *script, struct text *out, struct epa
     }
     if (failed == ENOENT)
         status = epa_fail(err, EPA_ERR_UNSUPPORTED,
-                          "charts are drawn by gnuplot, which is not on PATH: install it (Debian: "
-                          "apt install gnuplot-nox)");
+                          "charts need gnuplot, which is not on PATH: install it (Debian: apt "
+                          "install gnuplot-nox)");
     else if (failed == ETIMEDOUT)
-        epa_fail(err, status, "gnuplot was killed: it did not end within %d s, or a signal came",
+        epa_fail(err, status, "gnuplot was killed after %d s, or after a signal to epa2a",
                  GNUPLOT_S);
     else if (failed != 0)
         epa_fail(err, status, "gnuplot: %s", strerror(failed));
@@ -249,7 +249,7 @@ enum epa_status cli_draw(const struct text *script, struct text *out, struct epa
         epa_fail(err, status, "gnuplot failed with exit code %d:%.400s", WEXITSTATUS(code),
                  why.data != NULL ? text_clean(why.data) : "");
     else if (out->bytes == 0)
-        epa_fail(err, status, "gnuplot has drawn nothing");
+        epa_fail(err, status, "gnuplot printed no chart");
     else
         status = EPA_OK;
     for (int i = 0; i < 3; i++)
@@ -293,8 +293,8 @@ int cmd_plot(const struct cli *cli)
     return status == EPA_OK ? EXIT_OK : cli_fail(&err);
 }
 
-/* ---- trace: what `profile:` wrote, checked, made one, put into words and drawn; routing stats:
- * what a captured routing holds, before it is measured with ---- */
+/* ---- trace: checks, merges, summarizes and draws the traces of `profile:`; routing stats: describes
+ * a captured routing ---- */
 
 enum epa_status cmd_trace_check(const struct cli *cli, struct epa_error *err)
 {
@@ -303,14 +303,15 @@ enum epa_status cmd_trace_check(const struct cli *cli, struct epa_error *err)
 
     if (view && cli->n_args > 2)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "trace %s takes one file; 'epa2a trace merge' makes several one", word);
+                        "trace %s takes one file; 'epa2a trace merge' merges several", word);
     if (writes && cli->out == NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "trace %s needs --out FILE; - is standard output",
                         word);
     if (cli->stage != NULL && strcmp(word, "merge") != 0)
         return epa_fail(err, EPA_ERR_CONFIG, "trace %s does not take --stage", word);
     if (!writes && cli->out != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "trace %s prints and does not take --out", word);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "trace %s prints to standard output and does not take --out", word);
     return EPA_OK;
 }
 
@@ -323,19 +324,20 @@ static bool check_one(const struct trace_file *f, bool quiet)
     return f->n_flaws == 0;
 }
 
-/* A summary is of iterations and stages, which traces of other programs do not have. */
+/* Rejects traces of other programs: they have no iterations and stages to summarize. */
 static enum epa_status check_program(const struct trace_file *f, uint32_t n, struct epa_error *err)
 {
     for (uint32_t i = 0; i < n; i++)
         if (!f[i].ours)
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: not written by epa2a, so it has no iterations to sum up; trace "
+                            "%s: not written by epa2a, so it has no iterations to summarize; trace "
                             "check and trace view take Chrome traces of any program",
                             f[i].path);
     return EPA_OK;
 }
 
-/* To --out, or standard output. *sound is false where check has found something. */
+/* Runs the subcommand and writes to --out or standard output. Sets *sound to false if check has
+ * findings. */
 static enum epa_status work(const struct cli *cli, struct trace_file *f, uint32_t n, bool *sound,
                             struct epa_error *err)
 {
@@ -390,7 +392,7 @@ int cmd_routing(const struct cli *cli)
     return status == EPA_OK ? EXIT_OK : cli_fail(&err);
 }
 
-/* ---- rerun: experiments of a result run again by the same verb, and are compared with it ---- */
+/* ---- rerun: runs the experiments of a result again by the same verb, and compares the two ---- */
 
 static enum epa_status pick(const struct cli *cli, struct results *then, struct epa_error *err)
 {
@@ -406,20 +408,20 @@ static enum epa_status pick(const struct cli *cli, struct results *then, struct 
         return epa_fail(err, EPA_ERR_CONFIG, "--only '%s': no run of %s has that label or id",
                         cli->only[0], then->path);
     if (then->n == 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: no run in it", then->path);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: the result has no runs", then->path);
     verb = then->run[0].verb;
     for (uint32_t i = 1; i < then->n; i++)
         if (strcmp(then->run[i].verb, verb) != 0)
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: runs of %s and of %s; --only picks those of one", then->path, verb,
-                            then->run[i].verb);
+                            "%s: runs of both %s and %s; select one kind by --only", then->path,
+                            verb, then->run[i].verb);
     if (strcmp(verb, "run") != 0 && strcmp(verb, "bench") != 0 && strcmp(verb, "verify") != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: there is no verb '%s'", then->path, verb);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: unknown verb '%s'", then->path, verb);
     return EPA_OK;
 }
 
-/* Results name the launcher that auto selected at the time. Another one may be due today: auto
- * selects again, with the options that all launchers share. */
+/* Replaces a launcher that auto may have selected by auto, with the options that all launchers
+ * share: today auto may select another launcher. */
 static void forget_launcher(json_t *x)
 {
     static const char *const selected[] = {"fork", "env", "mpi"};
@@ -439,8 +441,8 @@ static void forget_launcher(json_t *x)
     }
 }
 
-/* The experiments as a file: JSON, which is YAML. One is written as it is; several, or one with a
- * label, are `runs:` of those labels, which differ. */
+/* Writes the experiments as a file in JSON, which is YAML. A single experiment without a label is the
+ * whole file; several, or one with a label, become `runs:` with distinct labels. */
 static enum epa_status write_experiments(const struct results *then, struct text *out,
                                          struct epa_error *err)
 {
@@ -457,7 +459,7 @@ static enum epa_status write_experiments(const struct results *then, struct text
         json_object_set_new(runs, "", x); /* owned from here on */
         forget_launcher(x);
         if (x == NULL)
-            return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' does not hold its experiment",
+            return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' does not contain its experiment",
                             then->path, run->label);
         if (version != EXPERIMENT_VERSION)
             return epa_fail(err, EPA_ERR_CONFIG,
@@ -479,7 +481,8 @@ static enum epa_status write_experiments(const struct results *then, struct text
     return EPA_OK;
 }
 
-/* What is not as it was: of the first run, as all have one machine. */
+/* Prints the differences of build, machine and plugins. Compares the first run only, since all runs
+ * of a result have one machine. */
 static void print_differences(const struct results *then, const struct results *now)
 {
     static const char *const keys[] = {"machine.build.version",  "machine.build.git",
@@ -534,7 +537,8 @@ static int rerun(const struct cli *cli, const struct results *then, const char *
                            : strcmp(verb, "verify") == 0 ? cmd_verify
                                                          : cmd_run,
                            cli->json != NULL ? cli->json : "now", &now);
-    comparing.force = cli->force || cli->n_sets > (cli->timeout_ns != 0); /* it was asked for */
+    /* --set changes the experiment on request, so the comparison accepts the difference. */
+    comparing.force = cli->force || cli->n_sets > (cli->timeout_ns != 0);
     if (now.n > 0)
         print_differences(then, &now);
     if (has_samples(&now) && has_samples(then))
@@ -559,7 +563,7 @@ int cmd_rerun(const struct cli *cli)
         status = write_experiments(&then, &experiments, &err);
     if (status == EPA_OK && cli->json != NULL && strcmp(cli->json, "-") == 0)
         status = epa_fail(&err, EPA_ERR_CONFIG,
-                          "rerun prints a comparison on standard output: give --json a file");
+                          "rerun prints a comparison to standard output: give --json a file");
     code = status == EPA_OK ? rerun(cli, &then, experiments.data) : cli_fail(&err);
     results_free(&then);
     return code;

@@ -1,10 +1,9 @@
-/* run, bench and verify: files to experiments to sessions to reports. All files are read and
- * checked before the first rank starts. Then runs go one after the other; each adds a result as
- * JSON and a row of the summary.
+/* `epa2a run`, `bench` and `verify`: read files, make a session for each run, and report results.
+ * All files are read and checked before the first rank starts. Runs are executed one after the
+ * other; each adds a result as JSON and a row of the summary.
  *
- * If mpirun, srun or torchrun started the ranks, this program runs once for each of them. The
- * process of rank 0 reports; each other process prints at most one line, with what only it
- * knows. */
+ * If mpirun, srun or torchrun started the ranks, this program runs once for each rank. The process
+ * of rank 0 reports. Each other process prints at most one line, about errors of its own rank. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,19 +27,19 @@ struct run_command {
     enum verb verb;
     struct registry *registry;
     struct runs runs;
-    struct session **session; /* [runs.n] made by the checks and kept; see keeps() */
+    struct session **session; /* [runs.n]: sessions of the checks that are kept; see keeps() */
     struct documents documents;
     struct run_folder folder;
     struct facts facts;
-    struct epa_process_id process_id; /* by the environment; size 0: not one of several */
-    struct live *live;                /* what it shows of itself */
-    uint32_t number;                  /* of the run under way, from 1 */
+    struct epa_process_id process_id; /* from the environment; size 0: the only process */
+    struct live *live;                /* progress line and status page */
+    uint32_t number;                  /* number of the current run, from 1 */
     int stop_fd;
-    bool leaks; /* threads that cannot be ended use a session */
-    bool lost;  /* ranks of other processes did not arrive, and will not for later runs */
+    bool leaks; /* threads that cannot be ended still use a session */
+    bool lost;  /* ranks of other processes did not connect, and will not for later runs */
 };
 
-/* ---- what is said ---- */
+/* ---- messages ---- */
 
 static void print_message(const char *word, enum colour colour, const struct epa_process_id *place,
                           const char *who, const char *what)
@@ -57,7 +56,8 @@ static void print_message(const char *word, enum colour colour, const struct epa
     fputc('\n', stderr);
 }
 
-/* A missing plugin or device skips one run of several and ends a command with a single run. */
+/* Returns true if the run is skipped. A missing plugin or device skips one run of several and ends a
+ * command with a single run. */
 static bool is_skipped(const struct run *run, enum epa_status status)
 {
     return status == EPA_ERR_UNSUPPORTED && run->skips;
@@ -88,7 +88,7 @@ static void print_end(const struct run *run, const struct epa_process_id *place,
     print_end_at(run, place, status, what, origin != NULL ? &origin->location : NULL);
 }
 
-/* An experiment that is refused before it has ranks, as `config check` does. */
+/* Reports an experiment that is rejected before its ranks start, as `config check` does. */
 static void print_refusal(const struct run *run, const struct epa_process_id *place,
                           const struct epa_error *why)
 {
@@ -114,16 +114,17 @@ static enum epa_status read_files(struct run_command *c, struct epa_error *err)
     return status;
 }
 
-/* Sessions of many runs are made when their turn comes. But where ranks were started by
- * others, a launcher may fork for the first run and go on with that process: what later runs
- * need is to be there by then. */
+/* Returns true if the session of a check is kept for the run. The sessions of a batch are otherwise
+ * created again just before each run. If another launcher started the ranks, the launcher plugin may
+ * fork for the first run and continue in the child, so the sessions of all runs must exist by
+ * then. */
 static bool keeps(const struct run_command *c, const struct session *session)
 {
     return c->runs.n == 1 || session->process_id.size > 0;
 }
 
-/* Refuses the launchers fork and thread in a process that mpirun, srun or torchrun has started: each
- * process would start all ranks again. A variant of verify --thorough is skipped. */
+/* Rejects the launchers fork and thread in a process that mpirun, srun or torchrun has started, since
+ * each process would start all ranks again. Skips a variant of verify --thorough. */
 static enum epa_status check_launchers(struct run_command *c)
 {
     struct epa_error err = {EPA_OK, ""};
@@ -136,9 +137,8 @@ static enum epa_status check_launchers(struct run_command *c)
             continue;
         err = (struct epa_error){EPA_OK, ""};
         epa_fail(&err, run->variant ? EPA_ERR_UNSUPPORTED : EPA_ERR_CONFIG,
-                 "launcher.name: %s starts all ranks itself, and this is one process of %u "
-                 "already (%s): leave launcher out, or unset what is left over from another "
-                 "job",
+                 "launcher.name: %s starts all ranks itself, but this is one process of %u "
+                 "already (%s): leave launcher out, or unset the variables of another job",
                  plugin->name, c->process_id.size, c->process_id.source);
         if (c->process_id.rank == 0)
             print_end(run, &c->process_id, err.status, err.text);
@@ -223,7 +223,7 @@ static void print_launchers(const struct run_command *c)
 
 /* ---- one run after the other ---- */
 
-/* Exit code `code`, unless the run was skipped. */
+/* Returns `code`; for a skipped run marks its row and returns EXIT_OK. */
 static int settle(const struct run *run, json_t *row, enum epa_status status, int code)
 {
     if (!is_skipped(run, status))
@@ -232,8 +232,8 @@ static int settle(const struct run *run, json_t *row, enum epa_status status, in
     return EXIT_OK;
 }
 
-/* The exit code of a result that is reported, which it takes: data that is wrong matters more than
- * a disk that is full. */
+/* Reports a result, takes its reference, and returns its exit code. Wrong data has priority over a
+ * full disk. */
 static int report(struct run_command *c, const struct run *run, json_t *row,
                   const struct session *session, json_t *result, const struct result_end *end)
 {
@@ -255,7 +255,7 @@ static int report(struct run_command *c, const struct run *run, json_t *row,
     return settle(run, row, end->status, code);
 }
 
-/* Runs a session and reports it, if it is ours to report; returns its exit code. */
+/* Runs a session, reports it if this process reports, and returns its exit code. */
 static int run_session(struct run_command *c, const struct run *run, json_t *row,
                        struct session *session, enum epa_status *status)
 {
@@ -305,7 +305,7 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
     return code == EXIT_OK && own.status != EPA_OK ? EXIT_RESOURCE : code;
 }
 
-/* A run that cannot be had: it was reported when that was found. */
+/* Fills the row of a run that cannot start. The reason has been printed. */
 static int refuse(const struct run *run, json_t *row, const struct epa_error *why)
 {
     report_row_end(row, REPORT_FAILED, why->status, why->text);
@@ -337,7 +337,8 @@ static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
     return code;
 }
 
-/* Later runs would wait for the same ranks as long again. */
+/* Reports the runs that are not started because ranks did not connect: each of them would wait for
+ * the same ranks again. */
 static void report_lost(const struct run_command *c, uint32_t at)
 {
     uint32_t left = c->runs.n - at - 1;
@@ -358,8 +359,8 @@ static bool all_skipped(const struct run_command *c)
     return true;
 }
 
-/* Further runs have no effect: their output has no reader, and no run writes traces. Ranks that
- * another launcher started go on together. */
+/* Returns true if further runs have no effect: their output has no reader, and no run writes traces.
+ * Ranks that another launcher started always continue, since every rank runs the whole batch. */
 static bool is_pointless(const struct run_command *c)
 {
     for (uint32_t i = 0; i < c->runs.n; i++)
@@ -401,9 +402,10 @@ static int run_all(struct run_command *c)
     return first;
 }
 
-/* ---- all of it ---- */
+/* ---- the command ---- */
 
-/* Where threads that cannot be ended still use a session all of it is left to the process. */
+/* Frees the state. If threads that cannot be ended still use a session, leaks everything until the
+ * process ends. */
 static void command_finish(struct run_command *c)
 {
     if (c->leaks)
@@ -422,8 +424,8 @@ static void command_finish(struct run_command *c)
         close(c->stop_fd);
 }
 
-/* The rank of this process as the files' launcher sees it, which may be more exact than the
- * environment. */
+/* Returns true if this process is rank 0 of a run. The launcher of a file may know the rank more
+ * exactly than the environment. */
 static bool is_reporter(const struct run_command *c)
 {
     for (uint32_t i = 0; i < c->runs.n; i++) {
@@ -443,7 +445,7 @@ static void order_runs(struct run_command *c)
     uint64_t seed = cli->shuffle ? cli->shuffle_seed : 1;
 
     if (usual && run_folder_order(&c->folder, &order, &seed))
-        ; /* goes on as it was */
+        ; /* keeps the order of the batch */
     else if (order == RUNS_USUAL && cli->shuffle)
         order = RUNS_SHUFFLED;
     else if (order == RUNS_USUAL)
@@ -461,7 +463,7 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
     c->facts.machine = cli->machine != NULL ? json_deep_copy(cli->machine) : facts_collect("");
     c->facts.context = cli->context;
     c->facts.n_context = cli->n_context;
-    if (process_id_find(&job, &ignored) == EPA_OK) /* else who needs it says why */
+    if (process_id_find(&job, &ignored) == EPA_OK) /* the launcher reports a failure */
         c->process_id = job.process_id;
     if (c->process_id.rank == 0)
         status = cli_check_documents(cli, err);
@@ -492,7 +494,8 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
     return status;
 }
 
-/* --dry-run: what cannot run is reported by the exit code as it would be by a run of all. */
+/* --dry-run: lists the runs and returns the exit code that a real batch would return for runs that
+ * cannot start. */
 static int list_runs(const struct run_command *c)
 {
     int first = EXIT_OK;
@@ -521,8 +524,8 @@ static int command_run(const struct cli *cli, enum verb verb)
 
     live_catch(&stops);
     status = prepare(&c, &err);
-    /* While files are read signals do what they always do: there are no results yet, and a pipe
-     * may have no end. */
+    /* Signals keep their default action while files are read: there are no results yet, and a read
+     * from a pipe may block forever. */
     if (status == EPA_OK && !cli->dry_run)
         status = live_catch_stops(&stops, &c.stop_fd, &err);
     if (err.status != EPA_OK)

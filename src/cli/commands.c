@@ -1,4 +1,4 @@
-/* The tables of the command line, its words read by them, and --help. */
+/* The tables of commands and options, the parser of command lines, and --help. */
 #include "cli/cli.h"
 
 #include <ctype.h>
@@ -9,16 +9,16 @@
 #include "config/options.h"
 #include "report/results.h"
 
-enum { LEFT = 26 };       /* columns of what is explained */
-enum { MANY = 1u << 30 }; /* arguments */
+enum { LEFT = 26 };       /* columns of the left part of a line of help */
+enum { MANY = 1u << 30 }; /* no limit on the number of arguments */
 enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64, SWEEP_SETS = 5 };
 
 static enum epa_status check_runs(const struct cli *cli, struct epa_error *err)
 {
     if (cli->order == RUNS_DECLARED && cli->shuffle)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "--order declared has no use for a seed: leave --shuffle out, or "
-                        "write --order shuffled");
+                        "--order declared does not use a seed: leave --shuffle out, or use "
+                        "--order shuffled");
     if (cli->resume && cli->out_dir == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "--resume needs the folder of the batch: --resume --out-dir DIR");
@@ -34,40 +34,40 @@ const struct command commands[] = {
      cmd_bench, EXPERIMENTS},
     {"verify", "[FILE...]", "run experiments and check every element of every iteration", VERIFY,
      cmd_verify, EXPERIMENTS},
-    {"list", "[KIND]", "plugins and why one cannot be loaded; `list models`, `list configs`", LIST,
-     cmd_list, 0, 1, "one argument at most", NULL},
+    {"list", "[KIND]", "list plugins, and why one cannot be loaded; `list models`, `list configs`",
+     LIST, cmd_list, 0, 1, "one argument at most", NULL},
     {"help", "[TOPIC]",
      "explain a key or a part of it, a plugin, its options, bandwidth or exit-codes", HELP,
      cmd_help, 0, 1, "one argument at most", NULL},
     {"config", "show|check|schema FILE...",
      "print resolved experiments, check them, or print their JSON Schema", CONFIG, cmd_config, 1,
-     MANY, "show, check or schema, and files but for schema", cmd_config_check},
-    {"best", "RESULTS...", "which run is fastest for each shape and number of tokens", BEST,
+     MANY, "show, check or schema, and files except for schema", cmd_config_check},
+    {"best", "RESULTS...", "find the fastest run for each shape and number of tokens", BEST,
      cmd_best, 1, MANY, "results: files of --json or folders of --out-dir", NULL},
-    {"tune", "FILE", "search the options that are fastest for an experiment on this machine", TUNE,
-     cmd_tune, 1, 1, "one file, such as configs/ll_v2-shm.yaml", check_runs},
-    {"predict", "FILE", "what a larger cluster would take, from short runs here and a link",
+    {"tune", "FILE", "search the fastest options for an experiment on this machine", TUNE, cmd_tune,
+     1, 1, "one file, such as configs/ll_v2-shm.yaml", check_runs},
+    {"predict", "FILE", "predict the times of a larger cluster from short runs here and a link",
      PREDICT, cmd_predict, 1, 1, "one file, such as configs/ll_v2-shm.yaml", cmd_predict_check},
     {"compare", "A.json B.json",
-     "compare two results, or run two experiments in turns: what became slower", COMPARE,
+     "find slowdowns between two results, or between two experiments run in turns", COMPARE,
      cmd_compare, 2, 2,
      "two results, files of --json or folders of --out-dir, or two experiments with --run",
      cmd_compare_check},
     {"rerun", "RESULT.json", "run the experiment of a result again and compare the two", RERUN,
      cmd_rerun, 1, 1, "one file that --json wrote", NULL},
-    {"import", "FILE...", "make results of what nccl-tests, ep_bench and DeepEP's tests print",
-     IMPORT, cmd_import, 1, MANY, "files with what such a program printed", NULL},
-    {"plot", "RESULTS...", "charts of results: latency against tokens, samples, ranks, stages",
+    {"import", "FILE...", "convert output of nccl-tests, ep_bench and DeepEP's tests to results",
+     IMPORT, cmd_import, 1, MANY, "files with the output of these programs", NULL},
+    {"plot", "RESULTS...", "draw charts of results: latency against tokens, samples, ranks, stages",
      PLOT, cmd_plot, 1, MANY, "results: files of --json or folders of --out-dir", cmd_plot_check},
-    {"routing", "stats FILE", "load, repeats and nearest generator of a captured routing", ROUTING,
-     cmd_routing, 2, 2, "'stats' and one file, .npy or .jsonl", NULL},
-    {"doctor", "", "hardware, usable plugins and link peak of this machine", DOCTOR, cmd_doctor, 0,
-     0, "no argument", NULL},
-    {"status", "[PID]", "state of the ranks of a running or hanging command", STATUS, cmd_status, 0,
-     1, "one argument at most", NULL},
+    {"routing", "stats FILE", "print load, repeats and nearest generator of a captured routing",
+     ROUTING, cmd_routing, 2, 2, "'stats' and one file, .npy or .jsonl", NULL},
+    {"doctor", "", "report hardware, usable plugins and link peak of this machine", DOCTOR,
+     cmd_doctor, 0, 0, "no argument", NULL},
+    {"status", "[PID]", "print the state of the ranks of a running or hanging command", STATUS,
+     cmd_status, 0, 1, "one argument at most", NULL},
     {"trace", "check|summary|merge|view FILE...",
      "check, summarize, merge or draw the traces of profile:", TRACE, cmd_trace, 2, MANY,
-     "check, summary, merge or view, and files that profile: wrote", cmd_trace_check},
+     "check, summary, merge or view, and files of profile:", cmd_trace_check},
     {"completion", "bash|zsh|fish", "print the completion script of a shell", COMPLETION,
      cmd_completion, 1, 1, "the name of a shell", NULL},
     {0},
@@ -99,9 +99,9 @@ static const struct epa_choice whens[] = {
 _Static_assert((int)PROGRESS_AUTO == (int)COLOUR_AUTO &&
                    (int)PROGRESS_ALWAYS == (int)COLOUR_ALWAYS &&
                    (int)PROGRESS_NEVER == (int)COLOUR_NEVER,
-               "both are as `whens`");
+               "`whens` serves both options");
 
-/* Rows: a flag, a value within bounds or of choices, what may be repeated. */
+/* Rows of the table: a flag, a flag with a letter, a value, a repeatable value. */
 #define FLAG(option, field, of, what) \
     { \
         .is = {.name = option, EPA_BOOL(struct cli, field), .help = what}, .commands = of \
@@ -132,7 +132,7 @@ const struct option options[] = {
     TEXTS("--model", model, n_models, "MODEL", FILES | CONFIG | COMPARE | TUNE | PREDICT,
           "shape of a model of 'list models'; several: a run each; NAME,NAME"),
     TEXTS("--context", context, n_context, "NAME=TEXT", FILES | RERUN,
-          "note for all reports: --context switch=b; may be repeated"),
+          "note to add to all reports: --context switch=b; may be repeated"),
     VALUE("--json", STRING, json, "FILE",
           FILES | DOCTOR | RERUN | STATUS | BEST | COMPARE | ROUTING | TUNE | PREDICT | LIST |
               IMPORT,
@@ -146,18 +146,18 @@ const struct option options[] = {
              PREDICT | LIST | IMPORT,
          "overwrite an existing FILE or DIR; compare different experiments"),
     FLAG("--quiet", quiet, FILES | CONFIG | TRACE | RERUN,
-         "only errors, and of a batch its table at the end"),
+         "print only errors and the final table of a batch"),
     FLAG("--dry-run", dry_run, FILES | RERUN, "check and list all runs without running them"),
     TEXTS("--only", only, n_only, "GLOB",
           FILES | PLOT | RERUN | BEST | COMPARE | CONFIG | TUNE | PREDICT,
           "only runs of this label or id; may be repeated"),
     VALUE("--order", CHOICE, order, "declared|interleaved|shuffled", FILES, 0,
-          "order of runs; bench interleaves those that repeat", .choices = orders),
+          "order of runs; bench interleaves repetitions", .choices = orders),
     VALUE("--shuffle", U64, shuffle_seed, "SEED", FILES, 0,
           "seed of --order shuffled, which it implies; default 1", .min = 0, .max = INT64_MAX),
     FLAG("--fail-fast", fail_fast, FILES | RERUN, "stop at the first run that fails"),
     FLAG("--thorough", thorough, VERIFY,
-         "verify: variants of each run: shapes, ranks, orders, guards, 70,000 calls; minutes"),
+         "verify: also variants of each run: shapes, ranks, orders, guards, 70,000 calls; minutes"),
     VALUE("--max-runs", U32, max_runs, "N", FILES | CONFIG | TUNE | PREDICT, 0,
           "maximum number of runs of a file; default 4096", .min = 1, .max = BATCH_RUNS_LIMIT),
     VALUE("--markdown", STRING, markdown, "FILE", FILES | RERUN | BEST | COMPARE | PREDICT, 0,
@@ -182,33 +182,34 @@ const struct option options[] = {
     VALUE("--alpha", REAL, alpha, "P", COMPARE | RERUN, 0,
           "compare: significance level, such as 0.01", .least = 1e-9, .most = 1),
     WORDS("--across", CHOICE, last_choice, across, n_across, "layout|rows|outputs|fused|unknown",
-          BEST | TUNE, "best, tune: compare also what differs in this; may be repeated",
+          BEST | TUNE, "best, tune: also compare runs that differ in this; may be repeated",
           .choices = across),
     TEXTS("--keys", keys, n_keys, "GLOB", TUNE,
-          "tune: only these options, such as 'algorithm.*'; may be repeated"),
+          "tune: try only these options, such as 'algorithm.*'; may be repeated"),
     VALUE("--algorithms", STRING, algorithms, "NAME,NAME", TUNE, 0,
-          "tune: these algorithms and their options, too", .min = 0),
+          "tune: also try these algorithms and their options", .min = 0),
     VALUE("--link", STRING, link, "RATE,LATENCY", PREDICT, 0,
-          "predict: between nodes, such as 50GB/s,2us of a rank, or 400GB/s,2us,node", .min = 0),
+          "predict: link between nodes: per rank 50GB/s,2us or per node 400GB/s,2us,node",
+          .min = 0),
     VALUE("--cores", U32, cores, "N", PREDICT, 0,
           "predict: cores of a node; default: those of this machine", .min = 1, .max = 65536),
     VALUE("--sweep", STRING, sweep, "ranks=LOW:HIGH", PREDICT, 0,
           "predict: a row for each number of ranks, doubled", .min = 0),
-    FLAG("--check", check, PREDICT, "predict: measure the world that is predicted, too"),
+    FLAG("--check", check, PREDICT, "predict: also measure the predicted world"),
     VALUE("--measured", STRING, measured, "RESULTS", PREDICT, 0,
-          "predict: results of the world that is predicted, to hold against it", .min = 0),
-    FLAG("--quick", quick, DOCTOR, "doctor: leave out measuring links"),
+          "predict: measured results to compare with the prediction", .min = 0),
+    FLAG("--quick", quick, DOCTOR, "doctor: do not measure links"),
     VALUE("--out", STRING, out, "FILE", TRACE | PLOT | TUNE | PREDICT, 'o',
           "output of trace merge, view, plot, tune and predict; - is standard output", .min = 0),
     VALUE("--kind", CHOICE, kind, "auto|tokens|distribution|skew|stages", PLOT, 0,
           "plot: kind of chart; auto: chosen from the results", .choices = charts),
     VALUE("--stage", STRING, stage, "NAME", PLOT | BEST | TRACE, 0,
           "times of this stage, default total; trace merge: events of this stage alone", .min = 0),
-    VALUE("--layer", U32, layer, "N", ROUTING, 0, "layer of a file of several", .min = 0,
+    VALUE("--layer", U32, layer, "N", ROUTING, 0, "layer of a file with several layers", .min = 0,
           .max = 65535),
     VALUE("--experts", U32, experts, "N", ROUTING, 0,
-          "number of experts; default: of the file's meta line, or the largest one in it", .min = 1,
-          .max = 4096),
+          "number of experts; default: from the file's meta line, or from its largest expert",
+          .min = 1, .max = 4096),
     FLAG("--results", results, CONFIG, "config schema: the schema of --json's output"),
     VALUE("--tokens-min", U64, tokens_min, "N", FILES, 'b',
           "smallest number of tokens of a sweep, one run each", .min = 1, .max = UINT32_MAX),
@@ -217,7 +218,7 @@ const struct option options[] = {
     VALUE("--tokens-factor", U64, tokens_factor, "N", FILES, 'f',
           "factor between two numbers of tokens; default 2", .min = 2, .max = UINT32_MAX),
     VALUE("--iterations", U64, iterations, "N", FILES, 'n',
-          "short for --set bench.iterations=N, or of run and verify", .min = 1, .max = UINT32_MAX),
+          "short for --set bench.iterations=N (run., verify.)", .min = 1, .max = UINT32_MAX),
     VALUE("--warmup", U64, warmup, "N", BENCH, 'w', "short for --set bench.warmup=N", .min = 0,
           .max = UINT32_MAX),
     VALUE("--progress", CHOICE, progress, "auto|always|never",
@@ -225,13 +226,13 @@ const struct option options[] = {
           .choices = whens),
     VALUE("--color", CHOICE, color, "auto|always|never", ANY, 0,
           "colour; auto: on a terminal, unless NO_COLOR is set", .choices = whens),
-    LETTER('h', "--help", help, ANY, "print this"),
+    LETTER('h', "--help", help, ANY, "print this help"),
     VALUE("--html", STRING, html, "FILE", FILES, 0,
-          "write one page with the answer, tables, charts and machine", .min = 0),
+          "write one page with the fastest run, tables, charts and machine", .min = 0),
     LETTER('V', "--version", version, ANY, "print the version and the plugin ABI"),
     {.is = {.name = NULL}},
 };
-_Static_assert(sizeof(options) / sizeof(options[0]) <= OPTIONS_MOST, "room for what was given");
+_Static_assert(sizeof(options) / sizeof(options[0]) <= OPTIONS_MOST, "size of line.given");
 
 const struct option *commands_option(const char *word)
 {
@@ -246,9 +247,9 @@ const struct option *commands_option(const char *word)
     return NULL;
 }
 
-/* ---- words of a command line, by these tables ---- */
+/* ---- the parser ---- */
 
-/* The last of --context: NAME=TEXT, of one line, whose name none before has. */
+/* Checks the last --context: NAME=TEXT of one line, with a new name. */
 static enum epa_status check_context(const struct cli *cli, struct epa_error *err)
 {
     const char *word = cli->context[cli->n_context - 1], *at = strchr(word, '=');
@@ -257,25 +258,27 @@ static enum epa_status check_context(const struct cli *cli, struct epa_error *er
 
     if (bytes == 0 || bytes > CONTEXT_NAME || (!isalpha((unsigned char)*word) && *word != '_'))
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "--context %.80s: NAME=TEXT is expected, a name of 1 to %d letters, "
+                        "--context %.80s: expected NAME=TEXT with a name of 1 to %d letters, "
                         "digits, '_', '.' and '-': --context switch=b",
                         word, CONTEXT_NAME);
     for (const char *c = word; c < at; c++)
         if (!isalnum((unsigned char)*c) && strchr("_.-", *c) == NULL)
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "--context %.*s: a name has letters, digits, '_', '.' and '-', "
-                            "and not '%c'",
+                            "--context %.*s: a name consists of letters, digits, '_', '.' and '-', "
+                            "not '%c'",
                             bytes, word, *c);
     at = text_not_a_line(at + 1, &point);
     if (at != NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "--context %.*s: its text has byte 0x%02x; it must be one line of UTF-8",
+                        "--context %.*s: the text contains byte 0x%02x; it must be one line of "
+                        "UTF-8",
                         bytes, word, (unsigned char)*at);
     for (uint32_t i = 0; i + 1 < cli->n_context; i++)
         if (strncmp(cli->context[i], word, (size_t)bytes + 1) == 0)
-            return epa_fail(err, EPA_ERR_CONFIG, "--context %.*s is there twice", bytes, word);
+            return epa_fail(err, EPA_ERR_CONFIG, "--context %.*s is given more than once", bytes,
+                            word);
     if (cli->n_context > CONTEXT_MOST)
-        return epa_fail(err, EPA_ERR_CONFIG, "--context is there more than %d times", CONTEXT_MOST);
+        return epa_fail(err, EPA_ERR_CONFIG, "--context is given more than %d times", CONTEXT_MOST);
     return EPA_OK;
 }
 
@@ -291,7 +294,7 @@ static enum epa_status unknown_option(const char *text, struct epa_error *err)
             nearest.name = o->is.name;
     if (nearest.name == NULL)
         nearest_try_table(&nearest, options, sizeof(*options));
-    return epa_fail(err, EPA_ERR_CONFIG, "there is no option %s; %s", name,
+    return epa_fail(err, EPA_ERR_CONFIG, "unknown option %s; %s", name,
                     nearest_hint(&nearest, hint, "'epa2a --help' lists them"));
 }
 
@@ -300,7 +303,7 @@ static void *field_of(struct line *line, size_t offset)
     return (char *)&line->cli + offset;
 }
 
-/* `value` is NULL for flags alone. */
+/* Stores the value of an option in `line`. `value` is NULL only for flags. */
 static enum epa_status store(struct line *line, const struct option *o, const char *value,
                              struct epa_error *err)
 {
@@ -308,7 +311,7 @@ static enum epa_status store(struct line *line, const struct option *o, const ch
     struct value_error why = {"", ""};
 
     if (*given && value != NULL && o->count == 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s is there twice", o->is.name);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s is given more than once", o->is.name);
     *given = true;
     if (value == NULL) {
         *(bool *)field_of(line, o->is.offset) = true;
@@ -331,7 +334,7 @@ static enum epa_status store(struct line *line, const struct option *o, const ch
     return EPA_OK;
 }
 
-/* `next` is the argument behind, or NULL; *used says whether it was this option's value. */
+/* Parses an option. `next` is the following argument or NULL; sets *used if `next` is the value. */
 static enum epa_status read_option(struct line *line, const char *text, const char *next,
                                    bool *used, struct epa_error *err)
 {
@@ -376,7 +379,7 @@ static enum epa_status find_command(const char *name, const struct command **out
         return epa_fail(err, EPA_ERR_CONFIG,
                         "put a command before the file: 'epa2a run %s' or 'epa2a bench %s'", name,
                         name);
-    return epa_fail(err, EPA_ERR_CONFIG, "there is no command '%s'; %s", name,
+    return epa_fail(err, EPA_ERR_CONFIG, "unknown command '%s'; %s", name,
                     nearest_hint(&nearest, hint, "'epa2a --help' lists them"));
 }
 
@@ -390,7 +393,7 @@ void line_init(struct line *line, int argc, char **argv)
                                   .layer = UINT32_MAX,
                                   .line = argv},
                           .arena = arena_create()};
-    /* Of a list there is room for all of argv, what a sweep sets and a NULL. */
+    /* Each list has room for all words of argv, the settings of a sweep and NULL. */
     line->cli.arg = arena_alloc(line->arena, (size_t)(argc > 0 ? argc : 1) * sizeof(char *));
     for (const struct option *o = options; o->is.name != NULL; o++)
         if (o->count != 0)
@@ -419,7 +422,7 @@ int cli_fail(const struct epa_error *err)
     return exit_code(err->status, SIGINT);
 }
 
-/* Entries that are too long for their column get a line of their own. */
+/* Adds an entry of help. A left part that is too long for its column gets a line of its own. */
 static void add_line(struct text *out, const char *left, const char *help)
 {
     if (strlen(left) >= LEFT) {
@@ -470,9 +473,10 @@ void commands_add_help(const struct command *command, struct text *out)
                   "layers.\n\nusage: epa2a COMMAND [OPTION...]\n\nCommands:\n");
     commands_add(out);
     text_add(out,
-             "\nOptions, before or behind the command; 'epa2a COMMAND --help' lists its own:\n");
+             "\nOptions, before or after the command; 'epa2a COMMAND --help' lists the options of "
+             "a command:\n");
     add_options(out, ANY);
-    text_add(out, "\nA FILE of - is standard input, or standard output of an option.\n"
+    text_add(out, "\nA FILE of - is standard input; for an output option it is standard output.\n"
                   "Results go to standard output, everything else to standard error. "
-                  "'epa2a help exit-codes' says what the exit codes mean.\n");
+                  "'epa2a help exit-codes' lists the exit codes.\n");
 }

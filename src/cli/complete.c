@@ -1,5 +1,5 @@
-/* `epa2a completion SHELL` prints a script that makes the shell call `epa2a __complete WORD...`,
- * which no help lists. __complete reads the command line as cli.c does, but ignores all errors. By
+/* `epa2a completion SHELL` prints a script. The shell then calls `epa2a __complete WORD...`, which
+ * is not in the help. __complete reads the command line as cli.c does, but ignores all errors. By
  * the option tables, the word at the cursor is a command, an option, the value of an option, or an
  * argument whose kind is its name in the help (FILE..., A.json, [KIND], show|check). KEY=VALUE is
  * completed part by part, since a list of all keys fills a page. Output, one per line:
@@ -27,9 +27,9 @@
 
 /* A command line up to the cursor, and the candidates for it. */
 struct completing {
-    struct line line;          /* what is before the cursor */
+    struct line line;          /* words before the cursor */
     struct registry *registry; /* NULL until a plugin is needed */
-    const char *whole, *word;  /* what is completed; `word` is the last part of it */
+    const char *whole, *word;  /* word at the cursor; `word`: its last part, which is completed */
     struct text out;
 };
 
@@ -56,7 +56,7 @@ __attribute__((format(printf, 3, 4))) static void offer(struct completing *c, co
     text_add(&c->out, "\n");
 }
 
-/* Words with | between them. */
+/* Offers words that are separated by '|'. */
 static void offer_words(struct completing *c, const char *words)
 {
     for (size_t n; *words != '\0'; words += n + (words[n] == '|')) {
@@ -65,14 +65,14 @@ static void offer_words(struct completing *c, const char *words)
     }
 }
 
-/* Leaves it to the shell: files whose names end in one of `ends` ("yaml yml"; "": any). */
+/* Lets the shell complete files whose names end in one of `ends` ("yaml yml"; "": any). */
 static void offer_files(struct completing *c, const char *ends)
 {
     text_add(&c->out, ":files %zu%s%s\n", (size_t)(c->word - c->whole), *ends == '\0' ? "" : " ",
              ends);
 }
 
-/* All plugins, loaded; of the folders of --plugin-path those that are there. */
+/* Loads and returns all plugins. Ignores folders of --plugin-path that do not exist. */
 static uint32_t list_plugins(struct completing *c, const struct registry_entry **out)
 {
     struct epa_error ignored = {EPA_OK, ""};
@@ -96,7 +96,8 @@ static uint32_t list_plugins(struct completing *c, const struct registry_entry *
 
 /* ---- the line up to the cursor ---- */
 
-/* Returns the option whose value the last word is, or NULL. Errors of the line say nothing yet. */
+/* Parses the words before the cursor. Returns the option whose value is the last word, or NULL. The
+ * line is not complete yet, so errors are ignored. */
 static const struct option *read_words(struct completing *c, const char *const *word, uint32_t n)
 {
     struct line *line = &c->line;
@@ -113,7 +114,8 @@ static const struct option *read_words(struct completing *c, const char *const *
     return NULL;
 }
 
-/* For labels of runs, and plugins that files name. */
+/* Replaces names of configurations by paths. Labels of runs and chosen plugins are read from these
+ * files. */
 static void resolve_names(struct line *line)
 {
     for (uint32_t i = 0; i < line->cli.n_args; i++) {
@@ -125,7 +127,7 @@ static void resolve_names(struct line *line)
 
 /* ---- KEY=VALUE ---- */
 
-/* The plugin of a section, as set by the files and --set before the cursor. */
+/* Returns the plugin of a section according to the files and --set before the cursor; or NULL. */
 static const struct epa_plugin *chosen(struct completing *c, const struct section *section)
 {
     struct tree tree = {.arena = c->line.arena, .diag = diag_create()};
@@ -203,7 +205,7 @@ static void offer_plugins(struct completing *c, const struct section *section, i
     uint32_t n = list_plugins(c, &entry);
 
     if (section->kind == EPA_PLUGIN_LAUNCHER)
-        offer(c, "fork, or whoever has started us", "%.*sauto", key, c->word);
+        offer(c, "fork, or the launcher that started this process", "%.*sauto", key, c->word);
     for (uint32_t i = 0; i < n; i++)
         if (entry[i].kind == section->kind)
             offer(c, entry[i].plugin == NULL ? entry[i].why : entry[i].plugin->summary, "%.*s%s",
@@ -226,7 +228,7 @@ static void offer_values(struct completing *c, const struct epa_option *option,
         c->word += key;
         offer_files(c, "");
         break;
-    case EPA_OPTION_U32: /* its default, which says what else may be there */
+    case EPA_OPTION_U32: /* offers the default, with type and range as help */
     case EPA_OPTION_U64:
     case EPA_OPTION_REAL:
     case EPA_OPTION_BYTES:
@@ -252,7 +254,7 @@ static void offer_models(struct completing *c)
         offer(c, "a model of `epa2a list models`", "%s", names[i]);
 }
 
-/* `key` bytes of the word are KEY=. */
+/* Offers values. The first `key` bytes of the word are "KEY=". */
 static void offer_value(struct completing *c, const struct section *section, int key)
 {
     const char *point = memchr(c->word, '.', (size_t)key);
@@ -341,7 +343,7 @@ static void offer_command_that_runs(void *arg, const struct status *s)
     offer(arg, help.data, "%d", (int)s->head.pid);
 }
 
-/* Topics that contain a dot only after a dot was typed: there are hundreds. */
+/* Offers topics. The hundreds of topics with a dot are offered only after a dot was typed. */
 static void offer_topics(struct completing *c)
 {
     const struct registry_entry *entry;
@@ -359,7 +361,7 @@ static void offer_topics(struct completing *c)
     topics_free(&topics);
 }
 
-/* Offers candidates for a value by its name in the help, without brackets and dots. */
+/* Offers candidates for a value. `kind` is its name in the help, with brackets and dots. */
 static void offer_kind(struct completing *c, const char *kind, size_t bytes)
 {
     char name[64], *end = name;
@@ -396,7 +398,7 @@ static void offer_kind(struct completing *c, const char *kind, size_t bytes)
         offer_files(c, "");
 }
 
-/* Whether a file of the current folder begins with the word and has one of the endings. */
+/* Returns true if the current folder has a YAML file whose name begins with the word. */
 static bool has_experiment_file(const struct completing *c)
 {
     DIR *dir = opendir(".");
@@ -414,7 +416,7 @@ static bool has_experiment_file(const struct completing *c)
     return found;
 }
 
-/* Files, or where no file fits the word, names of configurations. */
+/* Offers files, and names of configurations if no file matches the word. */
 static void offer_experiments(struct completing *c)
 {
     const char **names;
@@ -499,7 +501,7 @@ int cmd_completion(const struct cli *cli)
 {
     const struct shell *shell = shells;
 
-    while (strcmp(cli->arg[0], shell->name) != 0) /* it is one of them */
+    while (strcmp(cli->arg[0], shell->name) != 0) /* cli.c has checked the name */
         shell++;
     fputs(shell->script, stdout);
     return EXIT_OK;

@@ -24,7 +24,7 @@ static bool is_file(const char *path)
     return stat(path, &at) == 0 && !S_ISDIR(at.st_mode);
 }
 
-/* Bytes of a word without the suffix of a configuration. */
+/* Returns the length of a word without the suffix ".yaml". */
 static size_t name_bytes(const char *word)
 {
     size_t bytes = strlen(word), end = strlen(suffix);
@@ -52,7 +52,6 @@ enum epa_status config_name_resolve(struct arena *arena, const char *word, const
         nearest_try(&nearest, names[i]);
     if (strchr(word, '.') != NULL && nearest.name == NULL)
         return EPA_OK; /* the reader of the file reports the error */
-    return epa_fail(err, EPA_ERR_CONFIG,
-                    "there is no file '%.200s', and no configuration has that name; %s", word,
+    return epa_fail(err, EPA_ERR_CONFIG, "no file or configuration has the name '%.200s'; %s", word,
                     nearest_hint(&nearest, hint, "'epa2a list configs' lists them"));
 }

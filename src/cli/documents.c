@@ -1,6 +1,5 @@
-/* Documents of a batch. Those that are not streams are written again and again while it goes on, so
- * that what was measured is there however it ends, but only as often as that stays a small part of
- * the time. */
+/* Documents of a batch. The files are rewritten during the batch, so that all measurements survive
+ * any end of the program, but only as often as writing stays a small part of the time. */
 #include "cli/runs.h"
 
 #include <stddef.h>
@@ -16,10 +15,10 @@
 #include "report/results.h"
 #include "op/op.h"
 
-enum { NAMED_MOST = 3 /* runs of one verdict in the answer of a page */ };
-enum { WRITE_PART = 20 }; /* one part in so many of the time, at most */
+enum { NAMED_MOST = 3 };  /* maximum number of runs per verdict in a sentence of the HTML page */
+enum { WRITE_PART = 20 }; /* writing takes at most 1 / WRITE_PART of the time */
 
-/* Where each is asked for, and what it is called in the folder. */
+/* Option of each document, member of struct cli, and file name in the folder of --out-dir. */
 static const struct {
     const char *option;
     size_t path; /* in struct cli */
@@ -47,8 +46,7 @@ static bool is_stdout(const struct cli *cli, enum document_kind kind)
     return path_of(cli, kind) != NULL && file_is_stdout(path_of(cli, kind));
 }
 
-/* Never replaces an input, nor the file that the shell has opened for standard output, not even
- * with --force. */
+/* Rejects an output that is an input file or the file of standard output, even with --force. */
 static enum epa_status check_files(const struct cli *cli, enum document_kind kind,
                                    struct epa_error *err)
 {
@@ -58,16 +56,16 @@ static enum epa_status check_files(const struct cli *cli, enum document_kind kin
         return EPA_OK;
     if (fstat(stdout_descriptor(), &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s %s: standard output goes to this file, too; %s - writes it there",
+                        "%s %s: standard output also goes to this file; use %s - to write it there",
                         kinds[kind].option, path_of(cli, kind), kinds[kind].option);
     for (uint32_t i = 0; i < cli->n_args; i++)
         if (stat(cli->arg[i], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-            return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is a file to be read",
+            return epa_fail(err, EPA_ERR_CONFIG, "%s %s: the file is an input of this command",
                             kinds[kind].option, path_of(cli, kind));
     return EPA_OK;
 }
 
-/* Also where the two paths are written differently. */
+/* Returns true if both paths name one file, even if they are written differently. */
 static bool are_one_file(const char *path, const char *other)
 {
     struct stat a, b;
@@ -89,7 +87,7 @@ enum epa_status cli_check_documents(const struct cli *cli, struct epa_error *err
             continue;
         status = file_check(kinds[k].option, path, cli->force, err);
         if (status == EPA_OK &&
-            k != DOCUMENT_OUT) /* tune may write over the file that it makes faster */
+            k != DOCUMENT_OUT) /* tune may overwrite its input by the tuned experiment */
             status = check_files(cli, k, err);
         for (enum document_kind other = 0; other < k && status == EPA_OK; other++) {
             if (path_of(cli, other) != NULL && are_one_file(path, path_of(cli, other)))
@@ -152,7 +150,7 @@ void documents_init(struct documents *d, const struct cli *cli, enum verb verb,
 
         if (path != NULL && k != DOCUMENT_OUT)
             d->path[k] = memory_printf(name == NULL ? "%s" : "%s/%s", path, name);
-        d->is_ours[k] = name != NULL; /* who has the folder has them */
+        d->is_ours[k] = name != NULL; /* the process with the lock of the folder owns its tables */
     }
     d->rows = json_array();
     d->results = json_array();
@@ -202,7 +200,7 @@ void documents_line(struct text *out, json_t *result, const struct report_batch 
     text_add(out, "\n");
 }
 
-/* What cannot be written there is nothing that the run could help. */
+/* Adds a line to the stream. A write error is printed once and does not fail the run. */
 static void add_to_stream(struct documents *d, json_t *result)
 {
     struct epa_error err = {EPA_OK, ""};
@@ -216,7 +214,7 @@ static void add_to_stream(struct documents *d, json_t *result)
     d->reported[DOCUMENT_STREAM] = true;
 }
 
-/* Whether one of them needs all results at its end. */
+/* Returns true if a document needs all results at its end. */
 static bool keeps_results(const struct documents *d)
 {
     return d->path[DOCUMENT_JSON] != NULL || d->path[DOCUMENT_JUNIT] != NULL ||
@@ -258,7 +256,7 @@ static enum epa_status write_one(struct documents *d, enum document_kind kind,
     else
         report_batch_csv(&text, batch);
     text_clean_lines(&text);
-    /* A document that could not get its name stays in one file, which has all results so far. */
+    /* If the first rename failed, the temporary file keeps all results so far. */
     if (d->kept[kind] != NULL) {
         status = file_write(kinds[kind].option, d->kept[kind], true, &text, err);
         return status == EPA_OK ? epa_fail(err, EPA_ERR_CONFIG, "%s", d->why[kind]) : status;
@@ -270,7 +268,7 @@ static enum epa_status write_one(struct documents *d, enum document_kind kind,
     return status;
 }
 
-/* What cannot be written is reported once, and once more at the end. */
+/* Writes all documents. Prints a write error once, and again at the end. */
 static bool write_all(struct documents *d, const struct report_batch *batch, bool last)
 {
     bool good = !d->reported[DOCUMENT_STREAM];
@@ -279,8 +277,7 @@ static bool write_all(struct documents *d, const struct report_batch *batch, boo
         struct epa_error err = {EPA_OK, ""};
 
         if (k == DOCUMENT_STREAM || d->path[k] == NULL ||
-            (!last &&
-             (k == DOCUMENT_HTML || file_is_stream(d->path[k])))) /* charts take their time */
+            (!last && (k == DOCUMENT_HTML || file_is_stream(d->path[k])))) /* charts are slow */
             continue;
         if (write_one(d, k, batch, &err) == EPA_OK) {
             d->is_ours[k] = true;
@@ -315,7 +312,7 @@ bool documents_write(struct documents *d, bool last)
 
     if (!d->ours || (!last && now - d->written_ns < WRITE_PART * d->cost_ns))
         return true;
-    /* What asks for results has a table of its own to end with. */
+    /* A quiet command with results_out prints its own table at the end. */
     if (last && d->runs->n > 1 && !cli_has_stdout(d->cli) &&
         (!d->cli->quiet || d->cli->results_out == NULL))
         report_batch_text(stdout, &batch);
@@ -328,8 +325,8 @@ bool documents_write(struct documents *d, bool last)
     return good;
 }
 
-/* --html: one page of a batch that says what was fastest, with its tables, charts as SVG by
- * gnuplot, the machine and the warnings. It refers to nothing, so it can be sent as it is. */
+/* --html: one self-contained page of a batch with the fastest runs, tables, charts as SVG by
+ * gnuplot, the machine and the warnings. */
 
 static const char style[] =
     "<style>\n"
@@ -368,13 +365,13 @@ static const struct table_column stages[] = {{"name", "stage", .width = 0},
                                              {"of_peak", "of peak", "%", 0.01, 1, 8},
                                              {0}};
 
-/* A part of the page with values of JSON in it. */
+/* Adds a part of the page, filled with values of `of`. */
 static void add(struct text *out, const char *form, const json_t *of)
 {
     (void)fill_add(out, form, of, export_add_xml);
 }
 
-/* "; close: A +1.0 %, B +2.1 % and 3 more": the runs of a contest that have a verdict. */
+/* Adds the runs of a contest with a verdict: "; close: A +1.0 %, B +2.1 % and 3 more". */
 static void add_runs_of_verdict(struct text *out, const json_t *contest, const char *verdict)
 {
     uint32_t n = 0;
@@ -395,7 +392,7 @@ static void add_runs_of_verdict(struct text *out, const json_t *contest, const c
         text_add(out, " and %u more", n - NAMED_MOST);
 }
 
-/* One sentence on a contest. It names the fastest run only if every other run is slower. */
+/* Adds a sentence about a contest. It names a fastest run only if every other run is slower. */
 static void add_answer(struct text *out, const json_t *contest)
 {
     const char *second = json_text_at(contest, "runs.1.verdict");
@@ -411,7 +408,7 @@ static void add_answer(struct text *out, const json_t *contest)
     text_add(out, "\n");
 }
 
-/* The fastest run of each shape and size, with the verdicts of `epa2a best`. */
+/* Adds the fastest run of each shape and size, with the verdicts of `epa2a best`. */
 static void add_best(struct text *out, struct results *results)
 {
     const struct best_wish wish = {.close = 0.03};
@@ -439,8 +436,8 @@ static void add_best(struct text *out, struct results *results)
     best_destroy(best);
 }
 
-/* Adds a picture. gnuplot gives the same ids to the parts of each picture, so ids and references
- * to them get the number of the picture in the page. */
+/* Adds a picture. gnuplot uses the same ids in each picture, so ids and references to them get the
+ * number of the picture as a prefix. */
 static void add_svg(struct text *out, const char *svg, unsigned number)
 {
     static const char *const before_id[] = {" id='", " id=\"", "href='#", "href=\"#", "url(#"};
@@ -459,7 +456,7 @@ static void add_svg(struct text *out, const char *svg, unsigned number)
     }
 }
 
-/* Adds the picture without the lines before <svg, which are for files. */
+/* Adds a chart, without the lines before <svg, which only files need. */
 static void add_chart(struct text *out, struct results *results, enum plot_kind kind,
                       unsigned number)
 {

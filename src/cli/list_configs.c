@@ -1,5 +1,5 @@
 /* `epa2a list configs`: installed configurations by name, each with the first sentence of the
- * comment that its file begins with. */
+ * comment at the top of its file. */
 #include "cli/cli.h"
 
 #include <limits.h>
@@ -15,7 +15,7 @@
 
 enum { FILE_BYTES = 1 << 20, NAME_COLUMNS = 24 };
 
-/* The first sentence of the comment lines at the start of `text`. */
+/* Adds the first sentence of the comment lines at the start of `text`. */
 static void add_first_sentence(const char *text, struct text *out)
 {
     while (*text == '#') {
@@ -67,8 +67,8 @@ int list_configs(const struct cli *cli)
     if (n > 0 && !cli_has_stdout(cli))
         fold_print(stdout, table.data, FOLD_LINES);
     if (n == 0) {
-        fprintf(stderr, "epa2a: there is no configuration: the folder configs of the installation "
-                        "is missing or empty\n");
+        fprintf(stderr, "epa2a: no configurations: the folder configs of the installation is "
+                        "missing or empty\n");
         code = EXIT_RESOURCE;
     }
     if (cli_write_json(cli,

@@ -1,4 +1,4 @@
-/* `epa2a list models`: a row for each model that `--model NAME` and `include: model/NAME` take. */
+/* `epa2a list models`: a row for each model of `--model NAME` and `include: model/NAME`. */
 #include "cli/cli.h"
 
 #include <limits.h>
@@ -9,7 +9,7 @@
 #include "config/model.h"
 #include "report/summary.h"
 
-/* Columns, and keys of --json. */
+/* Columns of the table. The keys are also the keys of --json. */
 static const struct column {
     struct table_column is;
     const char *section;
@@ -41,7 +41,7 @@ static json_t *value_of(const struct node *node)
     return json_text(node->text);
 }
 
-/* NULL: the file cannot be read, which is reported. */
+/* Returns the facts of a model. Reports a file that cannot be read to `diag`. */
 static json_t *model_json(struct arena *arena, const char *name, struct diag *diag)
 {
     const struct source_location nowhere = {.file = name};
@@ -81,8 +81,8 @@ int list_models(const struct cli *cli)
     if (n > 0 && !cli_has_stdout(cli))
         table_text(stdout, shown, models);
     if (n == 0) {
-        fprintf(stderr, "epa2a: there is no model: the folder models of the installation is "
-                        "missing or empty\n");
+        fprintf(stderr, "epa2a: no models: the folder models of the installation is missing or "
+                        "empty\n");
         code = EXIT_RESOURCE;
     }
     if (cli_write_json(cli,

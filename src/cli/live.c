@@ -1,5 +1,5 @@
-/* The progress line, SIGUSR1 and the status page. All of it reads counters that ranks write
- * anyway, a few times a second. */
+/* The progress line, SIGUSR1 and the status page. They read counters of the ranks a few times per
+ * second; the ranks write these counters in any case. */
 #include "cli/runs.h"
 
 #include <errno.h>
@@ -27,12 +27,12 @@ enum { COLUMNS = 80, COLUMNS_LEAST = 2, COLUMNS_MOST = 1000 };
 
 /* ---- text ---- */
 
-/* Adds `from` to `out` while there is room; returns the columns that are left. */
+/* Adds `from` to `out` up to `room` columns; returns the number of columns left. */
 static uint32_t add(struct text *out, uint32_t room, const char *from)
 {
     while (*from != '\0') {
         uint32_t c = 0, width;
-        size_t n = text_decode(from, &c); /* not 0: it was cleaned */
+        size_t n = text_decode(from, &c); /* not 0: the caller cleaned the text */
 
         width = c >= 0x1100 ? 2 : 1;
         if (width > room)
@@ -89,7 +89,7 @@ void progress_line(const struct progress_facts *f, uint32_t columns, struct text
     }
     snprintf(label, sizeof(label), "%s", f->label);
     label[terminal_clean(label, strlen(label), false)] = '\0';
-    /* Numbers first: the label has what remains, and is the first to go. */
+    /* The numbers have priority; the label gets the remaining columns. */
     tail = (uint32_t)(strlen(where) + strlen(times));
     if (tail + strlen(head) <= columns) {
         room = add(out, columns, head);
@@ -125,8 +125,8 @@ bool progress_is_on(const struct cli *cli)
     return cli->progress == PROGRESS_ALWAYS;
 }
 
-/* Output that a blocked terminal does not take is dropped. A command in the background would be
- * stopped for what it writes on some terminals. */
+/* Drops the line if the terminal blocks. Does not write in the background, since a terminal with
+ * tostop would stop the process. */
 bool progress_show(const char *fmt, ...)
 {
     pid_t group = isatty(STDERR_FILENO) ? tcgetpgrp(STDERR_FILENO) : -1;
@@ -150,26 +150,26 @@ void progress_clear(void)
     (void)write_whole(STDERR_FILENO, "\r\033[K", 4);
 }
 
-/* ---- what is under way ---- */
+/* ---- state ---- */
 
 enum {
-    SAMPLES = 128,  /* of those so far, for the median: enough for a line */
-    UNTOUCHED = 16, /* the last ones: ranks may be writing beside them */
+    SAMPLES = 128,  /* number of samples for the median of the progress line */
+    UNTOUCHED = 16, /* last samples to skip: ranks may still be writing next to them */
 };
 
 struct live {
-    struct status_page *status_page; /* NULL: there is none */
-    bool shows, shown;               /* the progress line; it is there */
+    struct status_page *status_page; /* NULL: none */
+    bool shows, shown;               /* the progress line is on; it is on the terminal now */
     uint64_t drawn_ns;
-    int asked_fd;            /* a signalfd of SIGUSR1; -1: none */
-    struct session *session; /* that runs; NULL: none does */
+    int asked_fd;            /* signalfd of SIGUSR1; -1: none */
+    struct session *session; /* running session; NULL: none */
     struct live_run run;
     int stop_fd, stop_signal;
-    uint64_t run_ns;     /* when it began */
-    uint64_t first_ns;   /* when its iterations began, as far as was seen; 0: not yet */
-    uint64_t first_done; /* and how many there were */
-    double finished_s;   /* all runs before, together */
-    uint32_t finished;   /* how many these are */
+    uint64_t run_ns;     /* start of the run */
+    uint64_t first_ns;   /* time of the first poll that saw finished iterations; 0: not yet */
+    uint64_t first_done; /* number of finished iterations at first_ns */
+    double finished_s;   /* total time of all finished runs */
+    uint32_t finished;   /* number of finished runs */
 };
 
 static void clear(struct live *live)
@@ -232,7 +232,7 @@ static void print_ranks(struct live *live)
 
     clear(live);
     if (live->status_page == NULL) {
-        fputs("epa2a: there is no memfd on this system, so nobody knows where ranks are\n", stderr);
+        fputs("epa2a: the state of ranks is unknown: this system has no memfd\n", stderr);
         return;
     }
     if (status_read(status_page_file(live->status_page), &status, &err) != EPA_OK) {
@@ -244,9 +244,10 @@ static void print_ranks(struct live *live)
     status_finish(&status);
 }
 
-/* ---- how far it is ---- */
+/* ---- progress of the ranks ---- */
 
-/* 0: ranks are still being set up. Acquire: pairs with the release in describe_stages(). */
+/* Returns the number of stages; 0 during set-up. Acquire: pairs with the release in
+ * describe_stages(). */
 static uint32_t stages_of(const struct session *s)
 {
     uint32_t n = __atomic_load_n(&s->notes->n_stages, __ATOMIC_ACQUIRE);
@@ -254,7 +255,7 @@ static uint32_t stages_of(const struct session *s)
     return n <= SESSION_STAGES ? n : 0;
 }
 
-/* Of the slowest rank, as the report has it. */
+/* Returns the total time of a sample on the slowest rank, as in the report. */
 static double total_of(const struct session *s, uint64_t sample)
 {
     uint32_t ranks = s->notes->clock == CLOCK_END_TO_END ? 1 : s->experiment->ranks;
@@ -266,7 +267,8 @@ static double total_of(const struct session *s, uint64_t sample)
     return slowest;
 }
 
-/* All that every rank has; acquire: their times are there. */
+/* Returns the number of samples that every rank has finished. Acquire: pairs with the rank's release
+ * store of `samples`, so the times of these samples are in place. */
 static uint64_t samples_of(const struct session *s)
 {
     uint64_t n = UINT64_MAX;
@@ -295,7 +297,7 @@ static double median_so_far(const struct session *s)
     return sample[got / 2];
 }
 
-/* Iterations that all ranks finished; of this rank alone if others run in other processes. */
+/* Returns the number of iterations that all ranks of this process have finished. */
 static uint64_t iterations_done(const struct session *s)
 {
     uint64_t least = UINT64_MAX;
@@ -361,8 +363,8 @@ static void draw(struct live *live, uint64_t now)
 
 /* ---- while a session runs ---- */
 
-/* The launcher has seen the first signal before it says so; the second ends the wait for
- * ranks that were asked to stop. */
+/* Returns true after the second signal, which ends the wait for ranks that were asked to stop. The
+ * launcher polls stop_fd without reading it, so the first signal is still in it. */
 static bool wants_it_now(struct live *live)
 {
     bool now = false;

@@ -1,5 +1,5 @@
-/* Topics, collected from the tables. A key has one topic; an option of a plugin has three
- * names, since people leave out what is clear to them. */
+/* Topics of `epa2a help`, collected from the tables. A key has one topic. An option of a plugin has
+ * three names, since users leave out the section or the plugin. */
 #include "cli/cli.h"
 
 #include <stdarg.h>
@@ -16,15 +16,15 @@
 #include "plugin/registry.h"
 
 const struct variable environment[] = {
-    {"EPA2A_PLUGIN_PATH", "absolute folders of plugins with : between them, instead of the "
-                          "installed one"},
+    {"EPA2A_PLUGIN_PATH", "absolute folders of plugins, separated by colons, instead of the "
+                          "installed folder"},
     {"EPA2A_ISA", "instruction set of the kernels on hosts: scalar, avx2, avx512, avx512_bf16 or "
-                  "amx; the last two multiply matrices, and quantise as avx512 does"},
+                  "amx; the last two apply to matrix products, and quantise with avx512"},
     {"EPA2A_JOB_TOKEN",
-     "launcher env: a secret of 16 to 64 characters that all ranks of a job share; needed where "
-     "they are on several hosts: EPA2A_JOB_TOKEN=$(openssl rand -hex 16)"},
-    {"NO_COLOR", "set and not empty: no colour, unless --color always asks for it"},
-    {"TERM", "dumb, or not set: no colour and no progress line"},
+     "launcher env: a secret of 16 to 64 characters that all ranks of a job share; required for "
+     "several hosts: EPA2A_JOB_TOKEN=$(openssl rand -hex 16)"},
+    {"NO_COLOR", "set and not empty: no colour, unless --color always is given"},
+    {"TERM", "dumb or not set: no colour and no progress line"},
     {0},
 };
 
@@ -32,7 +32,7 @@ static void add_exit_codes(struct text *out)
 {
     for (const struct exit_meaning *m = exit_meanings; m->help != NULL; m++)
         text_add(out, "  %3d  %s\n", (int)m->code, m->help);
-    text_add(out, "In a batch the first code that is not 0 is the batch's.\n");
+    text_add(out, "A batch returns the first exit code that is not 0.\n");
 }
 
 static void add_environment(struct text *out)
@@ -67,7 +67,7 @@ const struct help_page help_pages[] = {
     {0},
 };
 
-/* All of a page. */
+/* Adds the text and the table of a page. */
 static void help_page_add(const struct help_page *page, struct text *out)
 {
     text_add(out, "%s", page->text);
@@ -172,7 +172,8 @@ static bool in_range(const struct epa_option *option, double value)
     return value >= (double)option->min && (option->max == 0 || value <= (double)option->max);
 }
 
-/* A number that is not the default: twice or half of it, or one above the least. */
+/* Adds a valid number that is not the default: twice or half the default; for a default of 0 half
+ * the maximum, 1 s or 1. */
 static void add_other_number(const struct epa_option *option, const void *defaults,
                              struct text *out)
 {
@@ -193,7 +194,7 @@ static void add_other_number(const struct epa_option *option, const void *defaul
         option_number_text(option, (uint64_t)value, out);
 }
 
-/* The value that an example gives an option: one that it may have, and not its default. */
+/* Adds the value of an option in an example: a valid value that is not the default. */
 static void add_example(const struct epa_option *option, const void *defaults, struct text *out)
 {
     text_auto usual = {0}, other = {0};
@@ -223,12 +224,12 @@ static void add_example(const struct epa_option *option, const void *defaults, s
         add_other_number(option, defaults, out);
     else if (option->type == EPA_OPTION_REAL)
         text_add(out, "%g", option->least);
-    else /* a number: the least is as good as any */
+    else /* a number without a default: the minimum */
         option_number_text(option, option->min, out);
 }
 
-/* Words of --set that make an option say something, "--set routing.kind=zipf " with a blank behind
- * it, or "": most options always do. */
+/* Adds the settings that an option depends on, such as "--set routing.kind=zipf " with a space at
+ * the end. Most options depend on none. */
 static void add_needs(const struct section *section, const struct epa_option *option,
                       struct text *out)
 {
@@ -268,17 +269,17 @@ void environment_warn(void)
         if (v->name != NULL)
             continue;
         nearest_try_table(&nearest, environment, sizeof(*environment));
-        text_warn("nothing reads the variable %s; %s", name,
-                  nearest_hint(&nearest, hint, "`epa2a help environment` lists those that are"));
+        text_warn("unknown environment variable %s; %s", name,
+                  nearest_hint(&nearest, hint, "`epa2a help environment` lists the variables"));
     }
 }
 
 /* ---- epa2a help ---- */
 
-/* `epa2a help [TOPIC]`. A topic is a page of prose, a command, a key of the experiment
- * (ranks, bench.warmup) or a map of keys (bench), a plugin (shm, transport.shm) or an option of
- * one (shm.wait, transport.shm.wait, transport.wait), a variable of the environment. All
- * come as one list from topics.c; help finds the one asked for, or the nearest. */
+/* `epa2a help [TOPIC]`. A topic is a page of prose, a command, a key of the experiment (ranks,
+ * bench.warmup), a map of keys (bench), a plugin (shm, transport.shm), an option of a plugin
+ * (shm.wait, transport.shm.wait, transport.wait), or a variable of the environment. help prints the
+ * requested topic or suggests the nearest one. */
 
 static void default_text(const struct epa_option *option, const void *defaults, struct text *out)
 {
@@ -304,7 +305,7 @@ static void add_help_example(struct text *out, const struct topic *topic, const 
         add_example(topic->option, topic->defaults, &value);
     text_add(&example, "  example   epa2a run FILE %s--set %s%s=%s%s",
              needs.bytes == 0 ? "" : needs.data, list ? "'" : "", key, value.data, list ? "'" : "");
-    if (example.bytes > FOLD_COLUMNS && topic->entry != NULL) { /* a map is shorter */
+    if (example.bytes > FOLD_COLUMNS && topic->entry != NULL) { /* --set of a map is shorter */
         text_free(&example);
         text_add(&example, "  example   epa2a run FILE --set '%s={name: %s, %s: %s}'",
                  topic->section->name, topic->entry->name, topic->option->name, value.data);
@@ -312,7 +313,7 @@ static void add_help_example(struct text *out, const struct topic *topic, const 
     text_add(out, "%s\n", example.data);
 }
 
-/* Candidates of `epa2a tune`. */
+/* Adds the candidate values of `epa2a tune`. */
 static void add_help_candidates(struct text *out, const struct epa_option *option)
 {
     text_auto values = {0}, on_hosts = {0};
@@ -342,7 +343,7 @@ static void add_help_of_option(struct text *out, const struct topic *topic)
     snprintf(key, sizeof(key), "%s%s%s", section, *section == 0 ? "" : ".", option->name);
     text_add(out, "%s: %s\n", key, option->help);
     if (topic->entry != NULL)
-        text_add(out, "  of        the %s '%s'\n", section, topic->entry->name);
+        text_add(out, "  plugin    %s '%s'\n", section, topic->entry->name);
     text_add(out, "  type      %s\n", option_type(option));
     if (unit != NULL)
         text_add(out, "  unit      %s\n", unit);
@@ -359,7 +360,7 @@ static void add_help_of_option(struct text *out, const struct topic *topic)
     add_help_example(out, topic, key);
 }
 
-/* One line an option. */
+/* Adds a line for each option. */
 static void add_help_of_options(struct text *out, const char *section, const struct epa_options *of)
 {
     for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++) {
@@ -382,7 +383,7 @@ static void add_help_of_plugin(struct text *out, const struct registry_entry *en
     }
     text_add(out, "%s %s: %s\n", section, entry->name, entry->plugin->summary);
     if (entry->plugin->options.table == NULL || entry->plugin->options.table->name == NULL)
-        text_add(out, "  It has no options.\n");
+        text_add(out, "  The plugin has no options.\n");
     else
         add_help_of_options(out, section, &entry->plugin->options);
 }
@@ -397,16 +398,14 @@ static void add_help_of_section(struct text *out, const struct section *section,
     if (operations.bytes != 0)
         text_add(out, "  for algorithms of %s\n", operations.data);
     if (section->plugin) {
-        text_add(out,
-                 "  `%s: %s` is short for `%s: {name: %s}`; options are given beside the "
-                 "name.\n",
+        text_add(out, "  `%s: %s` is short for `%s: {name: %s}`; options follow in the same map.\n",
                  section->name, section->chosen, section->name, section->chosen);
         for (uint32_t i = 0; i < n; i++)
             if (entry[i].kind == section->kind)
                 text_add(out, "  %-12s  %s%s\n", entry[i].name,
                          entry[i].plugin == NULL ? entry[i].why : entry[i].plugin->summary,
                          strcmp(entry[i].name, section->chosen) == 0 ? " (the default)" : "");
-        text_add(out, "  `epa2a help NAME` lists the options of one.\n");
+        text_add(out, "  `epa2a help NAME` lists the options of a plugin.\n");
         return;
     }
     add_help_of_options(out, section->name, &section->options);
@@ -427,10 +426,9 @@ static void add_help_of_topic(struct text *out, const struct topic *topic,
         help_page_add(topic->page, &page);
         text_add(out, "%s", page.data);
     } else if (topic->variable != NULL)
-        text_add(out, "%s, a variable of the environment: %s\n", topic->name,
-                 topic->variable->help);
+        text_add(out, "%s, an environment variable: %s\n", topic->name, topic->variable->help);
     else if (topic->batch != NULL)
-        text_add(out, "%s: %s\n  `epa2a help batches` says how files ask for several runs.\n",
+        text_add(out, "%s: %s\n  `epa2a help batches` explains files with several runs.\n",
                  topic->name, topic->batch->help);
     else if (topic->command != NULL)
         commands_add_help(topic->command, out);
@@ -456,19 +454,19 @@ static void add_overview(struct text *out)
         else
             add_help_of_options(out, s->name, &s->options);
     }
-    text_add(out, "\nOther topics: a plugin's name, a plugin's option (shm.wait)");
+    text_add(out, "\nOther topics: the name of a plugin, an option of a plugin (shm.wait)");
     for (const struct help_page *page = help_pages; page->topic != NULL; page++)
         text_add(out, ", %s", page->topic);
     text_add(out, ".\n`epa2a --help` lists commands and their options.\n");
 }
 
-/* Whether `part` is in a name, up to case. */
+/* Returns true if the name of the topic contains `part`, ignoring case. */
 static bool has_part(const struct topic *topic, const char *part)
 {
     return strcasestr(topic->name, part) != NULL;
 }
 
-/* The word behind the last point of a name: "hidden" of "moe.hidden". */
+/* Returns the word after the last dot of a name: "hidden" of "moe.hidden". */
 static const char *last_word(const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -476,7 +474,7 @@ static const char *last_word(const char *name)
     return dot != NULL ? dot + 1 : name;
 }
 
-/* Whether the topic explains the same as one before: an option of a plugin has three names. */
+/* Returns true if an earlier topic has the same text: an option of a plugin has three names. */
 static bool is_alias(const struct topics *topics, uint32_t i)
 {
     const struct topic *one = &topics->item[i];
@@ -492,8 +490,8 @@ static bool is_alias(const struct topics *topics, uint32_t i)
     return false;
 }
 
-/* The only topic that has `want` as a part of its name. Several: one whose last word it is, if
- * only one is that. NULL: none or several. */
+/* Returns the only topic whose name contains `want`. Of several, returns the only one whose last word
+ * is `want`. NULL: none or several. */
 static const struct topic *find_part(const struct topics *topics, const char *want)
 {
     const struct topic *part = NULL, *word = NULL;
@@ -514,7 +512,7 @@ static const struct topic *find_part(const struct topics *topics, const char *wa
     return parts == 1 ? part : words == 1 ? word : NULL;
 }
 
-/* Topics that have `want` as a part of their names, a line each. Returns how many. */
+/* Adds a line for each topic whose name contains `want`; returns their number. */
 static uint32_t list_parts(struct text *out, const struct topics *topics, const char *want)
 {
     uint32_t n = 0;
@@ -555,7 +553,7 @@ static int help(struct text *out, const struct topics *topics, const char *want,
     if (*want != '\0' && list_parts(out, topics, want) > 0)
         return EXIT_OK;
     fprintf(stderr, "epa2a: no help on '%.100s'; %s\n", want,
-            nearest_hint(&nearest, hint, "`epa2a help` lists what there is"));
+            nearest_hint(&nearest, hint, "`epa2a help` lists the topics"));
     return EXIT_USAGE;
 }
 

@@ -47,7 +47,7 @@ def main(meson, build, *names):
         # Configurations have names, independent of the prefix.
         named = run(epa2a, "config", "check", "small", "ll_v2-shm").stdout
         assert named == "".join(f"{config.parent / name}.yaml: good\n" for name in ("small", "ll_v2-shm")), named
-        assert f"no file is given: {config}" in run(epa2a, "verify").stderr
+        assert f"no FILE given; using {config}" in run(epa2a, "verify").stderr
         models = json.loads(run(epa2a, "list", "models", "--json", "-").stdout)["models"]
         assert models and all(prefix in pathlib.Path(model["file"]).parents for model in models), models
         run(epa2a, "verify", config, "--model", "qwen3-30b-a3b", "--set", "verify.iterations=2")

@@ -212,7 +212,7 @@ def check_failure(epa2a, results):
         before = set(os.listdir())
         run = plot(epa2a, results, "-o", "broken.svg", path=path)
         expect(f"{what}: exit code", run.returncode, 3)
-        expect(f"{what}: words", (end or "gnuplot has drawn nothing") in run.stderr, True)
+        expect(f"{what}: words", (end or "gnuplot printed no chart") in run.stderr, True)
         expect(f"{what}: nothing is left", set(os.listdir()) - before, set())
         pathlib.Path("old.svg").write_text("old")
         plot(epa2a, results, "-o", "old.svg", "--force", path=path)
