@@ -73,7 +73,7 @@ static enum epa_status check_options(const struct line *line, struct epa_error *
 }
 
 /* Checks the first argument of a command such as config, "show|check|schema FILE...". */
-static enum epa_status check_word(const struct line *line, struct epa_error *err)
+static enum epa_status check_subcommand(const struct line *line, struct epa_error *err)
 {
     const char *at = line->command->args, *want = line->cli.arg[0];
     struct nearest nearest = {.want = want};
@@ -99,7 +99,7 @@ static enum epa_status check_arguments(const struct line *line, struct epa_error
     const char *more = line->cli.n_args > c->most ? line->cli.arg[c->most] : NULL;
 
     if (islower((unsigned char)c->args[0]) && line->cli.n_args > 0 &&
-        check_word(line, err) != EPA_OK)
+        check_subcommand(line, err) != EPA_OK)
         return EPA_ERR_CONFIG;
     if (line->cli.n_args < c->least || more != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "%s takes %s%s%s%s: 'epa2a %s%s%s'", c->name, c->takes,
@@ -152,7 +152,7 @@ static enum epa_status keep_stdin(struct epa_error *err)
 }
 
 /* Replaces the FILE - by standard input, for commands that read files. */
-static enum epa_status take_stdin(struct line *line, struct epa_error *err)
+static enum epa_status replace_stdin_argument(struct line *line, struct epa_error *err)
 {
     const unsigned readers =
         FILES | CONFIG | COMPARE | TRACE | PLOT | RERUN | BEST | ROUTING | TUNE | PREDICT | IMPORT;
@@ -216,7 +216,7 @@ static const char *size_key(const struct cli *cli)
     return (op != NULL ? op : operation_at(0))->size_key;
 }
 
-static enum epa_status sweep_tokens(struct line *line, struct epa_error *err)
+static enum epa_status add_token_sweep(struct line *line, struct epa_error *err)
 {
     struct cli *cli = &line->cli;
     uint64_t least = cli->tokens_min != 0 ? cli->tokens_min : 1;
@@ -240,7 +240,7 @@ static enum epa_status sweep_tokens(struct line *line, struct epa_error *err)
 }
 
 /* Inserts --model A as model=A before all other settings; several models become a matrix. */
-static enum epa_status set_models(struct line *line, struct epa_error *err)
+static enum epa_status add_models(struct line *line, struct epa_error *err)
 {
     struct cli *cli = &line->cli;
     const char *all = "";
@@ -269,14 +269,14 @@ static enum epa_status set_models(struct line *line, struct epa_error *err)
     return EPA_OK;
 }
 
-static enum epa_status sweep(struct line *line, struct epa_error *err)
+static enum epa_status add_settings(struct line *line, struct epa_error *err)
 {
     struct cli *cli = &line->cli;
-    enum epa_status status = set_models(line, err);
+    enum epa_status status = add_models(line, err);
 
     if (status == EPA_OK &&
         (cli->tokens_min != 0 || cli->tokens_max != 0 || cli->tokens_factor != 0))
-        status = sweep_tokens(line, err);
+        status = add_token_sweep(line, err);
     if (cli->iterations != 0)
         cli->set[cli->n_sets++] = arena_printf(line->arena, "%s.iterations=%" PRIu64,
                                                line->command->name, cli->iterations);
@@ -322,7 +322,7 @@ static int finish_stdout(int code)
 }
 
 /* Warns about variables of the environment. Of several processes, only rank 0 prints warnings. */
-static void warn_of_environment(const struct cli *cli)
+static void warn_about_environment(const struct cli *cli)
 {
     const char *path = secure_getenv("EPA2A_PLUGIN_PATH");
     struct epa_error ignored = {EPA_OK, ""};
@@ -362,8 +362,8 @@ static int run_line(struct line *line)
         return EXIT_USAGE;
     }
     if (check_options(line, &err) != EPA_OK || check_arguments(line, &err) != EPA_OK ||
-        take_stdin(line, &err) != EPA_OK || resolve_names(line, &err) != EPA_OK ||
-        sweep(line, &err) != EPA_OK) {
+        replace_stdin_argument(line, &err) != EPA_OK || resolve_names(line, &err) != EPA_OK ||
+        add_settings(line, &err) != EPA_OK) {
         fprintf(stderr, "epa2a: %s\n", err.text);
         return EXIT_USAGE;
     }
@@ -371,7 +371,7 @@ static int run_line(struct line *line)
     if ((line->command->bit & (FILES | RERUN)) == 0 &&
         cli_check_documents(&line->cli, &err) != EPA_OK)
         return cli_fail(&err);
-    warn_of_environment(&line->cli);
+    warn_about_environment(&line->cli);
     return line->command->run(&line->cli);
 }
 
@@ -389,7 +389,7 @@ static int read_and_run(int argc, char **argv)
 
 /* Raises the stack limit to at least 256 KiB. Ranks and workers inherit the limit; too small a stack
  * would cause SIGSEGV. */
-static bool has_stack(void)
+static bool raise_stack_limit(void)
 {
     const rlim_t least = 256u << 10;
     struct rlimit stack;
@@ -407,7 +407,7 @@ static bool has_stack(void)
 }
 
 /* jansson's allocator: exhausted memory ends the program with a message. */
-static void *allocate(size_t bytes)
+static void *allocate_json(size_t bytes)
 {
     return memory_grow(NULL, bytes > 0 ? bytes : 1);
 }
@@ -419,12 +419,12 @@ int main(int argc, char **argv)
 
     fill_standard_files();
     terminal_guard();
-    json_set_alloc_funcs(allocate, free);
+    json_set_alloc_funcs(allocate_json, free);
     signal(SIGPIPE,
            SIG_IGN); /* sockets of ranks report EPIPE; finish_stdout() sets the exit code */
     signal(SIGXFSZ, SIG_IGN); /* a write beyond RLIMIT_FSIZE reports EFBIG */
     signal(SIGCHLD, SIG_DFL); /* if the parent ignored it, waitpid() would lose exit codes */
-    if (!has_stack())
+    if (!raise_stack_limit())
         return EXIT_RESOURCE;
     code = finish_stdout(asked_by_shell ? complete_main(argc - 2, argv + 2)
                                         : read_and_run(argc, argv));

@@ -56,7 +56,7 @@ void compared_add(json_t *compared, const struct results_run *run, const char *s
     json_array_append_new(json_object_get(compared, "compared"), row);
 }
 
-static uint32_t count(const json_t *compared, const char *verdict)
+static uint32_t count_verdicts(const json_t *compared, const char *verdict)
 {
     uint32_t n = 0;
 
@@ -67,7 +67,7 @@ static uint32_t count(const json_t *compared, const char *verdict)
 
 bool compared_is_slower(const json_t *compared)
 {
-    return count(compared, "SLOWER") > 0;
+    return count_verdicts(compared, "SLOWER") > 0;
 }
 
 /* Explains the figures below the table. */
@@ -93,7 +93,7 @@ static void add_legend(struct text *out, const json_t *c)
 static void compared_text(FILE *file, const json_t *c, const char *taken)
 {
     json_auto_t *rows = json_deep_copy(json_object_get(c, "compared"));
-    uint32_t unclear = count(c, "unclear"), totals = 0;
+    uint32_t unclear = count_verdicts(c, "unclear"), totals = 0;
     text_auto legend = {0};
     double logs = 0;
 
@@ -166,28 +166,29 @@ static const struct results_run *first_of(const struct pairs *p, uint32_t pair)
 }
 
 /* Criteria for two runs of one experiment. Runs of one id may have different launchers. */
-enum alike { ALIKE_BY_LABEL, ALIKE_BY_ID, ALIKE_BY_ID_AND_LAUNCHER };
+enum run_match { MATCH_BY_LABEL, MATCH_BY_ID, MATCH_BY_ID_AND_LAUNCHER };
 
-static bool is_alike(const struct results_run *x, const struct results_run *y, enum alike how)
+static bool is_same_experiment(const struct results_run *x, const struct results_run *y,
+                               enum run_match how)
 {
     size_t bytes = results_label_bytes(x->label);
     char ignored[80];
 
-    if (how != ALIKE_BY_LABEL)
+    if (how != MATCH_BY_LABEL)
         return x->id[0] != '\0' && strcmp(x->id, y->id) == 0 &&
-               (how == ALIKE_BY_ID ||
+               (how == MATCH_BY_ID ||
                 !results_differ(x, y, RESULTS_MEANS, ignored, sizeof(ignored)));
     return bytes == results_label_bytes(y->label) && strncmp(x->label, y->label, bytes) == 0;
 }
 
 /* Assigns runs of B without a pair to pairs without a run of B. */
-static void pair_alike(struct pairs *p, enum alike how)
+static void pair_matching_runs(struct pairs *p, enum run_match how)
 {
     const struct results *b = p->side[1];
 
     for (uint32_t k = 0; k < b->n; k++)
         for (uint32_t i = 0; i < p->n && b->run[k].ok && p->of[1][k] == ALONE; i++)
-            if (!p->met[i] && is_alike(first_of(p, i), &b->run[k], how))
+            if (!p->met[i] && is_same_experiment(first_of(p, i), &b->run[k], how))
                 p->of[1][k] = i;
     for (uint32_t k = 0; k < b->n; k++)
         if (p->of[1][k] != ALONE)
@@ -195,7 +196,7 @@ static void pair_alike(struct pairs *p, enum alike how)
 }
 
 /* If one pair has no run of B and one run of B has no pair, joins the two. */
-static void pair_the_last(struct pairs *p)
+static void pair_remaining_runs(struct pairs *p)
 {
     uint32_t pair = ALONE, pairs = 0, run = ALONE, runs = 0;
 
@@ -231,23 +232,23 @@ static struct pairs pairs_make(struct arena *arena, const struct results *a,
 
         p.of[0][i] = ALONE;
         for (uint32_t k = 0; k < p.n && run->ok && p.of[0][i] == ALONE; k++)
-            if (is_alike(first_of(&p, k), run,
-                         run->id[0] != '\0' ? ALIKE_BY_ID_AND_LAUNCHER : ALIKE_BY_LABEL))
+            if (is_same_experiment(first_of(&p, k), run,
+                                   run->id[0] != '\0' ? MATCH_BY_ID_AND_LAUNCHER : MATCH_BY_LABEL))
                 p.of[0][i] = k;
         if (run->ok && p.of[0][i] == ALONE) {
             p.of[0][i] = p.n;
             p.first[p.n++] = i;
         }
     }
-    pair_alike(&p, ALIKE_BY_ID_AND_LAUNCHER);
-    pair_alike(&p, ALIKE_BY_ID);
-    pair_alike(&p, ALIKE_BY_LABEL);
-    pair_the_last(&p);
+    pair_matching_runs(&p, MATCH_BY_ID_AND_LAUNCHER);
+    pair_matching_runs(&p, MATCH_BY_ID);
+    pair_matching_runs(&p, MATCH_BY_LABEL);
+    pair_remaining_runs(&p);
     return p;
 }
 
 /* Warns about runs without a partner on the other side. */
-static void warn_of_alone(const struct pairs *p)
+static void warn_about_unpaired(const struct pairs *p)
 {
     for (uint32_t side = 0; side < 2; side++) {
         const struct results *of = p->side[side];
@@ -278,8 +279,9 @@ static void print_contexts(FILE *notes, const char *name, const struct results_r
 
 /* Fails if experiments or machines differ, or a fault was injected. With --force prints the
  * difference instead. */
-static enum epa_status check_runs(const struct cli *cli, FILE *notes, const struct results_run *a,
-                                  const struct results_run *b, bool fault, struct epa_error *err)
+static enum epa_status check_comparable(const struct cli *cli, FILE *notes,
+                                        const struct results_run *a, const struct results_run *b,
+                                        bool fault, struct epa_error *err)
 {
     static const struct {
         enum results_part part;
@@ -315,11 +317,13 @@ enum epa_status compare_check(const struct cli *cli, FILE *notes, const struct r
 {
     if (a->n != 1 || b->n != 1 || !a->run[0].ok || !b->run[0].ok)
         return epa_fail(err, EPA_ERR_CONFIG, "%s and %s have no successful run", a->path, b->path);
-    return check_runs(cli, notes, &a->run[0], &b->run[0], a->run[0].fault || b->run[0].fault, err);
+    return check_comparable(cli, notes, &a->run[0], &b->run[0], a->run[0].fault || b->run[0].fault,
+                            err);
 }
 
-static enum epa_status check_pair(const struct cli *cli, FILE *notes, const struct pairs *p,
-                                  uint32_t pair, struct epa_error *err)
+static enum epa_status check_pair_comparable(const struct cli *cli, FILE *notes,
+                                             const struct pairs *p, uint32_t pair,
+                                             struct epa_error *err)
 {
     const struct results_run *b = NULL;
     bool fault = false;
@@ -331,15 +335,15 @@ static enum epa_status check_pair(const struct cli *cli, FILE *notes, const stru
             b = &p->side[side]->run[i];
             fault = fault || b->fault;
         }
-    return check_runs(cli, notes, first_of(p, pair), b, fault, err);
+    return check_comparable(cli, notes, first_of(p, pair), b, fault, err);
 }
 
 /* ---- comparing ---- */
 
 /* Collects the samples of a stage from all runs of a pair on one side; returns the number of
  * runs. */
-static uint32_t collect(const struct pairs *p, uint32_t side, uint32_t pair, const char *stage,
-                        struct compare_run *out)
+static uint32_t collect_samples(const struct pairs *p, uint32_t side, uint32_t pair,
+                                const char *stage, struct compare_run *out)
 {
     uint32_t found = 0;
 
@@ -356,8 +360,8 @@ static uint32_t collect(const struct pairs *p, uint32_t side, uint32_t pair, con
 static void compare_stage(const struct cli *cli, const struct pairs *p, uint32_t pair,
                           const char *stage, json_t *out)
 {
-    struct compare_side a = {p->run, collect(p, 0, pair, stage, p->run)};
-    struct compare_side b = {p->run + a.n, collect(p, 1, pair, stage, p->run + a.n)};
+    struct compare_side a = {p->run, collect_samples(p, 0, pair, stage, p->run)};
+    struct compare_side b = {p->run + a.n, collect_samples(p, 1, pair, stage, p->run + a.n)};
     struct comparison x;
 
     if (b.n == 0)
@@ -374,7 +378,7 @@ static enum epa_status compare_pairs(const struct cli *cli, FILE *notes, const s
 
     for (uint32_t i = 0; i < p->n && status == EPA_OK; i++)
         if (p->met[i])
-            status = check_pair(cli, notes, p, i, err);
+            status = check_pair_comparable(cli, notes, p, i, err);
     for (uint32_t i = 0; i < p->n && status == EPA_OK; i++) {
         const struct results_run *run = first_of(p, i);
 
@@ -418,7 +422,7 @@ int compare_results(const struct cli *cli, const struct results *a, const struct
     enum epa_status status;
     bool slower = false;
 
-    warn_of_alone(&pairs);
+    warn_about_unpaired(&pairs);
     fputs("# epa2a compare: A ", notes);
     text_print_clean(notes, a->path);
     fputs(", B ", notes);

@@ -26,30 +26,30 @@
 #define SCHEMA_VARIABLE "(^|[^$])[$]\\{"
 
 /* Returns the schema of a string that matches a pattern. */
-static json_t *text_of(const char *pattern)
+static json_t *string_schema(const char *pattern)
 {
     return json_pack("{s:s, s:s}", "type", "string", "pattern", pattern);
 }
 
-static json_t *either(json_t *a, json_t *b)
+static json_t *any_of_schema(json_t *a, json_t *b)
 {
     return json_pack("{s:[o, o]}", "anyOf", a, b);
 }
 
 /* Adds a word and its help to an enum. Takes the reference to `word`. */
-static void add_word(json_t *words, json_t *word, const char *help)
+static void add_enum_word(json_t *words, json_t *word, const char *help)
 {
     json_array_append_new(json_object_get(words, "enum"), word);
     json_array_append_new(json_object_get(words, "enumDescriptions"),
                           json_string(help != NULL ? help : ""));
 }
 
-static json_t *no_words(void)
+static json_t *empty_enum(void)
 {
     return json_pack("{s:[], s:[]}", "enum", "enumDescriptions");
 }
 
-static json_t *whole_number(const struct epa_option *o)
+static json_t *integer_schema(const struct epa_option *o)
 {
     text_auto pattern = {0};
     json_t *schema;
@@ -68,7 +68,7 @@ static json_t *whole_number(const struct epa_option *o)
     return schema;
 }
 
-static json_t *real_number(const struct epa_option *o)
+static json_t *real_schema(const struct epa_option *o)
 {
     json_t *schema = json_pack("{s:s}", "type", "number");
 
@@ -76,24 +76,24 @@ static json_t *real_number(const struct epa_option *o)
         json_object_set_new(schema, "minimum", json_real(o->least));
         json_object_set_new(schema, "maximum", json_real(o->most));
     }
-    return either(schema, text_of("^[-+]?" REAL_PATTERN "%$|" SCHEMA_VARIABLE));
+    return any_of_schema(schema, string_schema("^[-+]?" REAL_PATTERN "%$|" SCHEMA_VARIABLE));
 }
 
-static json_t *choice(const struct epa_option *o)
+static json_t *choice_schema(const struct epa_option *o)
 {
-    json_t *words = no_words();
+    json_t *words = empty_enum();
 
     for (const struct epa_choice *c = o->choices; c->name != NULL; c++) {
         json_t *number = json_loads(c->name, JSON_DECODE_ANY, NULL);
 
-        add_word(words, json_string(c->name), c->help);
+        add_enum_word(words, json_string(c->name), c->help);
         if (number != NULL) /* YAML reads 256 without quotes as a number */
-            add_word(words, number, c->help);
+            add_enum_word(words, number, c->help);
     }
-    return either(words, text_of(SCHEMA_VARIABLE));
+    return any_of_schema(words, string_schema(SCHEMA_VARIABLE));
 }
 
-static json_t *type_of(const struct epa_option *o)
+static json_t *type_schema(const struct epa_option *o)
 {
     json_t *text;
 
@@ -103,27 +103,28 @@ static json_t *type_of(const struct epa_option *o)
                          SCHEMA_VARIABLE);
     case EPA_OPTION_U32:
     case EPA_OPTION_U64:
-        return whole_number(o);
+        return integer_schema(o);
     case EPA_OPTION_REAL:
-        return real_number(o);
+        return real_schema(o);
     case EPA_OPTION_BYTES:
-        return either(whole_number(o), text_of("^" NUMBER_PATTERN "([TGMK]iB|[TGMK]|B)$"));
+        return any_of_schema(integer_schema(o),
+                             string_schema("^" NUMBER_PATTERN "([TGMK]iB|[TGMK]|B)$"));
     case EPA_OPTION_DURATION:
-        text = text_of("^" NUMBER_PATTERN "(s|ms|us|ns)$|" SCHEMA_VARIABLE);
-        return o->min != 0 ? text : either(json_pack("{s:i}", "const", 0), text);
+        text = string_schema("^" NUMBER_PATTERN "(s|ms|us|ns)$|" SCHEMA_VARIABLE);
+        return o->min != 0 ? text : any_of_schema(json_pack("{s:i}", "const", 0), text);
     case EPA_OPTION_STRING:
         break;
     case EPA_OPTION_CHOICE:
-        return choice(o);
+        return choice_schema(o);
     case EPA_OPTION_U32_LIST:
-        return json_pack("{s:s, s:o}", "type", "array", "items", whole_number(o));
+        return json_pack("{s:s, s:o}", "type", "array", "items", integer_schema(o));
     }
     return json_pack("{s:[s, s, s, s]}", "type", "string", "number", "boolean", "null");
 }
 
 /* Returns the default with its YAML type: a number if YAML reads one, such as a size without a
  * unit. */
-static json_t *default_of(const struct epa_option *o, const void *defaults)
+static json_t *default_json(const struct epa_option *o, const void *defaults)
 {
     text_auto value = {0};
     json_t *json = NULL;
@@ -139,7 +140,7 @@ static json_t *default_of(const struct epa_option *o, const void *defaults)
 /* Returns the schema of an option with its help and its default in the struct `defaults`. */
 static json_t *schema_of_option(const struct epa_option *o, const void *defaults)
 {
-    json_t *schema = type_of(o);
+    json_t *schema = type_schema(o);
     text_auto help = {0};
 
     text_add(&help, "%s", o->help);
@@ -147,7 +148,7 @@ static json_t *schema_of_option(const struct epa_option *o, const void *defaults
     text_add(&help, "%s", help.bytes > strlen(o->help) ? ")" : "");
     json_object_set_new(schema, "description", json_string(help.data));
     if (option_is_set(o, defaults))
-        json_object_set_new(schema, "default", default_of(o, defaults));
+        json_object_set_new(schema, "default", default_json(o, defaults));
     return schema;
 }
 
@@ -160,19 +161,19 @@ struct schema {
 
 /* ---- small parts ---- */
 
-static json_t *ref(const char *name)
+static json_t *reference_to(const char *name)
 {
     return json_pack("{s:s+}", "$ref", "#/definitions/", name);
 }
 
-static json_t *define(struct schema *s, json_t *what, const char *name)
+static json_t *add_definition(struct schema *s, json_t *what, const char *name)
 {
     json_object_set_new(s->definitions, name, what);
-    return ref(name);
+    return reference_to(name);
 }
 
 /* Returns the schema of a map with these keys, user keys x-..., and no others. */
-static json_t *map_of(json_t *properties, const char *help)
+static json_t *map_schema(json_t *properties, const char *help)
 {
     json_t *map = json_pack("{s:s, s:o, s:{s:{}}, s:b}", "type", "object", "properties", properties,
                             "patternProperties", "^x-", "additionalProperties", 0);
@@ -182,7 +183,7 @@ static json_t *map_of(json_t *properties, const char *help)
     return map;
 }
 
-static json_t *list_of(json_t *items)
+static json_t *list_schema(json_t *items)
 {
     return json_pack("{s:s, s:o, s:i}", "type", "array", "items", items, "minItems", 1);
 }
@@ -196,27 +197,29 @@ static json_t *properties_of(struct schema *s, const char *prefix, const struct 
     json_t *properties = json_object();
 
     for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++)
-        json_object_set_new(
-            properties, o->name,
-            define(s, schema_of_option(o, of->defaults),
-                   prefix == NULL ? o->name : arena_printf(s->arena, "%s.%s", prefix, o->name)));
+        json_object_set_new(properties, o->name,
+                            add_definition(s, schema_of_option(o, of->defaults),
+                                           prefix == NULL
+                                               ? o->name
+                                               : arena_printf(s->arena, "%s.%s", prefix, o->name)));
     return properties;
 }
 
 /* ---- sections ---- */
 
 /* Adds the bounds of rows to `expect`: "dispatch: {p99: 80us}", or "dispatch.p99: 80us". */
-static void add_rows(struct schema *s, json_t *map)
+static void add_row_bounds(struct schema *s, json_t *map)
 {
     json_t *patterns = json_object_get(map, "patternProperties"), *row = json_object();
 
     for (const struct epa_option *o = expect_figures; o->name != NULL; o++) {
         const char *name = arena_printf(s->arena, "expect.%s", o->name);
 
-        json_object_set_new(row, o->name, ref(name));
-        json_object_set_new(patterns, arena_printf(s->arena, "[.]%s$", o->name), ref(name));
+        json_object_set_new(row, o->name, reference_to(name));
+        json_object_set_new(patterns, arena_printf(s->arena, "[.]%s$", o->name),
+                            reference_to(name));
     }
-    json_object_set_new(map, "additionalProperties", map_of(row, "bounds of a row"));
+    json_object_set_new(map, "additionalProperties", map_schema(row, "bounds of a row"));
 }
 
 static void define_section(struct schema *s, const struct section *section)
@@ -227,21 +230,21 @@ static void define_section(struct schema *s, const struct section *section)
     operation_names(section->ops, &operations);
     text_add(&help, "%s%s%s", section->help, operations.bytes != 0 ? "; for algorithms of " : "",
              operations.bytes != 0 ? operations.data : "");
-    map = map_of(properties_of(s, section->name, &section->options), help.data);
+    map = map_schema(properties_of(s, section->name, &section->options), help.data);
     if (section->options.table == expect_table)
-        add_rows(s, map);
+        add_row_bounds(s, map);
     json_array_append_new(forms, map);
     if (section->main != NULL)
-        json_array_append_new(forms,
-                              ref(arena_printf(s->arena, "%s.%s", section->name, section->main)));
+        json_array_append_new(
+            forms, reference_to(arena_printf(s->arena, "%s.%s", section->name, section->main)));
     if (strcmp(section->name, "tokens") == 0)
-        json_array_append_new(forms, ref("tokens.per_rank"));
-    json_decref(define(s, json_pack("{s:s, s:o}", "description", help.data, "oneOf", forms),
-                       section->name));
+        json_array_append_new(forms, reference_to("tokens.per_rank"));
+    json_decref(add_definition(s, json_pack("{s:s, s:o}", "description", help.data, "oneOf", forms),
+                               section->name));
 }
 
 /* Makes the name of the plugin a required key of the map. */
-static json_t *with_name(json_t *map, const struct section *section, json_t *name)
+static json_t *require_name(json_t *map, const struct section *section, json_t *name)
 {
     json_object_set_new(json_object_get(map, "properties"), section->main, name);
     json_object_set_new(map, "required", json_pack("[s]", section->main));
@@ -250,8 +253,8 @@ static json_t *with_name(json_t *map, const struct section *section, json_t *nam
 
 /* Returns the schema of a map with the name and the options of one plugin; any options if the plugin
  * cannot be loaded. Adds the schema of each key to its list in `all`. */
-static json_t *named(struct schema *s, const struct section *section,
-                     const struct registry_entry *entry, json_t *all)
+static json_t *named_plugin_schema(struct schema *s, const struct section *section,
+                                   const struct registry_entry *entry, json_t *all)
 {
     json_t *name = json_pack("{s:s}", "const", entry->name), *properties;
 
@@ -265,13 +268,13 @@ static json_t *named(struct schema *s, const struct section *section,
             json_object_set_new(all, it.key, json_array());
         json_array_append(json_object_get(all, it.key), it.value);
     }
-    return with_name(map_of(properties, entry->plugin->summary), section, name);
+    return require_name(map_schema(properties, entry->plugin->summary), section, name);
 }
 
 /* Returns the schema of a map without a plugin name: with the options of `plugin`, or of any plugin
  * if NULL. */
-static json_t *unnamed(struct schema *s, const struct section *section, json_t *all,
-                       const struct epa_plugin *plugin)
+static json_t *unnamed_plugin_schema(struct schema *s, const struct section *section, json_t *all,
+                                     const struct epa_plugin *plugin)
 {
     json_t *properties = json_object();
 
@@ -279,10 +282,10 @@ static json_t *unnamed(struct schema *s, const struct section *section, json_t *
          o != NULL && o->name != NULL; o++)
         json_object_set_new(
             properties, o->name,
-            ref(arena_printf(s->arena, "%s.%s.%s", section->name, plugin->name, o->name)));
+            reference_to(arena_printf(s->arena, "%s.%s.%s", section->name, plugin->name, o->name)));
     for (struct json_walk forms = {plugin == NULL ? all : NULL}; json_next(&forms);)
         json_object_set_new(properties, forms.key, json_pack("{s:O}", "anyOf", forms.value));
-    return map_of(properties, section->help);
+    return map_schema(properties, section->help);
 }
 
 /* Defines "transport" for a file that is merged with another: any plugin or none. Defines
@@ -290,7 +293,7 @@ static json_t *unnamed(struct schema *s, const struct section *section, json_t *
 static void define_plugins(struct schema *s, const struct section *section)
 {
     const char *main = arena_printf(s->arena, "%s.%s", section->name, section->main);
-    json_t *words = no_words(), *forms = json_array(), *alone;
+    json_t *words = empty_enum(), *forms = json_array(), *alone;
     const struct epa_plugin *usual = NULL;
     json_auto_t *all = json_object();
 
@@ -300,32 +303,33 @@ static void define_plugins(struct schema *s, const struct section *section)
         if (entry->kind != section->kind)
             continue;
         usual = strcmp(entry->name, section->chosen) == 0 ? entry->plugin : usual;
-        add_word(words, json_string(entry->name),
-                 entry->plugin == NULL ? entry->why : entry->plugin->summary);
-        json_array_append_new(forms, named(s, section, entry, all));
+        add_enum_word(words, json_string(entry->name),
+                      entry->plugin == NULL ? entry->why : entry->plugin->summary);
+        json_array_append_new(forms, named_plugin_schema(s, section, entry, all));
     }
     if (strcmp(section->chosen, "auto") == 0) {
-        add_word(words, json_string("auto"), section->help);
-        json_array_append_new(forms, with_name(unnamed(s, section, all, NULL), section,
-                                               json_pack("{s:s}", "const", "auto")));
+        add_enum_word(words, json_string("auto"), section->help);
+        json_array_append_new(forms, require_name(unnamed_plugin_schema(s, section, all, NULL),
+                                                  section, json_pack("{s:s}", "const", "auto")));
     }
-    json_array_append_new(
-        forms, with_name(unnamed(s, section, all, NULL), section, text_of(SCHEMA_VARIABLE)));
+    json_array_append_new(forms, require_name(unnamed_plugin_schema(s, section, all, NULL), section,
+                                              string_schema(SCHEMA_VARIABLE)));
     json_array_insert_new(
         forms, 0,
-        define(s,
-               json_pack("{s:s, s:s, s:[o, o]}", "description", section->help, "default",
-                         section->chosen, "anyOf", words, text_of(SCHEMA_VARIABLE)),
-               main));
+        add_definition(s,
+                       json_pack("{s:s, s:s, s:[o, o]}", "description", section->help, "default",
+                                 section->chosen, "anyOf", words, string_schema(SCHEMA_VARIABLE)),
+                       main));
     for (struct json_walk option = {all}; json_next(&option);)
-        json_decref(define(s, json_pack("{s:O}", "anyOf", option.value),
-                           arena_printf(s->arena, "%s.%s", section->name, option.key)));
+        json_decref(add_definition(s, json_pack("{s:O}", "anyOf", option.value),
+                                   arena_printf(s->arena, "%s.%s", section->name, option.key)));
     alone = json_copy(forms);
-    json_array_append_new(forms, unnamed(s, section, all, NULL));
-    json_array_append_new(alone, unnamed(s, section, all, usual));
-    json_decref(define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", forms),
-                       section->name));
-    json_decref(define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", alone),
+    json_array_append_new(forms, unnamed_plugin_schema(s, section, all, NULL));
+    json_array_append_new(alone, unnamed_plugin_schema(s, section, all, usual));
+    json_decref(add_definition(
+        s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", forms), section->name));
+    json_decref(
+        add_definition(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", alone),
                        arena_printf(s->arena, "%s_alone", section->name)));
 }
 
@@ -333,23 +337,26 @@ static void define_plugins(struct schema *s, const struct section *section)
 
 /* Returns all keys, including dotted ones such as "bench.warmup". With `lists` each value is a list;
  * a section may be a map of lists. */
-static json_t *dotted(const struct schema *s, bool lists)
+static json_t *dotted_keys_schema(const struct schema *s, bool lists)
 {
     json_t *properties = json_object();
 
     for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++)
-        json_object_set_new(properties, o->name, lists ? list_of(ref(o->name)) : ref(o->name));
+        json_object_set_new(properties, o->name,
+                            lists ? list_schema(reference_to(o->name)) : reference_to(o->name));
     for (const struct section *section = experiment_sections; section->name != NULL; section++)
         json_object_set_new(properties, section->name,
-                            lists ? either(list_of(ref(section->name)),
-                                           json_pack("{s:s, s:{s:s}}", "type", "object",
-                                                     "additionalProperties", "type", "array"))
-                                  : ref(section->name));
+                            lists
+                                ? any_of_schema(list_schema(reference_to(section->name)),
+                                                json_pack("{s:s, s:{s:s}}", "type", "object",
+                                                          "additionalProperties", "type", "array"))
+                                : reference_to(section->name));
     for (struct json_walk it = {s->definitions}; json_next(&it);) {
         const char *point = strchr(it.key, '.');
 
         if (point != NULL && strchr(point + 1, '.') == NULL)
-            json_object_set_new(properties, it.key, lists ? list_of(ref(it.key)) : ref(it.key));
+            json_object_set_new(properties, it.key,
+                                lists ? list_schema(reference_to(it.key)) : reference_to(it.key));
     }
     return properties;
 }
@@ -362,17 +369,20 @@ static json_t *batch_schema(const struct schema *s, const struct batch_key *key)
     if (strcmp(key->name, "include") == 0) {
         schema = json_pack("{s:s}", "type", "string");
     } else if (strcmp(key->name, "runs") == 0) {
-        properties = dotted(s, false);
+        properties = dotted_keys_schema(s, false);
         json_object_set_new(properties, "from", json_pack("{s:s}", "type", "string"));
-        schema = json_pack("{s:s, s:{s:[{s:s}, o]}, s:i}", "type", "object", "additionalProperties",
-                           "anyOf", "type", "null", map_of(properties, NULL), "minProperties", 1);
+        schema =
+            json_pack("{s:s, s:{s:[{s:s}, o]}, s:i}", "type", "object", "additionalProperties",
+                      "anyOf", "type", "null", map_schema(properties, NULL), "minProperties", 1);
     } else if (strcmp(key->name, "matrix") == 0) {
-        properties = dotted(s, true);
-        json_object_set_new(properties, "exclude", list_of(map_of(dotted(s, false), NULL)));
-        json_object_set_new(properties, "include", list_of(map_of(dotted(s, false), NULL)));
-        schema = map_of(properties, NULL);
+        properties = dotted_keys_schema(s, true);
+        json_object_set_new(properties, "exclude",
+                            list_schema(map_schema(dotted_keys_schema(s, false), NULL)));
+        json_object_set_new(properties, "include",
+                            list_schema(map_schema(dotted_keys_schema(s, false), NULL)));
+        schema = map_schema(properties, NULL);
     } else if (strcmp(key->name, "zip") == 0) {
-        schema = map_of(dotted(s, true), NULL);
+        schema = map_schema(dotted_keys_schema(s, true), NULL);
     } else if (strcmp(key->name, "repeat") == 0) {
         schema = json_pack("{s:[s, s], s:s, s:i}", "type", "integer", "string", "pattern",
                            SCHEMA_VARIABLE, "minimum", 1);
@@ -387,24 +397,25 @@ static json_t *batch_schema(const struct schema *s, const struct batch_key *key)
 
 /* ---- the document ---- */
 
-static json_t *top(struct schema *s)
+static json_t *document_schema(struct schema *s)
 {
     json_t *properties = properties_of(s, NULL, &experiment_options), *alone = json_object();
     const struct epa_option *version = experiment_options.table;
     json_t *schema;
 
-    json_decref(define(
+    json_decref(add_definition(
         s, json_pack("{s:s, s:i}", "description", version->help, "const", EXPERIMENT_VERSION),
         version->name));
     for (const struct section *x = experiment_sections; x->name != NULL; x++) {
         (x->plugin ? define_plugins : define_section)(s, x);
         if (x->plugin)
-            json_object_set_new(alone, x->name, ref(arena_printf(s->arena, "%s_alone", x->name)));
-        json_object_set_new(properties, x->name, ref(x->name));
+            json_object_set_new(alone, x->name,
+                                reference_to(arena_printf(s->arena, "%s_alone", x->name)));
+        json_object_set_new(properties, x->name, reference_to(x->name));
     }
     for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
         json_object_set_new(properties, key->name, batch_schema(s, key));
-    schema = map_of(properties, "An experiment of `epa2a run`, `bench` and `verify`");
+    schema = map_schema(properties, "An experiment of `epa2a run`, `bench` and `verify`");
     /* A file that includes another, or a model, may leave out required keys. */
     json_object_set_new(
         schema, "if",
@@ -418,7 +429,7 @@ static void print_schema(const struct registry_entry *entry, uint32_t n)
 {
     struct schema s = {
         .definitions = json_object(), .entry = entry, .n = n, .arena = arena_create()};
-    json_auto_t *schema = top(&s), *all = json_object();
+    json_auto_t *schema = document_schema(&s), *all = json_object();
 
     json_object_set_new(all, "$schema", json_string("http://json-schema.org/draft-07/schema#"));
     json_object_set_new(all, "title", json_string("an experiment of epa2a " EPA2A_VERSION));
@@ -455,7 +466,7 @@ enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
 }
 
 /* Returns the status to report: an error of the file has priority over a missing plugin. */
-static enum epa_status worse(enum epa_status a, enum epa_status b)
+static enum epa_status worse_status(enum epa_status a, enum epa_status b)
 {
     return a == EPA_OK || b == EPA_ERR_CONFIG ? b : a;
 }
@@ -468,7 +479,7 @@ struct config_command {
     bool shown; /* an experiment has been printed; "---" precedes the next one */
 };
 
-static void show(struct config_command *c, const struct experiment *x)
+static void print_experiment(struct config_command *c, const struct experiment *x)
 {
     text_auto text = {0};
 
@@ -478,7 +489,7 @@ static void show(struct config_command *c, const struct experiment *x)
 }
 
 /* Prints the selected runs of a file. Equal runs have one id and are printed once. */
-static enum epa_status show_runs(struct config_command *c, const struct batch *batch)
+static enum epa_status print_runs(struct config_command *c, const struct batch *batch)
 {
     const struct batch_pick pick = {c->cli->only, c->cli->n_only};
     enum epa_status status = EPA_OK;
@@ -498,7 +509,7 @@ static enum epa_status show_runs(struct config_command *c, const struct batch *b
         if (run->x == NULL) /* batch_read() has reported the reason */
             status = run->absent.status;
         else if (!before)
-            show(c, run->x);
+            print_experiment(c, run->x);
     }
     if (any)
         return status;
@@ -509,7 +520,7 @@ static enum epa_status show_runs(struct config_command *c, const struct batch *b
 }
 
 /* Makes all checks of run, bench and verify before the start of ranks. */
-static enum epa_status check_run(struct config_command *c, const struct experiment *x)
+static enum epa_status check_experiment(struct config_command *c, const struct experiment *x)
 {
     enum epa_status worst = EPA_OK;
     struct epa_error before = {EPA_OK, ""};
@@ -523,7 +534,7 @@ static enum epa_status check_run(struct config_command *c, const struct experime
         if (status == EPA_OK) /* true: existing trace files are no error of the experiment */
             status = trace_write_check(session, true, &err);
         session_destroy(session);
-        worst = worse(worst, status);
+        worst = worse_status(worst, status);
         if (status == EPA_OK || strcmp(err.text, before.text) == 0)
             continue;
         at = origin_of_refusal(x, err.text);
@@ -533,14 +544,14 @@ static enum epa_status check_run(struct config_command *c, const struct experime
     return worst;
 }
 
-static enum epa_status check(struct config_command *c, const struct batch *batch)
+static enum epa_status check_batch(struct config_command *c, const struct batch *batch)
 {
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 0; i < batch->n; i++) {
-        status = worse(status, batch->run[i].absent.status);
+        status = worse_status(status, batch->run[i].absent.status);
         if (batch->run[i].x != NULL)
-            status = worse(status, check_run(c, batch->run[i].x));
+            status = worse_status(status, check_experiment(c, batch->run[i].x));
     }
     if (status != EPA_OK || c->cli->quiet)
         return status;
@@ -551,7 +562,7 @@ static enum epa_status check(struct config_command *c, const struct batch *batch
     return EPA_OK;
 }
 
-static enum epa_status do_file(struct config_command *c, const char *file)
+static enum epa_status process_file(struct config_command *c, const char *file)
 {
     bool showing = strcmp(c->cli->arg[0], "show") == 0;
     bool base = showing && c->cli->n_only == 0;
@@ -563,9 +574,9 @@ static enum epa_status do_file(struct config_command *c, const char *file)
     if (status != EPA_OK)
         return status;
     if (base)
-        show(c, batch->run[0].x);
+        print_experiment(c, batch->run[0].x);
     else
-        status = showing ? show_runs(c, batch) : check(c, batch);
+        status = showing ? print_runs(c, batch) : check_batch(c, batch);
     batch_destroy(batch);
     return status;
 }
@@ -590,7 +601,7 @@ int cmd_config(const struct cli *cli)
     if (schema)
         print_schema(entry, n);
     for (uint32_t i = 1; i < cli->n_args; i++)
-        status = worse(status, do_file(&c, cli->arg[i]));
+        status = worse_status(status, process_file(&c, cli->arg[i]));
     fflush(stdout);
     diag_print(c.diag, stderr);
     diag_destroy(c.diag);

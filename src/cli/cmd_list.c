@@ -87,7 +87,7 @@ static json_t *entry_json(const struct registry_entry *entry)
     return out;
 }
 
-static json_t *table_json(const struct registry_entry *entry, uint32_t n, int only)
+static json_t *plugins_json(const struct registry_entry *entry, uint32_t n, int only)
 {
     json_t *plugins = json_array();
 
@@ -118,7 +118,7 @@ static const char *const facts[] = {
     "hides {hides}",
 };
 
-static void add_table(struct text *text, const json_t *plugins)
+static void add_plugins(struct text *text, const json_t *plugins)
 {
     const char *last = "";
     int indent = 0;
@@ -202,9 +202,9 @@ int cmd_list(const struct cli *cli)
         return cli_fail(&err);
     n = registry_list(registry, &entry);
     own = stdout_lend(); /* plugins describe their devices, and libraries their version */
-    document = table_json(entry, n, only);
+    document = plugins_json(entry, n, only);
     stdout_take_back(own);
-    add_table(&text, json_object_get(document, "plugins"));
+    add_plugins(&text, json_object_get(document, "plugins"));
     add_libraries(&text, json_object_get(document, "libraries"));
     if (text.bytes == 0)
         fprintf(stderr, "epa2a: no %s found\n",
@@ -243,7 +243,7 @@ int cmd_doctor(const struct cli *cli)
 /* ---- epa2a status [PID]: state of the ranks of running commands. Reads their status pages through
  * /proc without their help, so it also works for a command that hangs or is stopped. ---- */
 
-static json_t *number(uint32_t n)
+static json_t *number_or_null(uint32_t n)
 {
     return n == EPA_WAIT_NOBODY ? json_null() : json_integer(n);
 }
@@ -263,8 +263,8 @@ static json_t *waiting_json(const struct status *s, uint32_t rank)
     if (!s->rank[rank].waits || w->kind > EPA_WAIT_DEVICE)
         return json_null();
     return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:f}", "kind", kind[w->kind], "what",
-                     json_text_or_null(w->what), "rank", number(w->peer), "signal",
-                     number(w->number), "seen", counts ? json_count(w->seen) : json_null(),
+                     json_text_or_null(w->what), "rank", number_or_null(w->peer), "signal",
+                     number_or_null(w->number), "seen", counts ? json_count(w->seen) : json_null(),
                      "wanted", counts ? json_count(w->wanted) : json_null(), "waited_s", since);
 }
 
@@ -301,7 +301,7 @@ static json_t *run_json(const struct status *s)
         run->place_size > 1 ? json_integer(run->place_rank) : json_null(), "ranks", ranks);
 }
 
-static void add_json(void *to, const struct status *s)
+static void add_command_json(void *to, const struct status *s)
 {
     json_array_append_new(to, json_pack("{s:i,s:s,s:f,s:o}", "pid", (int)s->head.pid, "version",
                                         s->head.version, "elapsed_s",
@@ -314,16 +314,16 @@ struct shown {
     struct text *text;
 };
 
-static void add_command(void *arg, const struct status *s)
+static void add_command_head(void *arg, const struct status *s)
 {
     struct shown *to = arg;
 
-    add_json(to->commands, s);
+    add_command_json(to->commands, s);
     status_print_head(s, to->text);
     text_add(to->text, "\n");
 }
 
-static enum epa_status read_one(const char *word, struct shown *out, struct epa_error *err)
+static enum epa_status read_process(const char *word, struct shown *out, struct epa_error *err)
 {
     struct value_error why;
     enum epa_status status;
@@ -338,7 +338,7 @@ static enum epa_status read_one(const char *word, struct shown *out, struct epa_
     status = status_read_pid((pid_t)pid, &s, err);
     if (status != EPA_OK)
         return status;
-    add_json(out->commands, &s);
+    add_command_json(out->commands, &s);
     status_print(&s, "", out->text);
     status_finish(&s);
     return EPA_OK;
@@ -352,9 +352,9 @@ int cmd_status(const struct cli *cli)
     enum epa_status status = EPA_OK;
 
     if (cli->n_args == 1)
-        status = read_one(cli->arg[0], &shown, &err);
+        status = read_process(cli->arg[0], &shown, &err);
     else
-        status = status_each(add_command, &shown, &err);
+        status = status_each(add_command_head, &shown, &err);
     if (status == EPA_OK)
         status = cli_write_json(
             cli, json_pack("{s:s,s:O}", "schema", "epa2a-status-1", "commands", shown.commands),
@@ -372,7 +372,7 @@ int cmd_status(const struct cli *cli)
 /* ---- epa2a --version ---- */
 
 /* Converts EPA2A_WITH ("hwloc ucx ...") to an object of booleans. */
-static json_t *with(void)
+static json_t *features_json(void)
 {
     static const char *const name[] = {"cuda", "hwloc", "mpi", "ucx", "verbs"};
     json_t *o = json_object();
@@ -397,7 +397,7 @@ static json_t *version_json(void)
     json_object_set_new(out, "experiment_version", json_integer(EXPERIMENT_VERSION));
     json_object_set_new(out, "result_schema", json_integer(RESULT_SCHEMA));
     json_object_set_new(out, "plugin_folder", json_text(folder));
-    json_object_set_new(out, "with", with());
+    json_object_set_new(out, "with", features_json());
     return out;
 }
 

@@ -27,7 +27,8 @@
 
 /* Parses "KEY=N" of --set, where N may exceed the limit of an experiment. Returns false for another
  * key. */
-static bool take_set(const char *set, const char *key, uint32_t *out, struct epa_error *err)
+static bool parse_rank_setting(const char *set, const char *key, uint32_t *out,
+                               struct epa_error *err)
 {
     size_t bytes = strlen(key);
     struct value_error why;
@@ -104,7 +105,7 @@ static uint32_t per_node_of_file(struct prediction *p, const struct cli *cli)
     return out < RANKS_MOST ? (uint32_t)out : RANKS_MOST;
 }
 
-static bool can_read(const struct prediction *p, const struct cli *cli)
+static bool can_read_runs(const struct prediction *p, const struct cli *cli)
 {
     struct diag *diag = diag_create();
     struct epa_error ignored = {EPA_OK, ""};
@@ -126,16 +127,16 @@ static enum epa_status add_ranks(struct prediction *p, struct cli *rest, uint32_
     const char **set = rest->set;
     uint32_t n = rest->n_sets;
 
-    if (ranks > most && can_read(p, rest))
+    if (ranks > most && can_read_runs(p, rest))
         return EPA_OK;
     set[n] = ranks > most ? "ranks=1" : arena_printf(p->arena, "ranks=%u", ranks);
     set[n + 1] = "ranks_per_node=0";
     rest->n_sets += 2;
-    if (ranks <= most || can_read(p, rest))
+    if (ranks <= most || can_read_runs(p, rest))
         return EPA_OK;
     set[n + 2] = "tokens=full";
     rest->n_sets++;
-    if (can_read(p, rest))
+    if (can_read_runs(p, rest))
         return epa_fail(&p->err, EPA_ERR_CONFIG,
                         "%s: tokens is a list, which allows up to %u ranks: --set tokens=full",
                         rest->arg[0], (unsigned)most);
@@ -155,8 +156,8 @@ static enum epa_status read_file(struct prediction *p)
     enum epa_status status;
 
     for (uint32_t i = 0; i < cli->n_sets; i++)
-        if (!take_set(cli->set[i], "ranks", &ranks, &p->err) &&
-            !take_set(cli->set[i], "ranks_per_node", &per_node, &p->err))
+        if (!parse_rank_setting(cli->set[i], "ranks", &ranks, &p->err) &&
+            !parse_rank_setting(cli->set[i], "ranks_per_node", &per_node, &p->err))
             set[n++] = cli->set[i];
     status = p->err.status;
     if (status == EPA_OK && cli->sweep != NULL)
@@ -375,7 +376,7 @@ static bool drop_worlds(struct prediction *p, uint32_t ranks)
     return true;
 }
 
-static int measure(struct prediction *p)
+static int measure_worlds(struct prediction *p)
 {
     bool progress = progress_is_on(p->cli);
     int code = EXIT_OK;
@@ -410,7 +411,7 @@ enum epa_status cmd_predict_check(const struct cli *cli, struct epa_error *err)
     return cli->link == NULL ? EPA_OK : predict_link_read(cli->link, &link, err);
 }
 
-static enum epa_status prepare(struct prediction *p)
+static enum epa_status prepare_prediction(struct prediction *p)
 {
     const struct cli *cli = p->cli;
     enum epa_status status = turns_check_alone("predict", &p->err);
@@ -440,7 +441,7 @@ static enum epa_status prepare(struct prediction *p)
     return status == EPA_OK ? choose_worlds(p) : status;
 }
 
-static enum epa_status write_all(struct prediction *p)
+static enum epa_status write_outputs(struct prediction *p)
 {
     const struct cli *cli = p->cli;
     text_auto markdown = {0}, csv = {0}, script = {0}, drawn = {0};
@@ -469,14 +470,14 @@ int cmd_predict(const struct cli *cli)
 {
     struct prediction p = {
         .cli = cli, .arena = arena_create(), .machine = facts_collect(""), .notes = json_array()};
-    enum epa_status status = prepare(&p);
-    int code = status == EPA_OK ? measure(&p) : exit_code(status, SIGINT);
+    enum epa_status status = prepare_prediction(&p);
+    int code = status == EPA_OK ? measure_worlds(&p) : exit_code(status, SIGINT);
 
     if (code == EXIT_OK) {
         prediction_fit(&p);
         status = prediction_make(&p);
         if (status == EPA_OK)
-            status = write_all(&p);
+            status = write_outputs(&p);
         code = exit_code(status, SIGINT);
     }
     if (p.err.status != EPA_OK)

@@ -106,21 +106,21 @@ int cmd_import(const struct cli *cli)
 
 /* ---- plot ---- */
 
-static const char *ending(const char *path)
+static const char *file_ending(const char *path)
 {
     const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
 
     return dot == NULL || (slash != NULL && dot < slash) ? "" : dot;
 }
 
-static const char *path_of(const struct cli *cli)
+static const char *plot_path(const struct cli *cli)
 {
     return cli->out != NULL ? cli->out : "-";
 }
 
 enum epa_status cmd_plot_check(const struct cli *cli, struct epa_error *err)
 {
-    const char *path = path_of(cli), *end = ending(path);
+    const char *path = plot_path(cli), *end = file_ending(path);
     bool text = strcmp(path, "-") == 0 || strcasecmp(end, ".txt") == 0;
 
     if (!text && strcasecmp(end, ".svg") != 0 && strcasecmp(end, ".png") != 0)
@@ -206,7 +206,7 @@ static int run_gnuplot(const int fd[3], int *code)
 }
 
 /* Reads the output of gnuplot. */
-static void read_all(int fd, struct text *out)
+static void read_descriptor(int fd, struct text *out)
 {
     struct epa_error ignored = {EPA_OK, ""};
     char path[64];
@@ -231,8 +231,8 @@ enum epa_status cli_draw(const struct text *script, struct text *out, struct epa
     if (failed == 0)
         failed = run_gnuplot(fd, &code);
     if (failed == 0) {
-        read_all(fd[1], out);
-        read_all(fd[2], &why);
+        read_descriptor(fd[1], out);
+        read_descriptor(fd[2], &why);
     }
     if (failed == ENOENT)
         status = epa_fail(err, EPA_ERR_UNSUPPORTED,
@@ -260,7 +260,7 @@ enum epa_status cli_draw(const struct text *script, struct text *out, struct epa
 
 enum plot_form cli_plot_form(const char *path)
 {
-    const char *end = ending(path);
+    const char *end = file_ending(path);
 
     return strcasecmp(end, ".svg") == 0   ? PLOT_SVG
            : strcasecmp(end, ".png") == 0 ? PLOT_PNG
@@ -275,8 +275,8 @@ uint32_t cli_plot_columns(const char *path)
 int cmd_plot(const struct cli *cli)
 {
     const struct plot_wish wish = {.kind = (enum plot_kind)cli->kind,
-                                   .form = cli_plot_form(path_of(cli)),
-                                   .columns = cli_plot_columns(path_of(cli)),
+                                   .form = cli_plot_form(plot_path(cli)),
+                                   .columns = cli_plot_columns(plot_path(cli)),
                                    .which = {cli->stage, cli->only, cli->n_only}};
     struct results results = {0};
     text_auto script = {0}, out = {0};
@@ -288,7 +288,7 @@ int cmd_plot(const struct cli *cli)
     if (status == EPA_OK)
         status = cli_draw(&script, &out, &err);
     if (status == EPA_OK)
-        status = file_write("--out", path_of(cli), cli->force, &out, &err);
+        status = file_write("--out", plot_path(cli), cli->force, &out, &err);
     results_free(&results);
     return status == EPA_OK ? EXIT_OK : cli_fail(&err);
 }
@@ -315,7 +315,7 @@ enum epa_status cmd_trace_check(const struct cli *cli, struct epa_error *err)
     return EPA_OK;
 }
 
-static bool check_one(const struct trace_file *f, bool quiet)
+static bool print_trace_flaws(const struct trace_file *f, bool quiet)
 {
     fputs(f->flaws.data != NULL ? f->flaws.data : "", stdout);
     if (!quiet)
@@ -325,7 +325,8 @@ static bool check_one(const struct trace_file *f, bool quiet)
 }
 
 /* Rejects traces of other programs: they have no iterations and stages to summarize. */
-static enum epa_status check_program(const struct trace_file *f, uint32_t n, struct epa_error *err)
+static enum epa_status check_written_by_epa2a(const struct trace_file *f, uint32_t n,
+                                              struct epa_error *err)
 {
     for (uint32_t i = 0; i < n; i++)
         if (!f[i].ours)
@@ -338,8 +339,8 @@ static enum epa_status check_program(const struct trace_file *f, uint32_t n, str
 
 /* Runs the subcommand and writes to --out or standard output. Sets *sound to false if check has
  * findings. */
-static enum epa_status work(const struct cli *cli, struct trace_file *f, uint32_t n, bool *sound,
-                            struct epa_error *err)
+static enum epa_status run_trace_command(const struct cli *cli, struct trace_file *f, uint32_t n,
+                                         bool *sound, struct epa_error *err)
 {
     const char *word = cli->arg[0];
     text_auto out = {0};
@@ -348,12 +349,12 @@ static enum epa_status work(const struct cli *cli, struct trace_file *f, uint32_
         trace_view(f, &out);
     else if (strcmp(word, "merge") == 0 && trace_merge(f, n, cli->stage, &out, err) != EPA_OK)
         return err->status;
-    else if (strcmp(word, "summary") == 0 && check_program(f, n, err) != EPA_OK)
+    else if (strcmp(word, "summary") == 0 && check_written_by_epa2a(f, n, err) != EPA_OK)
         return err->status;
     for (uint32_t i = 0; i < n && strcmp(word, "summary") == 0; i++)
         trace_summary(&f[i], &out);
     for (uint32_t i = 0; i < n && strcmp(word, "check") == 0; i++)
-        *sound = check_one(&f[i], cli->quiet) && *sound;
+        *sound = print_trace_flaws(&f[i], cli->quiet) && *sound;
     return file_write("--out", cli->out != NULL ? cli->out : "-", cli->force, &out, err);
 }
 
@@ -368,7 +369,7 @@ int cmd_trace(const struct cli *cli)
     for (uint32_t i = 0; i < n && status == EPA_OK; i++)
         status = trace_read(cli->arg[i + 1], &f[i], &err);
     if (status == EPA_OK)
-        status = work(cli, f, n, &sound, &err);
+        status = run_trace_command(cli, f, n, &sound, &err);
     for (uint32_t i = 0; i < n; i++)
         trace_free(&f[i]);
     free(f);
@@ -394,7 +395,8 @@ int cmd_routing(const struct cli *cli)
 
 /* ---- rerun: runs the experiments of a result again by the same verb, and compares the two ---- */
 
-static enum epa_status pick(const struct cli *cli, struct results *then, struct epa_error *err)
+static enum epa_status select_runs(const struct cli *cli, struct results *then,
+                                   struct epa_error *err)
 {
     const struct results_wish wish = {.only = cli->only, .n_only = cli->n_only};
     const char *verb;
@@ -422,7 +424,7 @@ static enum epa_status pick(const struct cli *cli, struct results *then, struct 
 
 /* Replaces a launcher that auto may have selected by auto, with the options that all launchers
  * share: today auto may select another launcher. */
-static void forget_launcher(json_t *x)
+static void reset_launcher(json_t *x)
 {
     static const char *const selected[] = {"fork", "env", "mpi"};
     static const char *const shared[] = {"pin", "prefix"};
@@ -457,7 +459,7 @@ static enum epa_status write_experiments(const struct results *then, struct text
         text_auto label = {0};
 
         json_object_set_new(runs, "", x); /* owned from here on */
-        forget_launcher(x);
+        reset_launcher(x);
         if (x == NULL)
             return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' does not contain its experiment",
                             then->path, run->label);
@@ -523,7 +525,8 @@ static bool has_samples(const struct results *results)
     return false;
 }
 
-static int rerun(const struct cli *cli, const struct results *then, const char *experiments)
+static int run_and_compare(const struct cli *cli, const struct results *then,
+                           const char *experiments)
 {
     const char *verb = then->run[0].verb;
     struct cli run = *cli, comparing = *cli;
@@ -558,13 +561,13 @@ int cmd_rerun(const struct cli *cli)
     int code;
 
     if (status == EPA_OK)
-        status = pick(cli, &then, &err);
+        status = select_runs(cli, &then, &err);
     if (status == EPA_OK)
         status = write_experiments(&then, &experiments, &err);
     if (status == EPA_OK && cli->json != NULL && strcmp(cli->json, "-") == 0)
         status = epa_fail(&err, EPA_ERR_CONFIG,
                           "rerun prints a comparison to standard output: give --json a file");
-    code = status == EPA_OK ? rerun(cli, &then, experiments.data) : cli_fail(&err);
+    code = status == EPA_OK ? run_and_compare(cli, &then, experiments.data) : cli_fail(&err);
     results_free(&then);
     return code;
 }

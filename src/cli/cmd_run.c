@@ -27,7 +27,8 @@ struct run_command {
     enum verb verb;
     struct registry *registry;
     struct runs runs;
-    struct session **session; /* [runs.n]: sessions of the checks that are kept; see keeps() */
+    struct session *
+        *session; /* [runs.n]: sessions of the checks that are kept; see keeps_session() */
     struct documents documents;
     struct run_folder folder;
     struct facts facts;
@@ -118,7 +119,7 @@ static enum epa_status read_files(struct run_command *c, struct epa_error *err)
  * created again just before each run. If another launcher started the ranks, the launcher plugin may
  * fork for the first run and continue in the child, so the sessions of all runs must exist by
  * then. */
-static bool keeps(const struct run_command *c, const struct session *session)
+static bool keeps_session(const struct run_command *c, const struct session *session)
 {
     return c->runs.n == 1 || session->process_id.size > 0;
 }
@@ -170,7 +171,7 @@ static enum epa_status check_sessions(struct run_command *c)
             run->process_id = session->process_id;
         if (one == EPA_OK && run->process_id.rank == 0)
             one = trace_write_check(session, c->cli->force, &err);
-        if (one == EPA_OK && keeps(c, session))
+        if (one == EPA_OK && keeps_session(c, session))
             c->session[i] = session;
         else
             session_destroy(session);
@@ -224,7 +225,7 @@ static void print_launchers(const struct run_command *c)
 /* ---- one run after the other ---- */
 
 /* Returns `code`; for a skipped run marks its row and returns EXIT_OK. */
-static int settle(const struct run *run, json_t *row, enum epa_status status, int code)
+static int finish_row(const struct run *run, json_t *row, enum epa_status status, int code)
 {
     if (!is_skipped(run, status))
         return code;
@@ -234,8 +235,9 @@ static int settle(const struct run *run, json_t *row, enum epa_status status, in
 
 /* Reports a result, takes its reference, and returns its exit code. Wrong data has priority over a
  * full disk. */
-static int report(struct run_command *c, const struct run *run, json_t *row,
-                  const struct session *session, json_t *result, const struct result_end *end)
+static int report_result(struct run_command *c, const struct run *run, json_t *row,
+                         const struct session *session, json_t *result,
+                         const struct result_end *end)
 {
     int code = result_exit_code(result);
 
@@ -252,7 +254,7 @@ static int report(struct run_command *c, const struct run *run, json_t *row,
         print_end(run, &run->process_id, EPA_OK, json_text_at(result, "error.text"));
     report_row_fill(row, session, result);
     documents_add(&c->documents, result);
-    return settle(run, row, end->status, code);
+    return finish_row(run, row, end->status, code);
 }
 
 /* Runs a session, reports it if this process reports, and returns its exit code. */
@@ -297,19 +299,19 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
         if (err.text[0] != '\0')
             print_end(run, &run->process_id, *status, err.text);
         report_row_end(row, REPORT_NOT_RUN, *status, "");
-        return settle(run, row, *status, exit_code(*status, end.signal));
+        return finish_row(run, row, *status, exit_code(*status, end.signal));
     }
     if (trace_write(session, c->cli->force, *status, &trace, &own) != EPA_OK)
         print_message("error", COLOUR_ERROR, &run->process_id, run->who, own.text);
-    code = report(c, run, row, session, result_make(session, &c->facts, &end), &end);
+    code = report_result(c, run, row, session, result_make(session, &c->facts, &end), &end);
     return code == EXIT_OK && own.status != EPA_OK ? EXIT_RESOURCE : code;
 }
 
 /* Fills the row of a run that cannot start. The reason has been printed. */
-static int refuse(const struct run *run, json_t *row, const struct epa_error *why)
+static int reject_run(const struct run *run, json_t *row, const struct epa_error *why)
 {
     report_row_end(row, REPORT_FAILED, why->status, why->text);
-    return settle(run, row, why->status, exit_code(why->status, SIGINT));
+    return finish_row(run, row, why->status, exit_code(why->status, SIGINT));
 }
 
 static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
@@ -323,11 +325,11 @@ static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
     c->session[i] = NULL;
     *status = EPA_OK;
     if (run->refused.status != EPA_OK)
-        return refuse(run, row, &run->refused);
+        return reject_run(run, row, &run->refused);
     if (session == NULL &&
         session_create_on(live_status_page(c->live), run->x, c->verb, &session, &err) != EPA_OK) {
         print_refusal(run, &run->process_id, &err);
-        return refuse(run, row, &err);
+        return reject_run(run, row, &err);
     }
     code = run_session(c, run, row, session, status);
     if (session_in_use(session))
@@ -453,7 +455,7 @@ static void order_runs(struct run_command *c)
     runs_order(&c->runs, order, seed);
 }
 
-static enum epa_status prepare(struct run_command *c, struct epa_error *err)
+static enum epa_status prepare_command(struct run_command *c, struct epa_error *err)
 {
     const struct cli *cli = c->cli;
     struct epa_error ignored = {EPA_OK, ""};
@@ -514,7 +516,7 @@ static int list_runs(const struct run_command *c)
     return skipped == c->runs.n ? EXIT_SKIPPED : first;
 }
 
-static int command_run(const struct cli *cli, enum verb verb)
+static int run_verb(const struct cli *cli, enum verb verb)
 {
     struct run_command c = {.cli = cli, .verb = verb, .stop_fd = -1};
     struct epa_error err = {EPA_OK, ""};
@@ -523,7 +525,7 @@ static int command_run(const struct cli *cli, enum verb verb)
     int code, stop;
 
     live_catch(&stops);
-    status = prepare(&c, &err);
+    status = prepare_command(&c, &err);
     /* Signals keep their default action while files are read: there are no results yet, and a read
      * from a pipe may block forever. */
     if (status == EPA_OK && !cli->dry_run)
@@ -550,15 +552,15 @@ static int command_run(const struct cli *cli, enum verb verb)
 
 int cmd_run(const struct cli *cli)
 {
-    return command_run(cli, VERB_RUN);
+    return run_verb(cli, VERB_RUN);
 }
 
 int cmd_bench(const struct cli *cli)
 {
-    return command_run(cli, VERB_BENCH);
+    return run_verb(cli, VERB_BENCH);
 }
 
 int cmd_verify(const struct cli *cli)
 {
-    return command_run(cli, VERB_VERIFY);
+    return run_verb(cli, VERB_VERIFY);
 }

@@ -24,8 +24,8 @@ enum { LEAST_BUDGET_NS = 1000 }; /* budget of a task after other tasks have spen
 
 /* Takes a turn in a session of its own and returns its result. The session measures only the total
  * of an iteration. */
-static json_t *measure(struct tune_search *s, uint32_t base, const char **set, uint32_t n,
-                       bool verify)
+static json_t *measure_setting(struct tune_search *s, uint32_t base, const char **set, uint32_t n,
+                               bool verify)
 {
     char why[CLI_FAILURE] = "";
     const struct runs *runs = tune_read_runs(s, s->base[base].text, set, n, why);
@@ -72,7 +72,7 @@ static json_t *measure(struct tune_search *s, uint32_t base, const char **set, u
  * it. The process ends after a failed turn, since a kernel may hold its resources until then. */
 
 /* Stores in set[2] the settings that replace the launcher of a base by thread. */
-static void add_threads(const struct experiment *x, struct arena *arena, const char **set)
+static void set_thread_launcher(const struct experiment *x, struct arena *arena, const char **set)
 {
     const struct epa_options *table = &x->launcher.plugin->options;
     text_auto pin = {0};
@@ -94,7 +94,7 @@ static bool can_be_threads(struct tune_search *s)
             (x->ranks_per_node != 0 && x->ranks_per_node < x->ranks) ||
             (x->bench.clock != CLOCK_AUTO && x->bench.clock != CLOCK_GRAPH))
             return false;
-        add_threads(x, s->t.arena, set);
+        set_thread_launcher(x, s->t.arena, set);
         if (tune_read_runs(s, s->base[i].text, set, 2, why) == NULL)
             return false;
     }
@@ -102,7 +102,7 @@ static bool can_be_threads(struct tune_search *s)
 }
 
 /* Serves requests {"base", "set", "verify"} from the search process until it closes the socket. */
-static int serve(struct tune_search *s, int fd)
+static int serve_requests(struct tune_search *s, int fd)
 {
     static char order[1 << 16];
     ssize_t bytes;
@@ -118,10 +118,10 @@ static int serve(struct tune_search *s, int fd)
         const char **set = memory_alloc(n + 2, sizeof(*set));
         text_auto reply = {0};
 
-        add_threads(s->base[base].x, s->t.arena, set);
+        set_thread_launcher(s->base[base].x, s->t.arena, set);
         for (uint32_t i = 0; i < n; i++)
             set[2 + i] = json_string_value(json_array_get(list, i));
-        out = measure(s, base, set, n + 2, json_is_true(json_object_get(asked, "verify")));
+        out = measure_setting(s, base, set, n + 2, json_is_true(json_object_get(asked, "verify")));
         free(set);
         json_write(&reply, out, JSON_COMPACT | JSON_DIGITS);
         if (send(fd, reply.data, reply.bytes, MSG_NOSIGNAL) < 0)
@@ -130,7 +130,7 @@ static int serve(struct tune_search *s, int fd)
     return EXIT_OK;
 }
 
-static void end_process(struct tune_process *p)
+static void end_turn_process(struct tune_process *p)
 {
     if (p->pid == 0)
         return;
@@ -140,7 +140,7 @@ static void end_process(struct tune_process *p)
     p->pid = 0;
 }
 
-static enum epa_status start_process(struct tune_search *s)
+static enum epa_status start_turn_process(struct tune_search *s)
 {
     struct tune_process *p = &s->process;
     pid_t parent = getpid();
@@ -155,7 +155,7 @@ static enum epa_status start_process(struct tune_search *s)
         /* The parent forwards signals of the terminal. */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent || setpgid(0, 0) != 0)
             _exit(EXIT_INTERNAL);
-        _exit(serve(s, fd[1]));
+        _exit(serve_requests(s, fd[1]));
     }
     close(fd[1]);
     p->fd = fd[0];
@@ -166,8 +166,9 @@ static enum epa_status start_process(struct tune_search *s)
     return epa_fail(&s->err, EPA_ERR_SYSTEM, "fork: %s", strerror(errno));
 }
 
-/* Calls measure() in the process of all turns. NULL: that process could not be started. */
-static json_t *ask(struct tune_search *s, uint32_t base, const char **set, uint32_t n, bool verify)
+/* Calls measure_setting() in the process of all turns. NULL: that process could not be started. */
+static json_t *request_measurement(struct tune_search *s, uint32_t base, const char **set,
+                                   uint32_t n, bool verify)
 {
     struct tune_process *p = &s->process;
     json_t *list = json_array(), *out;
@@ -181,7 +182,7 @@ static json_t *ask(struct tune_search *s, uint32_t base, const char **set, uint3
     for (uint32_t i = 0; i < n; i++)
         json_array_append_new(list, json_text(set[i]));
     json_write(&text, order, JSON_COMPACT);
-    if (p->pid == 0 && start_process(s) != EPA_OK)
+    if (p->pid == 0 && start_turn_process(s) != EPA_OK)
         return NULL;
     bytes = send(p->fd, text.data, text.bytes, MSG_NOSIGNAL);
     while (bytes > 0) {
@@ -205,7 +206,7 @@ static json_t *ask(struct tune_search *s, uint32_t base, const char **set, uint3
                              json_text("the process of the ranks died"), NULL);
     }
     if (json_integer_value(json_object_get(out, "code")) != EXIT_OK)
-        end_process(p);
+        end_turn_process(p);
     return out;
 }
 
@@ -213,8 +214,8 @@ static json_t *ask(struct tune_search *s, uint32_t base, const char **set, uint3
 
 /* Takes a turn and returns its line for the journal. NULL: the turn was interrupted or could not
  * start; *code is the exit code. */
-static json_t *run_turn(struct tune_search *s, const struct tune_setting *x, enum tune_verb verb,
-                        const json_t *what, int *code)
+static json_t *measure_turn(struct tune_search *s, const struct tune_setting *x,
+                            enum tune_verb verb, const json_t *what, int *code)
 {
     const struct experiment *file = s->base[0].x;
     bool verify = verb == TUNE_VERIFY;
@@ -234,7 +235,7 @@ static json_t *run_turn(struct tune_search *s, const struct tune_setting *x, enu
         set[n++] = arena_printf(s->t.arena, "bench.iterations=%u", s->iterations);
         set[n++] = arena_printf(s->t.arena, "bench.warmup=%u", s->warmup);
     }
-    turn = (s->t.threads ? ask : measure)(s, x->base, set, n, verify);
+    turn = (s->t.threads ? request_measurement : measure_setting)(s, x->base, set, n, verify);
     *code = turn != NULL ? (int)json_integer_value(json_object_get(turn, "code")) : EXIT_RESOURCE;
     if (turn == NULL || tune_is_interrupted(*code)) {
         json_decref(turn);
@@ -246,8 +247,8 @@ static json_t *run_turn(struct tune_search *s, const struct tune_setting *x, enu
 }
 
 /* Implements tune_search.take: reads the turn from the journal or takes it. */
-static int take_turn(struct tune_search *s, const struct tune_setting *x, enum tune_verb verb,
-                     struct tune_turn *out)
+static int replay_or_measure_turn(struct tune_search *s, const struct tune_setting *x,
+                                  enum tune_verb verb, struct tune_turn *out)
 {
     static const char *const name[] = {"bench", "check", "verify"};
     bool verify = verb == TUNE_VERIFY;
@@ -261,7 +262,7 @@ static int take_turn(struct tune_search *s, const struct tune_setting *x, enum t
                           "set", set, "iterations",
                           json_count(verify ? TUNE_VERIFIED : s->iterations), NULL);
     if (tune_journal_next(&s->journal, what, &turn, &s->err) == EPA_OK && turn == NULL) {
-        turn = made = run_turn(s, x, verb, what, &code);
+        turn = made = measure_turn(s, x, verb, what, &code);
         if (turn != NULL)
             (void)tune_journal_add(&s->journal, turn, &s->err);
     }
@@ -286,7 +287,7 @@ static int take_turn(struct tune_search *s, const struct tune_setting *x, enum t
 
 /* ---- the command ---- */
 
-static enum epa_status prepare(struct tune_search *s)
+static enum epa_status prepare_search(struct tune_search *s)
 {
     const struct cli *cli = s->t.cli;
     json_auto_t *ids = json_array(), *keys = json_array();
@@ -322,7 +323,7 @@ static enum epa_status prepare(struct tune_search *s)
 }
 
 /* Adds the fastest experiment, as `config show` prints it. */
-static enum epa_status show_best(struct tune_search *s, struct text *yaml)
+static enum epa_status add_best_experiment(struct tune_search *s, struct text *yaml)
 {
     const struct tune_setting *x = s->t.is_better ? s->t.best : s->t.setting[0];
     char why[CLI_FAILURE] = "";
@@ -360,7 +361,7 @@ static void search_init(struct tune_search *s, const struct cli *cli)
               .arena = arena_create(),
               .not_tried = json_array(),
               .budget_ns = cli->budget_ns != 0 ? cli->budget_ns : CLI_BUDGET_NS},
-        .take = take_turn,
+        .take = replay_or_measure_turn,
         .process = {.signals = -1},
         .journal = {.fd = -1, .lock_fd = -1}};
     s->t.setting = arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(struct tune_setting *));
@@ -368,7 +369,7 @@ static void search_init(struct tune_search *s, const struct cli *cli)
 
 static void search_finish(struct tune_search *s)
 {
-    end_process(&s->process);
+    end_turn_process(&s->process);
     tune_journal_close(&s->journal);
     json_decref(s->t.not_tried);
     json_decref(s->shape);
@@ -388,7 +389,7 @@ static int report_task(struct tune_search *s, int code)
     tune_print(table_file(cli), &s->t);
     status = cli_write_json(cli, tune_json(&s->t), &s->err);
     if (cli->out != NULL && status == EPA_OK && s->t.stopped == 0) {
-        status = show_best(s, &yaml);
+        status = add_best_experiment(s, &yaml);
         if (status == EPA_OK) {
             tune_yaml(&s->t, &yaml, &out);
             status = write_out(cli, &out, &s->err);
@@ -414,10 +415,10 @@ static int search_task(struct tune_search *first, uint32_t i, struct tune_tasks 
     s.task = i + 1;
     s.shape = json_incref(json_object_get(task, "shape"));
     s.t.budget_ns = left / remaining + LEAST_BUDGET_NS;
-    code = prepare(&s) == EPA_OK ? tune_search(&s) : exit_code(s.err.status, SIGINT);
+    code = prepare_search(&s) == EPA_OK ? tune_search(&s) : exit_code(s.err.status, SIGINT);
     *stops = s.t.stopped != 0 || tune_is_interrupted(code);
     if (s.err.status == EPA_OK && code == EXIT_OK && !*stops)
-        (void)show_best(&s, &yaml);
+        (void)add_best_experiment(&s, &yaml);
     if (s.err.status != EPA_OK || code == EXIT_OK || s.t.stopped != 0)
         tune_tasks_add(all, &s.t, json_text_at(task, "name"), &yaml,
                        s.err.status != EPA_OK ? s.err.text : NULL);
@@ -463,7 +464,7 @@ int cmd_tune(const struct cli *cli)
 
     live_catch(&stops);
     search_init(&s, cli);
-    status = prepare(&s);
+    status = prepare_search(&s);
     if (status == EPA_OK)
         status = live_catch_stops(&stops, &s.process.signals, &s.err);
     code = exit_code(status, SIGINT);

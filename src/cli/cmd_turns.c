@@ -49,7 +49,7 @@ enum {
 /* Converts a list of results of a command that returned `code`; takes the reference. *out has no root
  * if the list is empty: another rank has the results, or --dry-run was given, or the command has
  * reported an error. Returns an exit code. */
-static int read_list(const char *path, json_t *list, int code, struct results *out)
+static int convert_results(const char *path, json_t *list, int code, struct results *out)
 {
     struct epa_error err = {EPA_OK, ""};
     int failed;
@@ -75,11 +75,11 @@ int run_for_results(struct cli *cli, int (*command)(const struct cli *), const c
     cli->results_out = list;
     cli->order = RUNS_DECLARED;
     code = command(cli);
-    return read_list(path, list, code, out);
+    return convert_results(path, list, code, out);
 }
 
-static double percentile(const struct results *results, const char *name, uint32_t permille,
-                         uint64_t *samples)
+static double stage_percentile(const struct results *results, const char *name, uint32_t permille,
+                               uint64_t *samples)
 {
     const struct results_stage *stage = results_stage(&results->run[0], name);
     double *scratch, out;
@@ -130,9 +130,9 @@ struct side_process {
 
 /* Checks that a file has one run after --only. Clears *alternates if its iterations cannot wait for
  * the other side; raises *timeout_ns to its timeout. */
-static enum epa_status check_file(const struct cli *cli, struct registry *registry,
-                                  const char *file, bool *alternates, uint64_t *timeout_ns,
-                                  struct epa_error *err)
+static enum epa_status check_side_file(const struct cli *cli, struct registry *registry,
+                                       const char *file, bool *alternates, uint64_t *timeout_ns,
+                                       struct epa_error *err)
 {
     struct cli one = *cli;
     struct runs runs = {0};
@@ -152,7 +152,7 @@ static enum epa_status check_file(const struct cli *cli, struct registry *regist
     return status;
 }
 
-static enum epa_status check_files(struct sides *s, struct epa_error *err)
+static enum epa_status check_sides(struct sides *s, struct epa_error *err)
 {
     bool alternates = true;
     enum epa_status status = turns_check_alone("compare --run", err);
@@ -160,7 +160,8 @@ static enum epa_status check_files(struct sides *s, struct epa_error *err)
     if (status == EPA_OK)
         status = registry_create(s->cli->plugin_path, &s->registry, err);
     for (uint32_t i = 0; i < 2 && status == EPA_OK; i++)
-        status = check_file(s->cli, s->registry, s->cli->arg[i], &alternates, &s->timeout_ns, err);
+        status =
+            check_side_file(s->cli, s->registry, s->cli->arg[i], &alternates, &s->timeout_ns, err);
     if (status == EPA_OK && alternates)
         s->alternation = alternation_create();
     return status;
@@ -243,7 +244,7 @@ static void stop_sides(struct sides *s, const struct side_process process[2], in
 }
 
 /* Reads the state of a side from the kernel, and reports its death. */
-static void look_at_side(struct sides *s, struct side_process *p, uint32_t side)
+static void reap_side(struct sides *s, struct side_process *p, uint32_t side)
 {
     int status = 0;
     pid_t got;
@@ -267,7 +268,7 @@ static void look_at_side(struct sides *s, struct side_process *p, uint32_t side)
 }
 
 /* Kills a side that has reached a limit. */
-static void check_limits(struct sides *s, struct side_process *p, uint32_t side)
+static void kill_overdue_side(struct sides *s, struct side_process *p, uint32_t side)
 {
     uint64_t now = epa_now_ns(), stop_end_ns = s->stop_ns + STOP_S * UINT64_C(1000000000);
     int code = exit_code(EPA_ERR_TIMEOUT, 0);
@@ -290,7 +291,7 @@ static void check_limits(struct sides *s, struct side_process *p, uint32_t side)
 }
 
 /* After set-up of both sides, replaces the limit of set-up by the end of the budget. */
-static void limit_turns(struct sides *s)
+static void limit_pair(struct sides *s)
 {
     uint64_t now = epa_now_ns(), end = now > s->budget_end_ns ? now : s->budget_end_ns;
 
@@ -312,7 +313,7 @@ static void report_signal(struct sides *s, int number)
 
 /* Waits until both sides have ended, or until side `here` is set up if here >= 0. The failure of one
  * side ends the other. Each wait has a time limit. */
-static void watch(struct sides *s, struct side_process process[2], int here)
+static void watch_sides(struct sides *s, struct side_process process[2], int here)
 {
     struct pollfd fd = {.fd = s->signals, .events = POLLIN};
     uint64_t polled_ns = 0, pause_ns;
@@ -324,7 +325,7 @@ static void watch(struct sides *s, struct side_process process[2], int here)
         pause_ns = epa_pause_ns(&polled_ns, epa_now_ns(), PAUSE_S * UINT64_C(1000000000));
         s->end_ns += pause_ns;
         s->budget_end_ns += pause_ns;
-        limit_turns(s);
+        limit_pair(s);
         s->stop_ns += s->stop_ns != 0 ? pause_ns : 0;
 
         while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
@@ -341,9 +342,9 @@ static void watch(struct sides *s, struct side_process process[2], int here)
             struct side_process *p = &process[side];
 
             if (p->pid > 0 && !p->ended)
-                look_at_side(s, p, side);
+                reap_side(s, p, side);
             if (p->pid > 0 && !p->ended)
-                check_limits(s, p, side);
+                kill_overdue_side(s, p, side);
             runs = runs || (p->pid > 0 && !p->ended);
         }
         if (s->code != EXIT_OK && s->stop_ns == 0)
@@ -361,7 +362,7 @@ static int read_side(struct sides *s, uint32_t side, int fd, struct results *out
     int code;
 
     (void)lseek(fd, 0, SEEK_SET);
-    code = read_list(s->cli->arg[side], json_loadfd(fd, 0, NULL), EXIT_OK, out);
+    code = convert_results(s->cli->arg[side], json_loadfd(fd, 0, NULL), EXIT_OK, out);
     if (code != EXIT_OK || out->n == 1)
         return code;
     fail_side(s, side, EXIT_INTERNAL, "has ended without a result");
@@ -396,11 +397,11 @@ static int run_pair(struct sides *s, uint32_t first, struct results out[2])
 
         status = start_side(s, side, &mask, &process[side], &err);
         if (status == EPA_OK && i == 0 && (s->permille == 500 || s->alternation == NULL))
-            watch(s, process, (int)side);
+            watch_sides(s, process, (int)side);
     }
     if (status != EPA_OK)
         s->code = cli_fail(&err);
-    watch(s, process, -1);
+    watch_sides(s, process, -1);
     close(s->signals);
     sigprocmask(SIG_SETMASK, &mask, NULL);
     code = s->code;
@@ -432,7 +433,8 @@ static int take_pair(void *arg, uint32_t first, double median[][2], double *figu
             break;
         }
         for (uint32_t side = 0; side < 2; side++)
-            median[i][side] = percentile(&results[side], s->stage[i], s->permille, &s->samples);
+            median[i][side] =
+                stage_percentile(&results[side], s->stage[i], s->permille, &s->samples);
         figure[i] = turns_figure(&(struct compare_run){a->sample, a->n},
                                  &(struct compare_run){b->sample, b->n}, block, s->permille);
     }
@@ -464,7 +466,7 @@ static enum epa_status choose_stages(struct sides *s, struct arena *arena, struc
 
 /* Sets the length of turns from the duration of the first pair, so that the budget allows several
  * rounds. Start and end of the ranks are a part of each round. */
-static void cut_turns(struct sides *s, uint64_t pair_ns, uint64_t budget_ns)
+static void set_turn_length(struct sides *s, uint64_t pair_ns, uint64_t budget_ns)
 {
     const char *total = s->stage[s->turns.total];
     const json_t *run = s->first[0].run[0].json;
@@ -481,8 +483,8 @@ static void cut_turns(struct sides *s, uint64_t pair_ns, uint64_t budget_ns)
     rounds = budget_ns / (3 * aside);
     rounds = rounds < ROUNDS_LEAST ? ROUNDS_LEAST : rounds < ROUNDS_WANTED ? rounds : ROUNDS_WANTED;
     round = budget_ns / rounds;
-    fastest = fmin(percentile(&s->first[0], total, TURNS_FASTEST, &n),
-                   percentile(&s->first[1], total, TURNS_FASTEST, &n));
+    fastest = fmin(stage_percentile(&s->first[0], total, TURNS_FASTEST, &n),
+                   stage_percentile(&s->first[1], total, TURNS_FASTEST, &n));
     s->limit_ns = round > 2 * aside ? round - aside : round / 2;
     s->block = (uint32_t)fmin(BLOCK_MOST, BLOCK_NS / fastest);
     s->block = (uint32_t)fmax(BLOCK_LEAST, fmin(s->block, iterations / BLOCKS));
@@ -498,8 +500,8 @@ static bool is_busy(const struct sides *s)
     for (uint32_t side = 0; side < 2; side++) {
         uint64_t n;
 
-        busy = busy && turns_are_busy(percentile(&s->first[side], total, 500, &n),
-                                      percentile(&s->first[side], total, TURNS_FASTEST, &n));
+        busy = busy && turns_are_busy(stage_percentile(&s->first[side], total, 500, &n),
+                                      stage_percentile(&s->first[side], total, TURNS_FASTEST, &n));
     }
     return busy;
 }
@@ -531,7 +533,7 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
         choose_stages(s, arena, err) != EPA_OK)
         return exit_code(err->status, 0);
     t->spent_ns = epa_now_ns() - start;
-    cut_turns(s, t->spent_ns, budget_ns);
+    set_turn_length(s, t->spent_ns, budget_ns);
     s->permille = is_busy(s) ? TURNS_FASTEST : 500;
     code = turns_take(t, budget_ns, &verdict);
     if (t->rounds == 0 && code == EXIT_OK) {
@@ -573,7 +575,7 @@ int compare_turns(const struct cli *cli)
                                 .progress = progress_is_on(cli)}};
     json_t *rows = compared_create(cli->arg[0], cli->arg[1], cli->threshold, cli->alpha);
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = check_files(&s, &err);
+    enum epa_status status = check_sides(&s, &err);
     char taken[TAKEN] = "";
     int code = status == EPA_OK ? run_turns(&s, arena, rows, taken, &err) : exit_code(status, 0);
     bool slower = compared_is_slower(rows);

@@ -13,7 +13,7 @@ enum { LEFT = 26 };       /* columns of the left part of a line of help */
 enum { MANY = 1u << 30 }; /* no limit on the number of arguments */
 enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64, SWEEP_SETS = 5 };
 
-static enum epa_status check_runs(const struct cli *cli, struct epa_error *err)
+static enum epa_status check_run_options(const struct cli *cli, struct epa_error *err)
 {
     if (cli->order == RUNS_DECLARED && cli->shuffle)
         return epa_fail(err, EPA_ERR_CONFIG,
@@ -25,7 +25,7 @@ static enum epa_status check_runs(const struct cli *cli, struct epa_error *err)
     return EPA_OK;
 }
 
-#define EXPERIMENTS 0, MANY, "files or names of configurations", check_runs
+#define EXPERIMENTS 0, MANY, "files or names of configurations", check_run_options
 
 const struct command commands[] = {
     {"run", "[FILE...]", "run experiments: stage times, traffic, routing", RUN, cmd_run,
@@ -45,7 +45,7 @@ const struct command commands[] = {
     {"best", "RESULTS...", "find the fastest run for each shape and number of tokens", BEST,
      cmd_best, 1, MANY, "results: files of --json or folders of --out-dir", NULL},
     {"tune", "FILE", "search the fastest options for an experiment on this machine", TUNE, cmd_tune,
-     1, 1, "one file, such as configs/ll_v2-shm.yaml", check_runs},
+     1, 1, "one file, such as configs/ll_v2-shm.yaml", check_run_options},
     {"predict", "FILE", "predict the times of a larger cluster from short runs here and a link",
      PREDICT, cmd_predict, 1, 1, "one file, such as configs/ll_v2-shm.yaml", cmd_predict_check},
     {"compare", "A.json B.json",
@@ -304,8 +304,8 @@ static void *field_of(struct line *line, size_t offset)
 }
 
 /* Stores the value of an option in `line`. `value` is NULL only for flags. */
-static enum epa_status store(struct line *line, const struct option *o, const char *value,
-                             struct epa_error *err)
+static enum epa_status store_value(struct line *line, const struct option *o, const char *value,
+                                   struct epa_error *err)
 {
     bool *given = &line->given[o - options];
     struct value_error why = {"", ""};
@@ -357,7 +357,7 @@ static enum epa_status read_option(struct line *line, const char *text, const ch
     if (o->value != NULL && (value == NULL || *value == '\0'))
         return epa_fail(err, EPA_ERR_CONFIG, "%s needs a value: %s %s", o->is.name, o->is.name,
                         o->value);
-    return store(line, o, value, err);
+    return store_value(line, o, value, err);
 }
 
 static enum epa_status find_command(const char *name, const struct command **out,
@@ -423,7 +423,7 @@ int cli_fail(const struct epa_error *err)
 }
 
 /* Adds an entry of help. A left part that is too long for its column gets a line of its own. */
-static void add_line(struct text *out, const char *left, const char *help)
+static void add_help_line(struct text *out, const char *left, const char *help)
 {
     if (strlen(left) >= LEFT) {
         text_add(out, "  %s\n", left);
@@ -432,7 +432,7 @@ static void add_line(struct text *out, const char *left, const char *help)
     text_add(out, "  %-*s %s\n", LEFT, left, help);
 }
 
-static void add_options(struct text *out, unsigned of)
+static void add_option_help(struct text *out, unsigned of)
 {
     for (const struct option *o = options; o->is.name != NULL; o++) {
         char left[80];
@@ -443,7 +443,7 @@ static void add_options(struct text *out, unsigned of)
                  o->letter == 0 ? "" : (const char[]){'-', o->letter, 0},
                  o->letter == 0 ? "" : ", ", o->is.name, o->value == NULL ? "" : " ",
                  o->value == NULL ? "" : o->value);
-        add_line(out, left, o->is.help);
+        add_help_line(out, left, o->is.help);
     }
 }
 
@@ -453,7 +453,7 @@ void commands_add(struct text *out)
         char left[80];
 
         snprintf(left, sizeof(left), "%s %s", command->name, command->args);
-        add_line(out, left, command->help);
+        add_help_line(out, left, command->help);
     }
 }
 
@@ -466,7 +466,7 @@ void commands_add_help(const struct command *command, struct text *out)
             text_add(out, "\nFILE is an experiment: a file, or a name of 'epa2a list configs'%s.\n",
                      (command->bit & FILES) != 0 ? "; without FILE: small" : "");
         text_add(out, "\nOptions:\n");
-        add_options(out, command->bit);
+        add_option_help(out, command->bit);
         return;
     }
     text_add(out, "epa2a runs, verifies and measures the communication of mixture-of-experts "
@@ -475,7 +475,7 @@ void commands_add_help(const struct command *command, struct text *out)
     text_add(out,
              "\nOptions, before or after the command; 'epa2a COMMAND --help' lists the options of "
              "a command:\n");
-    add_options(out, ANY);
+    add_option_help(out, ANY);
     text_add(out, "\nA FILE of - is standard input; for an output option it is standard output.\n"
                   "Results go to standard output, everything else to standard error. "
                   "'epa2a help exit-codes' lists the exit codes.\n");

@@ -116,7 +116,7 @@ static const struct option *read_words(struct completing *c, const char *const *
 
 /* Replaces names of configurations by paths. Labels of runs and chosen plugins are read from these
  * files. */
-static void resolve_names(struct line *line)
+static void resolve_configurations(struct line *line)
 {
     for (uint32_t i = 0; i < line->cli.n_args; i++) {
         struct epa_error ignored = {EPA_OK, ""};
@@ -128,7 +128,7 @@ static void resolve_names(struct line *line)
 /* ---- KEY=VALUE ---- */
 
 /* Returns the plugin of a section according to the files and --set before the cursor; or NULL. */
-static const struct epa_plugin *chosen(struct completing *c, const struct section *section)
+static const struct epa_plugin *chosen_plugin(struct completing *c, const struct section *section)
 {
     struct tree tree = {.arena = c->line.arena, .diag = diag_create()};
     const char *name = section->chosen;
@@ -163,7 +163,7 @@ static const struct epa_options *options_of(struct completing *c, const struct s
 
     if (!section->plugin)
         return &section->options;
-    plugin = chosen(c, section);
+    plugin = chosen_plugin(c, section);
     return plugin == NULL ? &none : &plugin->options;
 }
 
@@ -179,7 +179,7 @@ static void offer_names(struct completing *c)
                   strcmp(key->name, "repeat") == 0 || strcmp(key->name, "baseline") == 0 ? "%s="
                                                                                          : "%s.",
                   key->name);
-    algorithm = chosen(c, section_find("algorithm"));
+    algorithm = chosen_plugin(c, section_find("algorithm"));
     for (const struct section *s = experiment_sections; s->name != NULL; s++) {
         if (!section_is_for(s, (const struct epa_algorithm_plugin *)(const void *)algorithm))
             continue;
@@ -482,7 +482,7 @@ int complete_main(int argc, char **argv)
 
         c.whole = c.word = argv[argc - 1];
         pending = read_words(&c, (const char *const *)(const void *)argv, (uint32_t)argc);
-        resolve_names(&c.line);
+        resolve_configurations(&c.line);
         offer_word(&c, pending);
     }
     if (c.out.bytes != 0)

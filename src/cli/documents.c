@@ -36,32 +36,32 @@ static const struct {
     [DOCUMENT_FOLDER_MARKDOWN] = {"--out-dir", offsetof(struct cli, out_dir), "results.md"},
 };
 
-static const char *path_of(const struct cli *cli, enum document_kind kind)
+static const char *document_path(const struct cli *cli, enum document_kind kind)
 {
     return *(const char *const *)(const void *)((const char *)cli + kinds[kind].path);
 }
 
 static bool is_stdout(const struct cli *cli, enum document_kind kind)
 {
-    return path_of(cli, kind) != NULL && file_is_stdout(path_of(cli, kind));
+    return document_path(cli, kind) != NULL && file_is_stdout(document_path(cli, kind));
 }
 
 /* Rejects an output that is an input file or the file of standard output, even with --force. */
-static enum epa_status check_files(const struct cli *cli, enum document_kind kind,
-                                   struct epa_error *err)
+static enum epa_status check_output_file(const struct cli *cli, enum document_kind kind,
+                                         struct epa_error *err)
 {
     struct stat out, in;
 
-    if (file_is_stream(path_of(cli, kind)) || stat(path_of(cli, kind), &out) != 0)
+    if (file_is_stream(document_path(cli, kind)) || stat(document_path(cli, kind), &out) != 0)
         return EPA_OK;
     if (fstat(stdout_descriptor(), &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s %s: standard output also goes to this file; use %s - to write it there",
-                        kinds[kind].option, path_of(cli, kind), kinds[kind].option);
+                        kinds[kind].option, document_path(cli, kind), kinds[kind].option);
     for (uint32_t i = 0; i < cli->n_args; i++)
         if (stat(cli->arg[i], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
             return epa_fail(err, EPA_ERR_CONFIG, "%s %s: the file is an input of this command",
-                            kinds[kind].option, path_of(cli, kind));
+                            kinds[kind].option, document_path(cli, kind));
     return EPA_OK;
 }
 
@@ -81,16 +81,16 @@ enum epa_status cli_check_documents(const struct cli *cli, struct epa_error *err
     enum epa_status status = EPA_OK;
 
     for (enum document_kind k = 0; k < DOCUMENT_FOLDER && status == EPA_OK; k++) {
-        const char *path = path_of(cli, k);
+        const char *path = document_path(cli, k);
 
         if (path == NULL)
             continue;
         status = file_check(kinds[k].option, path, cli->force, err);
         if (status == EPA_OK &&
             k != DOCUMENT_OUT) /* tune may overwrite its input by the tuned experiment */
-            status = check_files(cli, k, err);
+            status = check_output_file(cli, k, err);
         for (enum document_kind other = 0; other < k && status == EPA_OK; other++) {
-            if (path_of(cli, other) != NULL && are_one_file(path, path_of(cli, other)))
+            if (document_path(cli, other) != NULL && are_one_file(path, document_path(cli, other)))
                 status = epa_fail(err, EPA_ERR_CONFIG, "%s and %s are both %s", kinds[other].option,
                                   kinds[k].option, is_stdout(cli, k) ? "standard output" : path);
         }
@@ -146,7 +146,7 @@ void documents_init(struct documents *d, const struct cli *cli, enum verb verb,
 {
     *d = (struct documents){.cli = cli, .runs = runs, .verb = verb, .ours = ours, .stream.fd = -1};
     for (enum document_kind k = 0; k < DOCUMENTS; k++) {
-        const char *path = path_of(cli, k), *name = kinds[k].name;
+        const char *path = document_path(cli, k), *name = kinds[k].name;
 
         if (path != NULL && k != DOCUMENT_OUT)
             d->path[k] = memory_printf(name == NULL ? "%s" : "%s/%s", path, name);
@@ -233,8 +233,8 @@ void documents_add(struct documents *d, json_t *result)
         add_to_stream(d, result);
 }
 
-static enum epa_status write_one(struct documents *d, enum document_kind kind,
-                                 const struct report_batch *batch, struct epa_error *err)
+static enum epa_status write_document(struct documents *d, enum document_kind kind,
+                                      const struct report_batch *batch, struct epa_error *err)
 {
     text_auto text = {0};
     enum epa_status status;
@@ -269,7 +269,7 @@ static enum epa_status write_one(struct documents *d, enum document_kind kind,
 }
 
 /* Writes all documents. Prints a write error once, and again at the end. */
-static bool write_all(struct documents *d, const struct report_batch *batch, bool last)
+static bool write_documents(struct documents *d, const struct report_batch *batch, bool last)
 {
     bool good = !d->reported[DOCUMENT_STREAM];
 
@@ -279,7 +279,7 @@ static bool write_all(struct documents *d, const struct report_batch *batch, boo
         if (k == DOCUMENT_STREAM || d->path[k] == NULL ||
             (!last && (k == DOCUMENT_HTML || file_is_stream(d->path[k])))) /* charts are slow */
             continue;
-        if (write_one(d, k, batch, &err) == EPA_OK) {
+        if (write_document(d, k, batch, &err) == EPA_OK) {
             d->is_ours[k] = true;
             continue;
         }
@@ -319,7 +319,7 @@ bool documents_write(struct documents *d, bool last)
     fflush(stdout);
     if (last && !d->cli->quiet)
         warnings_print(stderr, &d->warnings);
-    good = write_all(d, &batch, last);
+    good = write_documents(d, &batch, last);
     d->written_ns = epa_now_ns();
     d->cost_ns = d->written_ns - now;
     return good;
@@ -366,7 +366,7 @@ static const struct table_column stages[] = {{"name", "stage", .width = 0},
                                              {0}};
 
 /* Adds a part of the page, filled with values of `of`. */
-static void add(struct text *out, const char *form, const json_t *of)
+static void add_filled(struct text *out, const char *form, const json_t *of)
 {
     (void)fill_add(out, form, of, export_add_xml);
 }
@@ -393,14 +393,15 @@ static void add_runs_of_verdict(struct text *out, const json_t *contest, const c
 }
 
 /* Adds a sentence about a contest. It names a fastest run only if every other run is slower. */
-static void add_answer(struct text *out, const json_t *contest)
+static void add_contest_sentence(struct text *out, const json_t *contest)
 {
     const char *second = json_text_at(contest, "runs.1.verdict");
 
-    add(out, "<p class=answer>{size%.0f} {unit}: {runs.0.name}, {runs.0.median_ns/1e3%.2f} us",
-        contest);
+    add_filled(out,
+               "<p class=answer>{size%.0f} {unit}: {runs.0.name}, {runs.0.median_ns/1e3%.2f} us",
+               contest);
     if (strcmp(second, "slower") == 0)
-        add(out, " is fastest, before {runs.1.name} {runs.1.loss/.01%+.1f} %", contest);
+        add_filled(out, " is fastest, before {runs.1.name} {runs.1.loss/.01%+.1f} %", contest);
     else if (second[0] != '\0')
         text_add(out, " has the least median");
     add_runs_of_verdict(out, contest, "close");
@@ -409,7 +410,7 @@ static void add_answer(struct text *out, const json_t *contest)
 }
 
 /* Adds the fastest run of each shape and size, with the verdicts of `epa2a best`. */
-static void add_best(struct text *out, struct results *results)
+static void add_contests(struct text *out, struct results *results)
 {
     const struct best_wish wish = {.close = 0.03};
     struct epa_error ignored = {EPA_OK, ""};
@@ -422,10 +423,10 @@ static void add_best(struct text *out, struct results *results)
     for (struct json_walk group = {json_object_get(d, "best")}; json_next(&group);) {
         json_auto_t *rows = json_array();
 
-        add(out, "<p class=note>{title}\n", group.value);
+        add_filled(out, "<p class=note>{title}\n", group.value);
         for (struct json_walk one = {json_object_get(group.value, "contests")}; json_next(&one);) {
             json_object_set_new(one.value, "unit", json_text(results->run[0].operation->unit));
-            add_answer(out, one.value);
+            add_contest_sentence(out, one.value);
             for (struct json_walk run = {json_object_get(one.value, "runs")}; json_next(&run);) {
                 json_object_set(run.value, "size", json_object_get(one.value, "size"));
                 json_array_append(rows, run.value);
@@ -485,7 +486,7 @@ static void add_runs(struct text *out, const json_t *results)
     for (struct json_walk run = {results}; json_next(&run);) {
         text_auto experiment = {0};
 
-        add(out, "<h3>[{label}]</h3>\n[<p class=warn>{error.text}\n]", run.value);
+        add_filled(out, "<h3>[{label}]</h3>\n[<p class=warn>{error.text}\n]", run.value);
         if (json_array_size(json_object_get(run.value, "stages")) > 0)
             table_add(out, TABLE_HTML, stages, json_object_get(run.value, "stages"));
         text_add(out, "<details><summary>Experiment</summary><pre class=wide>");
@@ -527,19 +528,19 @@ void page_html(struct text *out, const struct documents *d, const struct report_
     json_auto_t *head = json_object_of("verb", json_text(session_verb_name(batch->verb)), "file",
                                        json_text(file), NULL);
 
-    add(out,
-        "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n"
-        "<meta name=viewport content=\"width=device-width,initial-scale=1\">\n"
-        "<title>epa2a {verb} [{file}]</title>\n",
-        head);
+    add_filled(out,
+               "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n"
+               "<meta name=viewport content=\"width=device-width,initial-scale=1\">\n"
+               "<title>epa2a {verb} [{file}]</title>\n",
+               head);
     text_add(out, "%s", style);
-    add(out, "<h1>epa2a {verb} [{file}]</h1>\n", head);
+    add_filled(out, "<h1>epa2a {verb} [{file}]</h1>\n", head);
     if (json_array_size(d->results) > 0 &&
         results_of(file, report_document(json_incref(d->results), NULL), &results, &ignored) !=
             EPA_OK)
         times = false;
     if (times && results.n > 0)
-        add_best(out, &results);
+        add_contests(out, &results);
     text_add(out, "<h2>All runs</h2>\n");
     report_batch_page(out, batch, true);
     if (times && results.n > 0) {
@@ -551,7 +552,8 @@ void page_html(struct text *out, const struct documents *d, const struct report_
     }
     add_warnings(out, d);
     add_runs(out, d->results);
-    add(out,
+    add_filled(
+        out,
         "<h2>Machine</h2>\n<p>[{cpu}], {cores%.0f} cores[, {memory_bytes%size}], {kernel}"
         "[, {device.device}], on [{host}]; epa2a {build.version}, {build.compiler}, {build.isa} "
         "kernels\n[<p>Link peak: {links.rate%.2f} GB/s out of a rank, {links.latency_ns/1e3%.2f} "

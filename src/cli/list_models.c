@@ -28,7 +28,7 @@ static const struct column {
 enum { COLUMNS = sizeof(columns) / sizeof(columns[0]) };
 static const char *const others[] = {"shared_ffn", "checkpoint", "source"};
 
-static json_t *value_of(const struct node *node)
+static json_t *node_json(const struct node *node)
 {
     json_t *number;
 
@@ -52,9 +52,9 @@ static json_t *model_json(struct arena *arena, const char *name, struct diag *di
     for (uint32_t i = 0; i < COLUMNS; i++)
         json_object_set_new(
             out, columns[i].is.key,
-            value_of(node_find(node_find(model, columns[i].section), columns[i].is.key)));
+            node_json(node_find(node_find(model, columns[i].section), columns[i].is.key)));
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        json_object_set_new(out, others[i], value_of(node_find(about, others[i])));
+        json_object_set_new(out, others[i], node_json(node_find(about, others[i])));
     if (model != NULL)
         json_object_set_new(out, "file", json_text(model->location.file));
     return out;

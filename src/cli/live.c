@@ -28,7 +28,7 @@ enum { COLUMNS = 80, COLUMNS_LEAST = 2, COLUMNS_MOST = 1000 };
 /* ---- text ---- */
 
 /* Adds `from` to `out` up to `room` columns; returns the number of columns left. */
-static uint32_t add(struct text *out, uint32_t room, const char *from)
+static uint32_t add_columns(struct text *out, uint32_t room, const char *from)
 {
     while (*from != '\0') {
         uint32_t c = 0, width;
@@ -44,7 +44,7 @@ static uint32_t add(struct text *out, uint32_t room, const char *from)
     return room;
 }
 
-static void duration(char *out, size_t room, double s)
+static void format_duration(char *out, size_t room, double s)
 {
     if (s < 60)
         snprintf(out, room, "%.0f s", s);
@@ -56,7 +56,7 @@ static void duration(char *out, size_t room, double s)
         snprintf(out, room, "days");
 }
 
-static void median(char *out, size_t room, double ns)
+static void format_median(char *out, size_t room, double ns)
 {
     if (ns < 1e6)
         snprintf(out, room, ", median %.*f us", ns < 1e5 ? 2 : 1, ns / 1e3);
@@ -81,9 +81,9 @@ void progress_line(const struct progress_facts *f, uint32_t columns, struct text
                  (unsigned long long)((f->done < all ? f->done : all) - f->warmup),
                  (unsigned long long)f->iterations);
     if (!isnan(f->median_ns))
-        median(times, sizeof(times), f->median_ns);
+        format_median(times, sizeof(times), f->median_ns);
     if (!isnan(f->left_s)) {
-        duration(left, sizeof(left), f->left_s);
+        format_duration(left, sizeof(left), f->left_s);
         snprintf(times + strlen(times), sizeof(times) - strlen(times), ", %s%s left",
                  f->at_most ? "at most " : "", left);
     }
@@ -92,14 +92,14 @@ void progress_line(const struct progress_facts *f, uint32_t columns, struct text
     /* The numbers have priority; the label gets the remaining columns. */
     tail = (uint32_t)(strlen(where) + strlen(times));
     if (tail + strlen(head) <= columns) {
-        room = add(out, columns, head);
-        (void)add(out, room - tail, label);
-        (void)add(out, tail, where);
-        (void)add(out, tail, times);
+        room = add_columns(out, columns, head);
+        (void)add_columns(out, room - tail, label);
+        (void)add_columns(out, tail, where);
+        (void)add_columns(out, tail, times);
         return;
     }
-    room = add(out, columns, where + 2);
-    (void)add(out, room, times);
+    room = add_columns(out, columns, where + 2);
+    (void)add_columns(out, room, times);
 }
 
 /* ---- the terminal ---- */
@@ -172,7 +172,7 @@ struct live {
     uint32_t finished;   /* number of finished runs */
 };
 
-static void clear(struct live *live)
+static void clear_line(struct live *live)
 {
     if (live->shown)
         progress_clear();
@@ -230,7 +230,7 @@ static void print_ranks(struct live *live)
     text_auto text = {0};
     struct status status;
 
-    clear(live);
+    clear_line(live);
     if (live->status_page == NULL) {
         fputs("epa2a: the state of ranks is unknown: this system has no memfd\n", stderr);
         return;
@@ -335,7 +335,7 @@ static double seconds_left(struct live *live, uint64_t done, uint64_t all, uint6
     return left + each * to_come;
 }
 
-static void draw(struct live *live, uint64_t now)
+static void draw_line(struct live *live, uint64_t now)
 {
     const struct session *s = live->session;
     const char *slash = strrchr(live->run.file, '/');
@@ -365,7 +365,7 @@ static void draw(struct live *live, uint64_t now)
 
 /* Returns true after the second signal, which ends the wait for ranks that were asked to stop. The
  * launcher polls stop_fd without reading it, so the first signal is still in it. */
-static bool wants_it_now(struct live *live)
+static bool is_second_stop(struct live *live)
 {
     bool now = false;
 
@@ -380,18 +380,18 @@ static bool poll_launch(void *arg, enum epa_poll_reason why)
     uint64_t now;
 
     if (why == EPA_POLL_PRINTING) {
-        clear(live);
+        clear_line(live);
         return false;
     }
     if (live_read_stop(live->asked_fd) != 0)
         print_ranks(live);
     if (why == EPA_POLL_STOPPING) {
-        clear(live);
-        return wants_it_now(live);
+        clear_line(live);
+        return is_second_stop(live);
     }
     now = epa_now_ns();
     if (live->run.reports && live->shows && now - live->drawn_ns >= redraw_ns)
-        draw(live, now);
+        draw_line(live, now);
     return false;
 }
 
@@ -419,7 +419,7 @@ void live_begin(struct live *live, struct session *s, const struct live_run *run
 
 void live_end(struct live *live, struct session *s)
 {
-    clear(live);
+    clear_line(live);
     s->poll_launch = NULL;
     if (live->status_page != NULL)
         status_page_show(live->status_page, NULL);
@@ -442,7 +442,7 @@ void live_destroy(struct live *live)
 {
     if (live == NULL)
         return;
-    clear(live);
+    clear_line(live);
     if (live->asked_fd >= 0)
         close(live->asked_fd);
     status_page_destroy(live->status_page);

@@ -20,7 +20,7 @@ double prediction_threads(const struct experiment *x)
 }
 
 /* Returns the number of threads per core, at least 1; 1 on GPUs. */
-static double share_of(const struct experiment *x, uint32_t cores)
+static double threads_per_core(const struct experiment *x, uint32_t cores)
 {
     uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks;
 
@@ -54,7 +54,7 @@ void prediction_count(const struct experiment *x, const struct op_source *source
 struct predict_point prediction_point(const struct prediction *p, const struct experiment *x,
                                       const struct op_load *load, uint32_t cores)
 {
-    struct predict_point out = {.share = share_of(x, cores)};
+    struct predict_point out = {.share = threads_per_core(x, cores)};
     bool few = p->op->size(x) != p->op->size(p->x), shared = out.share > 1;
 
     out.term[PREDICT_CALL] = 1;
@@ -129,7 +129,7 @@ static json_t *time_json(const char *name, const struct predict_time *t, double 
         "link_bytes", json_whole(bytes), "bound", json_text(predict_bound_name(t->bound)), NULL);
 }
 
-static uint64_t memory_of(const struct experiment *x)
+static uint64_t required_memory(const struct experiment *x)
 {
     const struct epa_footprint *f = &x->footprint;
     uint32_t threads = threads_of(x);
@@ -215,7 +215,7 @@ static json_t *predict_world(struct prediction *p, uint32_t ranks)
         stages = predict_stages(p, &x, load, &total);
         json_object_set_new(out, "planned_ranks", json_count(planned));
         json_object_set_new(out, "heap_bytes", json_count(x.footprint.heap_bytes));
-        json_object_set_new(out, "memory_bytes", json_count(memory_of(&x)));
+        json_object_set_new(out, "memory_bytes", json_count(required_memory(&x)));
         json_object_set_new(out, "tokens_per_s",
                             json_number((double)ranks * (double)p->op->size(&x) /
                                         json_number_at(total, "ns") * 1e9));
@@ -311,8 +311,8 @@ static json_t *costs_json(const struct prediction *p)
 }
 
 /* Adds rows of predicted and measured time: the phases, then the total. */
-static void add_check(const struct prediction *p, json_t *out, const json_t *world,
-                      const double *measured_ns)
+static void add_comparison(const struct prediction *p, json_t *out, const json_t *world,
+                           const double *measured_ns)
 {
     json_auto_t *rows = json_copy(json_object_get(world, "stages"));
 
@@ -329,7 +329,7 @@ static void add_check(const struct prediction *p, json_t *out, const json_t *wor
 }
 
 /* --check: compares the predicted world with its measurement on this machine. */
-static void check_here(const struct prediction *p, const json_t *world, json_t *out)
+static void compare_with_check(const struct prediction *p, const json_t *world, json_t *out)
 {
     const struct measured *m = p->run;
     double ns[OP_PHASES + 1] = {0};
@@ -341,11 +341,11 @@ static void check_here(const struct prediction *p, const json_t *world, json_t *
         return;
     for (uint32_t k = 0; k < p->op->n_phases; k++)
         ns[p->op->n_phases] += ns[k] = m->point[k].ns;
-    add_check(p, out, world, ns);
+    add_comparison(p, out, world, ns);
 }
 
 /* --measured: compares the predicted world with results of the same algorithm and size. */
-static enum epa_status check_there(struct prediction *p, const json_t *world, json_t *out)
+static enum epa_status compare_with_results(struct prediction *p, const json_t *world, json_t *out)
 {
     struct results results = {0};
     bool found = false;
@@ -363,7 +363,7 @@ static enum epa_status check_there(struct prediction *p, const json_t *world, js
             ns[k] = prediction_phase_ns(run, p->op->phase[k].name);
         ns[p->op->n_phases] = json_number_at(result_total(run), "ns.median");
         if (found)
-            add_check(p, out, world, ns);
+            add_comparison(p, out, world, ns);
     }
     if (!found)
         epa_fail(&p->err, EPA_ERR_CONFIG,
@@ -432,9 +432,9 @@ enum epa_status prediction_make(struct prediction *p)
             p->notes, json_text("only one world could be measured: the cost of a peer is not "
                                 "known and is taken as 0"));
     if (p->cli->check)
-        check_here(p, asked, check);
+        compare_with_check(p, asked, check);
     if (p->cli->measured != NULL)
-        (void)check_there(p, asked, check);
+        (void)compare_with_results(p, asked, check);
     if (p->has_link)
         link = json_object_of("rate", json_number(p->link.bytes_per_ns), "latency_ns",
                               json_whole(p->link.latency_ns), "message_ns",

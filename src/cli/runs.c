@@ -41,7 +41,7 @@ static void add_run(const struct batch_pick *pick, char *failure, const struct b
 }
 
 /* Shuffles by Fisher and Yates. The random numbers of a seed are the same on all machines. */
-static void shuffle(struct random *random, uint32_t *order, uint32_t n)
+static void shuffle_order(struct random *random, uint32_t *order, uint32_t n)
 {
     for (uint32_t i = n; i > 1; i--) {
         uint32_t j = random_below(random, i), last = order[i - 1];
@@ -77,13 +77,13 @@ void runs_order(struct runs *runs, enum runs_order how, uint64_t seed)
         for (uint32_t i = 0; i < runs->n; i++)
             if (runs->run[i].repetition == k)
                 runs->order[n++] = i;
-        shuffle(&random, runs->order + from, n - from);
+        shuffle_order(&random, runs->order + from, n - from);
     }
     if (how == RUNS_SHUFFLED)
-        shuffle(&random, runs->order, runs->n);
+        shuffle_order(&random, runs->order, runs->n);
 }
 
-static enum epa_status collect(const struct cli *cli, struct runs *out, struct epa_error *err)
+static enum epa_status collect_runs(const struct cli *cli, struct runs *out, struct epa_error *err)
 {
     const struct batch_pick pick = {cli->only, cli->n_only};
     uint32_t n = 0;
@@ -122,7 +122,7 @@ enum epa_status runs_read(const struct cli *cli, struct registry *registry, stru
         else
             status = one;
     }
-    return status == EPA_OK ? collect(cli, out, err) : status;
+    return status == EPA_OK ? collect_runs(cli, out, err) : status;
 }
 
 enum epa_status runs_read_files(const struct cli *cli, struct registry *registry,
@@ -211,7 +211,7 @@ static const char lock_name[] = ".lock";
 /* ---- checks ---- */
 
 /* Returns true if the folder holds foreign files. Other checks report an unreadable folder. */
-static bool has_others(const struct run_folder *f)
+static bool has_foreign_files(const struct run_folder *f)
 {
     DIR *dir = opendir(f->path);
     struct dirent *entry;
@@ -251,7 +251,7 @@ static struct run *find_run(const struct runs *runs, const bool *taken,
 }
 
 /* Assigns the lines of the folder to runs. The last line of a run counts. */
-static enum epa_status match(struct run_folder *f, const char *verb, struct epa_error *err)
+static enum epa_status match_old_runs(struct run_folder *f, const char *verb, struct epa_error *err)
 {
     bool *taken = memory_alloc(f->runs->n, sizeof(*taken));
     enum epa_status status = EPA_OK;
@@ -280,7 +280,7 @@ static enum epa_status match(struct run_folder *f, const char *verb, struct epa_
 }
 
 /* Reads the results of the folder for --resume. */
-static enum epa_status read_old(struct run_folder *f, struct epa_error *err)
+static enum epa_status read_old_results(struct run_folder *f, struct epa_error *err)
 {
     struct epa_error why = {EPA_OK, ""};
     enum epa_status status = results_read(f->path, &f->old, &why);
@@ -310,8 +310,8 @@ enum epa_status run_folder_read(struct run_folder *f, const struct cli *cli, con
         f->was.st_ino = 0;
         return EPA_OK;
     }
-    status = read_old(f, err);
-    return status == EPA_OK ? match(f, verb, err) : status;
+    status = read_old_results(f, err);
+    return status == EPA_OK ? match_old_runs(f, verb, err) : status;
 }
 
 enum epa_status run_folder_check(struct run_folder *f, struct epa_error *err)
@@ -341,13 +341,13 @@ enum epa_status run_folder_check(struct run_folder *f, struct epa_error *err)
                         option, f->path);
     if (f->was.st_ino != 0)
         return EPA_OK;
-    if (cli->resume && has_others(f))
+    if (cli->resume && has_foreign_files(f))
         return epa_fail(
             err, EPA_ERR_CONFIG,
             "--resume: %s is missing, and the folder is not empty: restore the file, or "
             "start over by --force without --resume",
             f->file);
-    if (!cli->force && has_others(f))
+    if (!cli->force && has_foreign_files(f))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s %s: the folder is not empty and has no results.jsonl, so it is no "
                         "results folder; --force writes into it anyway",
@@ -417,8 +417,8 @@ static enum epa_status check_unchanged(const struct run_folder *f, struct epa_er
                     f->path);
 }
 
-static void warn_of_others(const struct run_folder *f, const char *what, const char *there,
-                           const char *here)
+static void warn_about_difference(const struct run_folder *f, const char *what, const char *there,
+                                  const char *here)
 {
     if (!f->cli->quiet && *there != 0 && strcmp(there, here) != 0)
         text_warn("--resume: earlier results are from %s %s, this is %s; the table will have both",
@@ -426,7 +426,7 @@ static void warn_of_others(const struct run_folder *f, const char *what, const c
 }
 
 /* Warns about the first finished run that had another launcher. */
-static void warn_of_launcher(const struct run_folder *f)
+static void warn_about_launcher(const struct run_folder *f)
 {
     for (uint32_t i = 0; i < f->runs->n; i++) {
         const struct run *run = &f->runs->run[i];
@@ -435,12 +435,12 @@ static void warn_of_launcher(const struct run_folder *f)
 
         if (*there == '\0' || strcmp(there, run->x->launcher.plugin->name) == 0)
             continue;
-        warn_of_others(f, "launcher", there, run->x->launcher.plugin->name);
+        warn_about_difference(f, "launcher", there, run->x->launcher.plugin->name);
         return;
     }
 }
 
-static void add_line(struct run_folder *f, const struct documents *d, uint32_t i)
+static void add_pending_line(struct run_folder *f, const struct documents *d, uint32_t i)
 {
     const struct report_batch batch = {.rows = json_pack("[O]", json_array_get(d->rows, i)),
                                        .verb = d->verb,
@@ -452,7 +452,7 @@ static void add_line(struct run_folder *f, const struct documents *d, uint32_t i
 }
 
 /* Keeps the lines of finished runs and adds their results to the documents. */
-static void keep_done(struct run_folder *f, struct documents *d)
+static void keep_finished_runs(struct run_folder *f, struct documents *d)
 {
     for (uint32_t i = 0; i < f->runs->n; i++) {
         const struct results_run *was = f->runs->run[i].done;
@@ -461,13 +461,13 @@ static void keep_done(struct run_folder *f, struct documents *d)
             continue;
         report_row_read(json_array_get(d->rows, i), was->json, json_at(was->document, "summary.0"));
         documents_add(d, json_incref((json_t *)was->json));
-        add_line(f, d, i);
+        add_pending_line(f, d, i);
     }
 }
 
 /* Removes temporary files of dead processes. A live process may be writing another output into the
  * folder. */
-static void clean(const struct run_folder *f)
+static void remove_temporary_files(const struct run_folder *f)
 {
     DIR *dir = opendir(f->path);
     struct dirent *entry;
@@ -495,15 +495,15 @@ enum epa_status run_folder_open(struct run_folder *f, struct documents *d,
     if (f->old.n > 0) {
         const json_t *machine = json_object_get(f->old.run[f->old.n - 1].json, "machine");
 
-        warn_of_others(f, "version", json_text_at(machine, "build.version"), EPA2A_VERSION);
-        warn_of_others(f, "host", json_text_at(machine, "host"),
-                       json_text_at(facts->machine, "host"));
-        warn_of_launcher(f);
+        warn_about_difference(f, "version", json_text_at(machine, "build.version"), EPA2A_VERSION);
+        warn_about_difference(f, "host", json_text_at(machine, "host"),
+                              json_text_at(facts->machine, "host"));
+        warn_about_launcher(f);
     }
     if (!f->cli->quiet && f->cli->resume && f->was.st_ino == 0)
         fprintf(stderr, "epa2a: --resume: %s has no batch yet; starting a new batch\n", f->path);
-    clean(f);
-    keep_done(f, d);
+    remove_temporary_files(f);
+    keep_finished_runs(f, d);
     status = file_write(option, f->file, true, &f->pending, err);
     text_free(&f->pending);
     if (status != EPA_OK)
@@ -526,7 +526,7 @@ bool run_folder_add(struct run_folder *f, const struct documents *d, uint32_t i,
     if (f->fd < 0)
         return true;
     if (!last && d->one != NULL)
-        add_line(f, d, i);
+        add_pending_line(f, d, i);
     if (f->pending.bytes == 0)
         return true;
     end = lseek(f->fd, 0, SEEK_END);

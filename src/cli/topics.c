@@ -76,7 +76,7 @@ static void help_page_add(const struct help_page *page, struct text *out)
 }
 
 __attribute__((format(printf, 3, 4))) static void
-add(struct topics *topics, const struct topic *topic, const char *fmt, ...)
+add_topic(struct topics *topics, const struct topic *topic, const char *fmt, ...)
 {
     va_list args;
 
@@ -94,19 +94,19 @@ static void add_keys(struct topics *topics)
     for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++) {
         topic.option = o;
         topic.help = o->help;
-        add(topics, &topic, "%s", o->name);
+        add_topic(topics, &topic, "%s", o->name);
     }
     for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
-        add(topics, &(struct topic){.batch = key, .help = key->help}, "%s", key->name);
+        add_topic(topics, &(struct topic){.batch = key, .help = key->help}, "%s", key->name);
     for (const struct section *s = experiment_sections; s->name != NULL; s++) {
         topic = (struct topic){.section = s, .help = s->help, .defaults = s->options.defaults};
-        add(topics, &topic, "%s", s->name);
+        add_topic(topics, &topic, "%s", s->name);
         if (s->plugin)
-            add(topics, &topic, "%s.%s", s->name, s->main);
+            add_topic(topics, &topic, "%s.%s", s->name, s->main);
         for (const struct epa_option *o = s->options.table; o != NULL && o->name != NULL; o++) {
             topic.option = o;
             topic.help = o->help;
-            add(topics, &topic, "%s.%s", s->name, o->name);
+            add_topic(topics, &topic, "%s.%s", s->name, o->name);
         }
     }
 }
@@ -133,14 +133,14 @@ static void add_plugins(struct topics *topics, const struct registry_entry *entr
             topic.defaults = entry[i].plugin->options.defaults;
             topic.help = entry[i].plugin->summary;
         }
-        add(topics, &topic, "%s", plugin);
-        add(topics, &topic, "%s.%s", section, plugin);
+        add_topic(topics, &topic, "%s", plugin);
+        add_topic(topics, &topic, "%s.%s", section, plugin);
         for (; o != NULL && o->name != NULL; o++) {
             topic.option = o;
             topic.help = o->help;
-            add(topics, &topic, "%s.%s", plugin, o->name);
-            add(topics, &topic, "%s.%s", section, o->name);
-            add(topics, &topic, "%s.%s.%s", section, plugin, o->name);
+            add_topic(topics, &topic, "%s.%s", plugin, o->name);
+            add_topic(topics, &topic, "%s.%s", section, o->name);
+            add_topic(topics, &topic, "%s.%s.%s", section, plugin, o->name);
         }
     }
 }
@@ -149,12 +149,12 @@ void topics_make(const struct registry_entry *entry, uint32_t n, struct topics *
 {
     *out = (struct topics){0};
     for (const struct help_page *page = help_pages; page->topic != NULL; page++)
-        add(out, &(struct topic){.page = page, .help = page->text}, "%s", page->topic);
+        add_topic(out, &(struct topic){.page = page, .help = page->text}, "%s", page->topic);
     for (const struct variable *v = environment; v->name != NULL; v++)
-        add(out, &(struct topic){.variable = v, .help = v->help}, "%s", v->name);
+        add_topic(out, &(struct topic){.variable = v, .help = v->help}, "%s", v->name);
     add_keys(out);
     for (const struct command *c = commands; c->name != NULL; c++)
-        add(out, &(struct topic){.command = c, .help = c->help}, "%s", c->name);
+        add_topic(out, &(struct topic){.command = c, .help = c->help}, "%s", c->name);
     add_plugins(out, entry, n);
 }
 
@@ -461,7 +461,7 @@ static void add_overview(struct text *out)
 }
 
 /* Returns true if the name of the topic contains `part`, ignoring case. */
-static bool has_part(const struct topic *topic, const char *part)
+static bool name_contains(const struct topic *topic, const char *part)
 {
     return strcasestr(topic->name, part) != NULL;
 }
@@ -492,7 +492,7 @@ static bool is_alias(const struct topics *topics, uint32_t i)
 
 /* Returns the only topic whose name contains `want`. Of several, returns the only one whose last word
  * is `want`. NULL: none or several. */
-static const struct topic *find_part(const struct topics *topics, const char *want)
+static const struct topic *find_matching_topic(const struct topics *topics, const char *want)
 {
     const struct topic *part = NULL, *word = NULL;
     uint32_t parts = 0, words = 0;
@@ -500,7 +500,7 @@ static const struct topic *find_part(const struct topics *topics, const char *wa
     for (uint32_t i = 0; i < topics->n; i++) {
         const struct topic *topic = &topics->item[i];
 
-        if (!has_part(topic, want) || is_alias(topics, i))
+        if (!name_contains(topic, want) || is_alias(topics, i))
             continue;
         part = topic;
         parts++;
@@ -513,14 +513,15 @@ static const struct topic *find_part(const struct topics *topics, const char *wa
 }
 
 /* Adds a line for each topic whose name contains `want`; returns their number. */
-static uint32_t list_parts(struct text *out, const struct topics *topics, const char *want)
+static uint32_t list_matching_topics(struct text *out, const struct topics *topics,
+                                     const char *want)
 {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < topics->n; i++) {
         const struct topic *topic = &topics->item[i];
 
-        if (!has_part(topic, want) || is_alias(topics, i))
+        if (!name_contains(topic, want) || is_alias(topics, i))
             continue;
         if (n++ == 0)
             text_add(out, "Topics with '%.100s' in their names:\n", want);
@@ -529,8 +530,8 @@ static uint32_t list_parts(struct text *out, const struct topics *topics, const 
     return n;
 }
 
-static int help(struct text *out, const struct topics *topics, const char *want,
-                const struct registry_entry *entry, uint32_t n)
+static int add_help(struct text *out, const struct topics *topics, const char *want,
+                    const struct registry_entry *entry, uint32_t n)
 {
     struct nearest nearest = {.want = want};
     char hint[NEAREST_ROOM];
@@ -546,11 +547,11 @@ static int help(struct text *out, const struct topics *topics, const char *want,
     }
     if (found != 0)
         return EXIT_OK;
-    if (*want != '\0' && find_part(topics, want) != NULL) {
-        add_help_of_topic(out, find_part(topics, want), entry, n);
+    if (*want != '\0' && find_matching_topic(topics, want) != NULL) {
+        add_help_of_topic(out, find_matching_topic(topics, want), entry, n);
         return EXIT_OK;
     }
-    if (*want != '\0' && list_parts(out, topics, want) > 0)
+    if (*want != '\0' && list_matching_topics(out, topics, want) > 0)
         return EXIT_OK;
     fprintf(stderr, "epa2a: no help on '%.100s'; %s\n", want,
             nearest_hint(&nearest, hint, "`epa2a help` lists the topics"));
@@ -585,7 +586,7 @@ int cmd_help(const struct cli *cli)
     else
         text_warn("help without plugins: %s", err.text);
     topics_make(entry, n, &topics);
-    code = help(&out, &topics, cli->arg[0], entry, n);
+    code = add_help(&out, &topics, cli->arg[0], entry, n);
     if (out.bytes > 0)
         fold_print(stdout, out.data, is_page(&topics, cli->arg[0]) ? FOLD_PAGE : FOLD_LINES);
     topics_free(&topics);

@@ -217,7 +217,7 @@ void tune_verdict(const struct tune *t, struct text *out)
                  t->is_better ? "" : "; not clearly faster, so the file's settings stay");
 }
 
-static void add_head(const struct tune *t, struct text *out)
+static void add_summary(const struct tune *t, struct text *out)
 {
     text_add(out, "%u settings in %u turns of %llu samples, %.1f s of %.1f s", t->n, t->turns,
              (unsigned long long)t->samples, (double)t->spent_ns / 1e9, (double)t->budget_ns / 1e9);
@@ -241,7 +241,7 @@ void tune_print(FILE *file, const struct tune *t)
     text_auto text = {0}, verdict = {0};
     uint32_t pass = 0;
 
-    add_head(t, &text);
+    add_summary(t, &text);
     text_comment(file, "epa2a tune: %s: %s", t->cli->arg[0], text.data);
     text_comment(
         file, "ratio: median ratio to the file's settings in the same rounds; estimate: the same "
@@ -310,7 +310,7 @@ void tune_yaml(const struct tune *t, const struct text *yaml, struct text *out)
 {
     text_auto head = {0}, verdict = {0};
 
-    add_head(t, &head);
+    add_summary(t, &head);
     tune_origin(t->is_better ? "Tuned" : "Unchanged: searched", t->cli->arg[0], head.data, out);
     tune_verdict(t, &verdict);
     text_add(out, "# %s\n", text_clean(verdict.data));
@@ -342,7 +342,7 @@ const struct runs *tune_read_runs(struct tune_search *s, const char *text, const
     return status == EPA_OK ? &kept->runs : NULL;
 }
 
-static char *show(struct tune_search *s, const struct experiment *x)
+static char *experiment_text(struct tune_search *s, const struct experiment *x)
 {
     text_auto text = {0};
 
@@ -357,7 +357,7 @@ static void add_base(struct tune_search *s, const char *name, const struct exper
     memcpy(&bare.expect, section_find("expect")->options.defaults, sizeof(bare.expect));
     memcpy(&bare.profile, section_find("profile")->options.defaults, sizeof(bare.profile));
     s->base[s->n_bases++] = (struct tune_base){arena_strndup(s->t.arena, name, strlen(name)),
-                                               show(s, x), show(s, &bare), x};
+                                               experiment_text(s, x), experiment_text(s, &bare), x};
 }
 
 json_t *tune_delivered(const struct tune_search *s, const struct experiment *x)
@@ -372,8 +372,8 @@ json_t *tune_delivered(const struct tune_search *s, const struct experiment *x)
 
 /* Returns true, with the reason in `why`, if an experiment delivers other outputs than the file's
  * settings. */
-static bool delivers_other(const struct tune_search *s, const struct experiment *x,
-                           char why[CLI_FAILURE])
+static bool delivers_other_outputs(const struct tune_search *s, const struct experiment *x,
+                                   char why[CLI_FAILURE])
 {
     json_auto_t *now = tune_delivered(s, x);
 
@@ -468,7 +468,7 @@ static const char *label_of_setting(struct tune_search *s, const struct run *run
 }
 
 /* Adds the task of a run to the list, if the list does not have it. */
-static void note_task(struct tune_search *s, const struct run *run, json_t *shape)
+static void add_task(struct tune_search *s, const struct run *run, json_t *shape)
 {
     size_t bytes = results_label_bytes(run->label);
 
@@ -507,7 +507,7 @@ enum epa_status tune_read_bases(struct tune_search *s)
         shape = result_shape(run->x);
         if (s->shape == NULL)
             s->shape = json_incref(shape);
-        note_task(s, run, shape);
+        add_task(s, run, shape);
         if (!json_equal(s->shape, shape)) {
             json_decref(shape);
             continue;
@@ -581,7 +581,7 @@ struct tune_setting *tune_add_setting(struct tune_search *s, uint32_t base, cons
         if (strcmp(t->setting[i]->name, name.data) == 0)
             return t->setting[i];
     runs = tune_read_runs(s, s->base[base].text, set, n, why);
-    if (runs == NULL || delivers_other(s, runs->run[0].x, why) || t->n == TUNE_SETTINGS) {
+    if (runs == NULL || delivers_other_outputs(s, runs->run[0].x, why) || t->n == TUNE_SETTINGS) {
         if (pass == 1 && change != NULL)
             json_array_append_new(t->not_tried, json_object_of("setting", json_text(name.data),
                                                                "why", json_text(why), NULL));

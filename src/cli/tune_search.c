@@ -69,8 +69,8 @@ bool tune_is_interrupted(int code)
            code == exit_code(EPA_ERR_INTERRUPTED, SIGTERM);
 }
 
-static int take_turn(struct tune_search *s, const struct tune_setting *x, enum tune_verb verb,
-                     struct tune_turn *out)
+static int take_counted_turn(struct tune_search *s, const struct tune_setting *x,
+                             enum tune_verb verb, struct tune_turn *out)
 {
     bool verify = verb == TUNE_VERIFY;
     int code = s->take(s, x, verb, out);
@@ -104,8 +104,8 @@ static uint64_t search_end(const struct search *q)
 
 /* Handles the exit code of a turn. A failure of the setting drops the setting; a failure of the file's
  * settings ends the search. */
-static int settle(struct tune_search *s, struct tune_setting *x, int code,
-                  const struct tune_turn *turn)
+static int handle_outcome(struct tune_search *s, struct tune_setting *x, int code,
+                          const struct tune_turn *turn)
 {
     if (code == EXIT_OK || s->err.status != EPA_OK || tune_is_interrupted(code))
         return code;
@@ -124,14 +124,14 @@ static double figure_of(const struct tune_search *s, const struct tune_turn *tur
 }
 
 /* Takes the turn of a setting in a round. The first turn of a setting checks its results. */
-static int take_part(struct search *q, struct tune_setting *x)
+static int take_round_turn(struct search *q, struct tune_setting *x)
 {
     struct tune_turn turn = {0};
-    int code = take_turn(q->s, x, x->rounds > 0 ? TUNE_BENCH : TUNE_CHECKED, &turn);
+    int code = take_counted_turn(q->s, x, x->rounds > 0 ? TUNE_BENCH : TUNE_CHECKED, &turn);
     double ns;
 
     if (code != EXIT_OK)
-        return settle(q->s, x, code, &turn);
+        return handle_outcome(q->s, x, code, &turn);
     ns = figure_of(q->s, &turn);
     if (x == q->s->t.setting[0])
         q->file_ns = ns;
@@ -155,7 +155,7 @@ static bool is_any_faster(const struct tune *t)
 
 /* Returns true if the budget allows another turn of the search. If no setting is faster so far,
  * search_end() applies to the remaining budget only. */
-static bool may_go_on(struct search *q)
+static bool has_budget_for_turn(struct search *q)
 {
     const struct tune *t = &q->s->t;
     uint64_t next_ns = t->spent_ns + turn_ns(q->s);
@@ -165,16 +165,16 @@ static bool may_go_on(struct search *q)
     return next_ns < search_end(q) && q->rounds < TUNE_ROUNDS;
 }
 
-static int take_round(struct search *q, struct tune_setting **list, uint32_t n)
+static int take_search_round(struct search *q, struct tune_setting **list, uint32_t n)
 {
     bool shown = progress_is_on(q->s->t.cli);
-    int code = take_part(q, q->s->t.setting[0]);
+    int code = take_round_turn(q, q->s->t.setting[0]);
 
-    for (uint32_t i = 0; i < n && code == EXIT_OK && may_go_on(q); i++) {
+    for (uint32_t i = 0; i < n && code == EXIT_OK && has_budget_for_turn(q); i++) {
         if (shown)
             (void)progress_show("turn %u: %.60s", q->s->t.turns, list[i]->name);
         if (!list[i]->dropped)
-            code = take_part(q, list[i]);
+            code = take_round_turn(q, list[i]);
     }
     if (shown)
         progress_clear();
@@ -204,7 +204,7 @@ static void set_iterations(struct tune_search *s, double n)
  * noise, and the budget allows fewer long turns: iterations take a third of the time of the rest of a
  * turn, with a minimum. Turns of few and of many iterations give the duration of an iteration,
  * including its untimed parts. */
-static int take_first(struct search *q)
+static int calibrate_turns(struct search *q)
 {
     struct tune_search *s = q->s;
     struct tune_setting *file = s->t.setting[0];
@@ -213,14 +213,14 @@ static int take_first(struct search *q)
     double n_few = 0, ns = 0; /* ns: duration of an iteration */
     uint32_t busy = 0;
     struct tune_turn turn = {0};
-    int code = settle(s, file, take_turn(s, file, TUNE_VERIFY, &turn), &turn);
+    int code = handle_outcome(s, file, take_counted_turn(s, file, TUNE_VERIFY, &turn), &turn);
 
     s->longest_ns = s->t.budget_ns / 40;
     for (uint32_t i = 0; i < 3 && code == EXIT_OK; i++) {
         double n;
 
         set_iterations(s, iterations);
-        code = settle(s, file, take_turn(s, file, TUNE_BENCH, &turn), &turn);
+        code = handle_outcome(s, file, take_counted_turn(s, file, TUNE_BENCH, &turn), &turn);
         n = s->warmup + (double)turn.samples;
         busy += turns_are_busy(turn.median_ns, turn.fastest_ns);
         ns = turn.median_ns * calls;
@@ -257,7 +257,7 @@ static bool has_effect(const struct tune_setting *x, const struct effect *e)
 /* Subtracts from the residuals their mean over the turns with effect e, and returns the mean. For
  * e == NULL uses the turns of the round that starts at *k, and advances *k. Residuals are clipped at
  * 3 deviations to limit the effect of other programs. */
-static double take_mean(struct search *q, const struct effect *e, uint32_t *k, uint32_t *n)
+static double subtract_mean(struct search *q, const struct effect *e, uint32_t *k, uint32_t *n)
 {
     uint32_t first = e != NULL ? 0 : *k, end = first;
     double sum = 0, mean;
@@ -279,7 +279,7 @@ static double take_mean(struct search *q, const struct effect *e, uint32_t *k, u
 
 /* Fits effects and levels of rounds by least squares: each in turn from the residuals of the
  * others. */
-static void fit(struct search *q)
+static void fit_effects(struct search *q)
 {
     double *left = arena_alloc(q->s->t.arena, q->turns * sizeof(*left));
     uint32_t n;
@@ -294,9 +294,9 @@ static void fit(struct search *q)
         if (pass < FIT_PASSES / 2) /* no clipping */
             q->noise = INFINITY;
         for (uint32_t k = 0; k < q->turns;)
-            (void)take_mean(q, NULL, &k, &n);
+            (void)subtract_mean(q, NULL, &k, &n);
         for (uint32_t i = 0; i < q->effects; i++) {
-            q->effect[i].log += take_mean(q, &q->effect[i], NULL, &n);
+            q->effect[i].log += subtract_mean(q, &q->effect[i], NULL, &n);
             q->effect[i].turns = n;
         }
         q->noise = noise;
@@ -319,7 +319,7 @@ static struct tune_setting *find_best(struct search *q)
     struct tune *t = &q->s->t;
     struct tune_setting *best = t->setting[0];
 
-    fit(q);
+    fit_effects(q);
     for (uint32_t i = 0; i < t->n; i++) {
         struct tune_setting *x = t->setting[i];
         double sum = 0;
@@ -340,7 +340,7 @@ static struct tune_setting *find_best(struct search *q)
 
 /* Returns true if more turns would hardly change the selected values: each value is known to gain, to
  * lose, or to have little effect. */
-static bool is_settled(const struct search *q, const struct tune_setting *best)
+static bool is_converged(const struct search *q, const struct tune_setting *best)
 {
     bool settled = best->rounds >= ROUNDS;
 
@@ -414,7 +414,7 @@ static struct tune_setting *draw_setting(struct search *q, bool random)
     return tune_add_setting(s, best_base, best_set, best_n, NULL, 2);
 }
 
-static bool is_known(const struct search *q, const struct tune_setting *x)
+static bool is_effect(const struct search *q, const struct tune_setting *x)
 {
     for (uint32_t i = 0; i < q->effects; i++)
         if (q->effect[i].alone == x)
@@ -424,7 +424,7 @@ static bool is_known(const struct search *q, const struct tune_setting *x)
 
 /* Removes the turns of a very slow setting from the fit: one such turn would dominate the fit, and
  * its residual would count as noise. */
-static void forget(struct search *q, struct tune_setting *x)
+static void exclude_from_fit(struct search *q, struct tune_setting *x)
 {
     uint32_t n = 0;
 
@@ -437,21 +437,21 @@ static void forget(struct search *q, struct tune_setting *x)
 }
 
 /* Takes a turn of each setting of a list, and adds the effects. */
-static int try_alone(struct search *q, struct tune_setting **list, uint32_t n)
+static int measure_alone(struct search *q, struct tune_setting **list, uint32_t n)
 {
     int code = EXIT_OK;
 
     for (uint32_t i = 0; i < n && code == EXIT_OK; i += ROUND) {
-        if (may_go_on(q))
-            code = take_round(q, &list[i], n - i < ROUND ? n - i : ROUND);
+        if (has_budget_for_turn(q))
+            code = take_search_round(q, &list[i], n - i < ROUND ? n - i : ROUND);
     }
     for (uint32_t i = 0; i < n; i++) {
         if (list[i]->rounds == 0 && !list[i]->dropped)
             list[i]->why = "not reached: the budget is spent";
-        if (list[i]->rounds == 0 || is_known(q, list[i]))
+        if (list[i]->rounds == 0 || is_effect(q, list[i]))
             continue;
         if (list[i]->change != NULL && list[i]->rounds == 1 && list[i]->log_ratio[0] > HOPELESS)
-            forget(q, list[i]);
+            exclude_from_fit(q, list[i]);
         else
             q->effect[q->effects++].alone = list[i];
     }
@@ -479,7 +479,7 @@ static uint32_t draw_round(struct search *q, struct tune_setting *best, struct t
     return n;
 }
 
-static int take_rounds(struct search *q)
+static int search_rounds(struct search *q)
 {
     struct tune_search *s = q->s;
     struct tune_setting **list = arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(*list));
@@ -491,7 +491,7 @@ static int take_rounds(struct search *q)
         list[n] = tune_add_setting(s, i, NULL, 0, NULL, 1);
         n += list[n] != NULL;
     }
-    code = try_alone(q, list, n);
+    code = measure_alone(q, list, n);
     bases = n;
     tune_add_changes(s, file, 1, list, &n);
     for (uint32_t i = 0; i < bases; i++) {
@@ -499,25 +499,25 @@ static int take_rounds(struct search *q)
             tune_add_changes(s, list[i], 1, list, &n);
     }
     if (code == EXIT_OK)
-        code = try_alone(q, list + bases, n - bases);
-    for (uint32_t r = 0; code == EXIT_OK && r < ROUNDS_MOST && may_go_on(q); r++) {
+        code = measure_alone(q, list + bases, n - bases);
+    for (uint32_t r = 0; code == EXIT_OK && r < ROUNDS_MOST && has_budget_for_turn(q); r++) {
         struct tune_setting *before = best;
 
         best = find_best(q);
         n = 0;
         if (best != before) /* adds values that are valid only with the new best setting */
             tune_add_changes(s, best, 2, list, &n);
-        code = try_alone(q, list, n);
+        code = measure_alone(q, list, n);
         n = draw_round(q, best, list);
-        if (code != EXIT_OK || n == 0 || (r >= ROUNDS && is_settled(q, best)))
+        if (code != EXIT_OK || n == 0 || (r >= ROUNDS && is_converged(q, best)))
             break;
-        code = take_round(q, list, n);
+        code = take_search_round(q, list, n);
     }
     return code;
 }
 
 /* Takes a round of the last comparison; implements turns.take. */
-static int take_last(void *arg, uint32_t first, double median[][2], double *figure)
+static int take_last_round(void *arg, uint32_t first, double median[][2], double *figure)
 {
     struct tune_search *s = arg;
     int code = EXIT_OK;
@@ -526,7 +526,7 @@ static int take_last(void *arg, uint32_t first, double median[][2], double *figu
         uint32_t side = (i + first) % 2;
         struct tune_turn turn = {0};
 
-        code = take_turn(s, side == 0 ? s->t.setting[0] : s->t.best, TUNE_BENCH, &turn);
+        code = take_counted_turn(s, side == 0 ? s->t.setting[0] : s->t.best, TUNE_BENCH, &turn);
         median[0][side] = figure_of(s, &turn);
         s->turns.spent_ns += s->took_ns;
         if (code != EXIT_OK && !tune_is_interrupted(code) && s->err.status == EPA_OK)
@@ -542,7 +542,7 @@ static int compare_last(struct tune_search *s)
     enum compare_verdict verdict;
     int code;
 
-    s->turns = (struct turns){.take = take_last,
+    s->turns = (struct turns){.take = take_last_round,
                               .arg = s,
                               .threshold = THRESHOLD,
                               .alpha = s->t.cli->alpha,
@@ -569,7 +569,7 @@ static int verify_best(struct search *q, struct tune_setting **best)
         *best = find_best(q);
         if (*best == s->t.setting[0])
             break;
-        code = settle(s, *best, take_turn(s, *best, TUNE_VERIFY, &turn), &turn);
+        code = handle_outcome(s, *best, take_counted_turn(s, *best, TUNE_VERIFY, &turn), &turn);
     } while (code == EXIT_OK && (*best)->dropped);
     return code;
 }
@@ -582,9 +582,9 @@ int tune_search(struct tune_search *s)
 
     q.effect = arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(*q.effect));
     q.turn = arena_alloc(s->t.arena, TUNE_ROUNDS * (ROUND + 1) * sizeof(*q.turn));
-    code = take_first(&q);
+    code = calibrate_turns(&q);
     if (code == EXIT_OK)
-        code = take_rounds(&q);
+        code = search_rounds(&q);
     if (code == EXIT_OK)
         code = verify_best(&q, &best);
     else if (tune_is_interrupted(code) && q.turns > 0)

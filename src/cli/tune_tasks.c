@@ -76,7 +76,7 @@ void tune_tasks_add(struct tune_tasks *all, const struct tune *t, const char *ta
     }
 }
 
-static void add_head(const struct tune_tasks *all, struct text *out)
+static void add_summary(const struct tune_tasks *all, struct text *out)
 {
     text_add(out, "%zu tasks, %u settings in %u turns, %.1f s of %.1f s",
              json_array_size(all->rows), all->settings, all->turns, (double)all->spent_ns / 1e9,
@@ -93,7 +93,7 @@ void tune_tasks_print(FILE *file, const struct tune_tasks *all, const char *from
                                                   {0}};
     text_auto head = {0};
 
-    add_head(all, &head);
+    add_summary(all, &head);
     text_comment(file, "epa2a tune: %s: %s", from, head.data);
     text_comment(file, "file: the file's settings; best: the fastest settings, confirmed in turns");
     table_text(file, columns, all->rows);
@@ -112,7 +112,7 @@ void tune_tasks_yaml(const struct tune_tasks *all, const char *from, struct text
 {
     text_auto head = {0};
 
-    add_head(all, &head);
+    add_summary(all, &head);
     tune_origin("Tuned", from, head.data, out);
     text_add(out, "version: 1\nruns:\n%s", all->runs.data);
 }

@@ -32,7 +32,7 @@ void turns_init(struct turns *t, struct arena *arena, uint32_t n_stages)
 
 /* Takes a round. The order of the sides follows the Thue-Morse sequence (A B, B A, B A, A B ...), so
  * that drift and the effect of the preceding turn affect both sides equally often. */
-static int take_round(struct turns *t)
+static int take_turns_round(struct turns *t)
 {
     uint32_t first = (uint32_t)__builtin_parity(t->rounds);
     double median[TURNS_STAGES][2], figure[TURNS_STAGES];
@@ -59,7 +59,7 @@ int turns_take(struct turns *t, uint64_t budget_ns, enum compare_verdict *verdic
            t->rounds < TURNS_ROUNDS && code == EXIT_OK) {
         uint64_t before = t->spent_ns;
 
-        code = take_round(t);
+        code = take_turns_round(t);
         if (code != EXIT_OK)
             break;
         longest = t->spent_ns - before > longest ? t->spent_ns - before : longest;
