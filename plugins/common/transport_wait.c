@@ -20,7 +20,7 @@ enum {
     TOUCH_STEP = 64 << 20, /* bytes between two checks of `aborted` */
 };
 
-/* plugins/transport/shm/README.md lists the measurements that justify these numbers. */
+/* plugins/transport/shm/notes.md lists the measurements that justify these numbers. */
 struct epa_wait_config wait_configure(const struct epa_bootstrap *boot, enum wait_kind kind)
 {
     bool crowded = boot->world.local_size > boot->world.local_cores;
