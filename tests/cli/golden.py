@@ -11,8 +11,20 @@ about the relevant stream: standard output if CODE is 0, otherwise standard erro
     ~> and ~=            the same, and the other stream may have any contents
 
 Without an operator both streams are empty. After => or == the contents of the other stream may follow, as !> WORDS or
-!= LINES. A case of many lines is the line after "$ ", then standard output ("> "), standard error ("! ") and the exit
-code ("? ", if not 0). "#" begins a comment. The line
+!= LINES. A case of many output lines is the line after "$ ", then standard output ("> "), standard error ("! ") and the
+exit code ("? ", if not 0). A longer case has named steps:
+
+    case NAME            a sentence that states the promise
+    step NAME            a part of the script; optional for a script of one command
+      COMMANDS           lines of sh, indented by two blanks; all steps run in one shell
+    ? CODE               the exit code of the last command, if not 0
+    ~                    the other stream may have any contents
+    => WORDS .. WORDS    words of the relevant stream; lines with ".. WORDS" continue them
+                         (" .." at the end of a line keeps blanks before it)
+    !> WORDS .. WORDS    words of the other stream
+    > LINE, ! LINE       lines of standard output, of standard error; "+ " continues the line before
+
+"#" begins a comment. The line
 
     needs PROGRAM PACKAGE
 
@@ -65,8 +77,10 @@ def are_lines(want, have):
 
 
 class Case:
-    def __init__(self, number, command):
+    def __init__(self, number, command, name=None):
         self.number, self.command, self.code = number, command, 0
+        self.name = name  # of a case with steps
+        self.latest = None  # stream of the latest expectation
         self.lines = {"out": [], "err": []}
         self.words = {"out": None, "err": None}  # words instead of lines
         self.other = False  # the other stream may have any contents
@@ -84,6 +98,12 @@ class Case:
             if other:
                 case.expect({"out": "err", "err": "out"}[case.counts()], *other)
         return case
+
+    def continue_expectation(self, mark, text):
+        if mark == "+":
+            self.lines[self.latest][-1] += text
+        else:
+            self.words[self.latest].append(text)
 
     def expect(self, stream, operator, text):
         if operator == ">":
@@ -120,7 +140,7 @@ class Case:
                     print(f"  standard {name} is not as expected; it is")
                     print("".join(f"{mark} {line}\n" for line in text.splitlines()), end="")
         if not good:
-            print(f"  that was line {self.number}:{self.command}\n")
+            print(f"  that was line {self.number}{f', {self.name}' if self.name else ''}:{self.command}\n")
         return good
 
 
@@ -134,16 +154,34 @@ def read_cases(path):
     case = None
     for number, line in enumerate(decode(path).split("\n"), 1):
         text = line[2:] if line[1:2] == " " else line[1:]
-        if line[:1] == "$" or line[:1].isdigit():
+        if line[:1] == "$" or line[:1].isdigit() or line.startswith("case "):
             if case is not None:
                 yield case
-            case = Case(number, line[1:]) if line[0] == "$" else Case.of_row(number, line)
+            if line.startswith("case "):
+                case = Case(number, "", line[5:])
+            else:
+                case = Case(number, line[1:]) if line[0] == "$" else Case.of_row(number, line)
+        elif line.startswith("step "):
+            case.command += "\n# " + line[5:]
+        elif line.startswith("  ") and case.name:
+            case.command += "\n" + line[2:]
+        elif line.startswith(("=> ", "!> ")) and case.name:
+            case.latest = case.counts() if line[0] == "=" else {"out": "err", "err": "out"}[case.counts()]
+            case.expect(case.latest, ">", line[3:].removesuffix(" .."))
+        elif line.startswith((".. ", "+ ")):
+            mark, _, rest = line.partition(" ")
+            for words in rest.removesuffix(" ..").split(" .. ") if mark == ".." else [rest]:
+                case.continue_expectation(mark, words)
+        elif line == "~":
+            case.other = True
         elif line[:1] in (">", "!"):
-            case.lines["out" if line[0] == ">" else "err"].append(text)
+            case.latest = "out" if line[0] == ">" else "err"
+            case.lines[case.latest].append(text)
         elif line[:1] == "?":
             case.code = int(text)
         else:
-            assert line[:1] in ("", "#") or line.startswith("needs "), f"line {number} begins with none of # $ > ! ? needs and digits"
+            assert line[:1] in ("", "#") or line.startswith("needs "), \
+                f"line {number} begins with none of # $ > ! ? ~ + => !> .. case, step, needs, digits and two blanks"
     if case is not None:
         yield case
 
