@@ -42,6 +42,7 @@ import subprocess
 import sys
 import tempfile
 
+LIMIT = 200  # characters of a line
 WILD = {"{n}": r"[-0-9.,+e]+", "{w}": r"[^ \t]+", "{*}": r".*?"}
 
 
@@ -153,6 +154,7 @@ def missing_programs(path):
 def read_cases(path):
     case = None
     for number, line in enumerate(decode(path).split("\n"), 1):
+        assert len(line) <= LIMIT, f"line {number} has more than {LIMIT} characters; split the case into steps"
         text = line[2:] if line[1:2] == " " else line[1:]
         if line[:1] == "$" or line[:1].isdigit() or line.startswith("case "):
             if case is not None:
