@@ -5,7 +5,7 @@
 #include "layouts.h"
 
 #include "base/dtype.h"
-#include "../../plugins/algorithm/ll_v2/ll_v2.h"
+#include "../../plugins/algorithm/ll_v2/ll_v2_layout.h"
 #include "../../plugins/common/algo_host.h"
 #include <epa2a/both.h>
 

@@ -2,7 +2,9 @@
  * (outbox_at) of the experts' ranks, or receives puts, and reduces them. The outbox contains
  * outputs that are quantised, and sums of the outputs of a row's experts. Phases have the names of
  * the source: copy_and_put, recv_wait, topk_reduce. */
-#include "ll_v2_host.h"
+#include "ll_v2_combine.h"
+
+#include "ll_v2_signals.h"
 
 static void quantise_output(const struct ll_host *h, const uint16_t *y, const uint16_t *next,
                             char *to)

@@ -44,6 +44,11 @@
 
 #include "ll_v2_cuda.h"
 
+#include "ll_v2_combine_kernels.h"
+#include "ll_v2_device.h"
+#include "ll_v2_dispatch.h"
+#include "ll_v2_far.h"
+
 /* Data of a dispatch that its combine needs. */
 struct ll_set {
     uint32_t *recv_row, *wanted, *place;

@@ -1,101 +1,13 @@
-/* Arguments and launchers of the kernels of ll_v2. */
+/* ll_v2 on GPUs: create the algorithm. Only builds with nvcc contain this code. */
 #ifndef LL_V2_CUDA_H
 #define LL_V2_CUDA_H
 
-#include <cuda_runtime_api.h>
+#include "ll_v2_layout.h"
 
-#include "../../common/algo_cuda.h"
-#include "ll_v2.h"
+enum epa_status ll_cuda_create(const struct epa_algorithm_params *, const struct ll_layout *,
+                               struct epa_algorithm **out, struct epa_error *);
 
-/* Number of choices that a thread of a counting block holds at a time, and that the block holds. */
-enum { LL_OWN = 8, LL_WINDOW = LL_OWN * DEVICE_THREADS };
-
-enum { LL_SEND = 1, LL_RECEIVE = 2 };
-enum ll_cuda_stage { LL_DISPATCH, LL_COMBINE };
-
-/* Waits that a kernel gave up, beside signals (enum ll_signal): more rows arrive than fit; the row
- * of an entry is missing; the ring to other nodes has no room. */
-enum ll_fault { LL_WAIT_ROOM = LL_SIGNALS, LL_WAIT_ENTRY, LL_WAIT_RING };
-
-/* Phases of a dispatch and of a combine, for traces, with the names of the source. */
-enum { LL_QUANT_AND_PUT, LL_COUNT_PUT, LL_WAIT, LL_POSTPROCESS };
-enum { LL_COPY_AND_PUT, LL_RECV_WAIT, LL_TOPK_REDUCE };
-
-/* Entry of a received row for a local expert. */
-struct ll_share {
-    uint32_t entry;
-    float weight;
-};
-
-/* Offsets count from the start of a rank's heap. Those of regions belong to the set of the call. */
-struct ll_args {
-    /* c.stage: enum ll_cuda_stage; c.y: the received rows if fuse_expert is set */
-    struct device_args c;
-    uint32_t places, units, unit_channels, shares, share_channels;
-    uint32_t halves; /* LL_SEND | LL_RECEIVE */
-    uint32_t padded, windows;
-    uint32_t far;                     /* bit mask of ranks of other nodes */
-    uint32_t unit_bytes, share_bytes; /* bytes of a part, as lines */
-    uint64_t entries;                 /* capacity of a rank */
-    uint64_t counts, routes, arrival, recv, y_space, outputs;
-    uint32_t message_bytes, scales_at, meta_at, choices_at;
-    uint32_t output_bytes, sent_bytes; /* output_bytes: distance between rows of y */
-    uint32_t row_signals;              /* signals per row: one per part, or 1 for the whole row */
-    /* index of the first block that only receives; 0: all blocks send and receive */
-    uint32_t receivers_from;
-    uint32_t publishers; /* dispatch: number of blocks that count choices */
-    /* number of parts of a rank's experts; one block counts a part */
-    uint32_t publish_parts;
-    uint32_t counts_early;      /* the previous kernel does not count calls of this kind */
-    uint32_t words;             /* number of windows that a counting block takes at a time */
-    uint32_t payloads, payload; /* dispatch: offset of payloads in shared memory; bytes per warp */
-
-    /* Memory of this rank. */
-    uint32_t *wanted;       /* [slots]: bit mask of the row's choices of local experts */
-    struct ll_share *share; /* [slots][topk] */
-    /* fuse_expert: local expert of a share, or of the i-th entry in use; else NULL. */
-    uint16_t *chosen;
-    uint32_t *place; /* [max_tokens][topk]: place of a row at its receiver; ~0: none */
-    /* layout rank: slot of each entry; LL_DIRECT: the entries in use, in order */
-    uint32_t *recv_row;
-    float *recv_weight;
-};
-
-enum ll_mode { LL_BY_RANK, LL_DEDUP, LL_DIRECT, LL_MODES };
-
-/* Input of combine: outputs of experts; with fuse_expert the received rows, in 16 bits or in
- * FP8. */
-enum ll_from { LL_FROM_Y, LL_FROM_ROWS, LL_FROM_CODES };
-
-struct ll_combine_kind {
-    enum ll_mode mode;
-    enum ll_from from;
-    bool f16, fp8, pushed, profile;
-};
-
-/* Arguments of the kernel between the two halves of a call. `a`: the arguments of the halves,
- * whose view contains mirrors of the heaps of other nodes; v: the view of the transport, without
- * mirrors. */
-struct ll_far_args {
-    struct ll_args a;
-    struct epa_device_view v;
-    struct epa_device_ring ring;
-    bool arrives; /* the receiver copies rows; false: rows stay where they arrive (layout rank) */
-};
-
-/* The kernels; each takes a struct ll_args. */
-#ifdef __cplusplus
-extern "C" {
-#endif
-/* Returns NULL for unsupported combinations. */
-const void *ll_dispatch_kernel(enum device_input, enum ll_mode, bool profile);
-const void *ll_dispatch_dedup_kernel(enum device_input, bool profile);
-const void *ll_combine_kernel(struct ll_combine_kind);
-/* Puts the data that the previous kernel has stored for other nodes, waits for their data, or
- * both. */
-struct device_far ll_far(void);
-#ifdef __cplusplus
-}
-#endif
+/* Bytes of device memory that the CUDA code allocates outside the heap and the mirrors. */
+uint64_t ll_cuda_bytes(const struct ll_layout *);
 
 #endif

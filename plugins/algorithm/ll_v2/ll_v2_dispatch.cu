@@ -3,6 +3,8 @@
  * to 4 % slower, as they have no free register. */
 #define EPA_DEV_KEEP_LANE
 #include "ll_v2_dispatch.cuh"
+#include "ll_v2_dispatch.h"
+#include "ll_v2_dispatch_dedup.h"
 
 #define KERNELS(in, mode) \
     { \

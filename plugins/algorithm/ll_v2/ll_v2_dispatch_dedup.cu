@@ -1,5 +1,6 @@
 /* Kernels of dispatch with dedup, which copy rows to their experts. */
 #include "ll_v2_dispatch.cuh"
+#include "ll_v2_dispatch_dedup.h"
 
 #define KERNELS(in) \
     { \

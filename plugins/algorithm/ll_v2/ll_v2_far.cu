@@ -4,6 +4,7 @@
  * those ranks. */
 #include <epa2a/ring.cuh>
 
+#include "ll_v2_far.h"
 #include "ll_v2_send.cuh"
 
 EPA_DEV bool far_put(const struct ll_far_args &f, uint32_t peer, uint64_t at, uint64_t bytes)

@@ -37,66 +37,11 @@
  * for outputs of an earlier one. */
 #include "ll_v2_host.h"
 
-/* ---- puts and signals ---- */
-
-/* Puts `bytes`, if any, and signals the peer after all earlier puts to it. */
-static enum epa_status put_and_signal(struct ll_host *h, enum ll_signal kind, uint64_t epoch,
-                                      uint64_t dst, const void *src, size_t bytes, uint32_t peer)
-{
-    enum epa_status status = h->a.t->ops->fence(h->a.t, peer);
-
-    return status == EPA_OK ? algo_signal(&h->a, dst, src, bytes,
-                                          (uint32_t)kind * h->l.size + h->a.world.rank, epoch, peer)
-                            : status;
-}
-
-enum epa_status ll_put(struct ll_host *h, enum ll_signal kind, const struct ll_set *s, uint64_t row,
-                       const void *src, uint32_t rows, uint32_t peer)
-{
-    uint64_t row_bytes = kind == LL_DATA ? h->l.message_bytes : h->l.sent_bytes;
-    uint64_t dst =
-        (kind == LL_DATA ? arrival_offset(h, s) : outputs_offset(h, s)) + row * row_bytes;
-    size_t bytes = rows * row_bytes;
-
-    h->a.last.peer = peer;
-    h->left[peer] -= rows;
-    if (h->left[peer] == 0) {
-        h->signalled |= 1ull << peer;
-        return put_and_signal(h, kind, s->s.epoch, dst, src, bytes, peer);
-    }
-    return algo_put(&h->a, dst, src, bytes, peer);
-}
-
-enum epa_status ll_signal(struct ll_host *h, enum ll_signal kind, uint64_t epoch, uint64_t ranks)
-{
-    enum epa_status status = EPA_OK;
-
-    for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
-        uint32_t peer = algo_peer(&h->a, i);
-
-        h->a.last.peer = peer;
-        if (((ranks & ~h->signalled) >> peer & 1) != 0)
-            status = put_and_signal(h, kind, epoch, 0, NULL, 0, peer);
-    }
-    h->signalled = 0;
-    return status;
-}
-
-enum epa_status ll_wait(struct ll_host *h, enum ll_signal kind, uint64_t epoch, uint64_t ranks)
-{
-    static const char *const what[LL_SIGNALS] = {
-        [LL_COUNT] = "counts", [LL_DATA] = "rows", [LL_OUTPUT] = "outputs"};
-
-    return algo_wait_for_ranks(&h->a, (uint32_t)kind * h->l.size, epoch, what[kind], ranks);
-}
-
-enum epa_status ll_wait_and_leave(struct ll_host *h, enum ll_signal kind, uint64_t epoch,
-                                  uint64_t ranks)
-{
-    enum epa_status status = ll_wait(h, kind, epoch, ranks);
-
-    return algo_phase(&h->a, status, "quiet") ? h->a.t->ops->quiet(h->a.t) : status;
-}
+#include "ll_v2_combine.h"
+#include "ll_v2_message.h"
+#include "ll_v2_routes.h"
+#include "ll_v2_signals.h"
+#include "ll_v2_state.h"
 
 /* ---- dispatch: puts of rows ---- */
 
@@ -175,64 +120,6 @@ static enum epa_status put_written_rows(const struct ll_task *task)
 }
 
 /* ---- dispatch: rows ---- */
-
-/* Writes token t to a message; `end` as in epa_write_token(). */
-static void write_token(const struct ll_task *task, uint32_t t, uint32_t end, char *msg)
-{
-    const struct ll_layout *l = &task->h->l;
-
-    epa_write_token(task->h->a.kernels, task->m, l->fp8, t, end, msg + LL_META_BYTES,
-                    msg + l->scales_at);
-}
-
-static void write_meta(const struct ll_task *task, uint32_t t, uint32_t choices, char *msg)
-{
-    *(struct ll_meta *)(void *)msg = (struct ll_meta){
-        .origin = {task->h->a.world.rank, t},
-        .epoch = (uint32_t)task->set->s.epoch,
-        .choices = choices,
-    };
-}
-
-/* Writes channels `first` to `last` of token t: the whole token, or a part that is quantised. */
-static void write_part(const struct ll_task *task, uint32_t t, uint32_t end, uint32_t first,
-                       uint32_t last, char *msg)
-{
-    const struct ll_layout *l = &task->h->l;
-    const uint16_t *x;
-
-    if (first == 0 && last == l->hidden) {
-        write_token(task, t, end, msg);
-        return;
-    }
-    x = (const uint16_t *)task->m->x + (size_t)t * l->hidden + first;
-    task->h->a.kernels->quantise(x, last - first, l->group, t + 1 < end ? x + l->hidden : NULL,
-                                 (uint8_t *)msg + LL_META_BYTES + first,
-                                 (float *)(void *)(msg + l->scales_at) + first / l->group);
-}
-
-/* Returns the channels of a part: of all channels unless tokens are quantised. */
-static uint32_t part_channels(const struct ll_task *task)
-{
-    const struct ll_layout *l = &task->h->l;
-
-    return l->fp8 && task->m->x_dtype != EPA_FP8_E4M3
-               ? (LL_PART_CHANNELS + l->group - 1) / l->group * l->group
-               : l->hidden;
-}
-
-void ll_write_ahead(struct ll_task *task)
-{
-    const struct ll_host *h = task->h;
-    uint32_t tokens = task->m->tokens, ahead = LL_PARTS_AHEAD * part_channels(task);
-
-    /* Not with several workers, which divide the tokens, not for ranks out of reach, whose messages
-     * are written to staging, and not with dedup, which writes whole rows. */
-    if (tokens == 0 || h->a.workers != 1 || h->a.far != 0 || h->l.dedup)
-        return;
-    task->written = ahead < h->l.hidden ? ahead : h->l.hidden;
-    write_part(task, 0, tokens, 0, task->written, h->scratch);
-}
 
 /* Stores `bytes` at n places, and advances the places. */
 static void spread_part(const struct ll_host *h, void **to, uint32_t n, const char *from,

@@ -12,7 +12,7 @@
 #define LL_V2_OUTPUTS_CUH
 
 #include "../../common/algo_cuda.cuh"
-#include "ll_v2_cuda.h"
+#include "ll_v2_device.h"
 
 /* A lane stores 16 bytes at a time, 8 channels in bf16 or 16 in FP8: smaller packets halve the rate
  * of links. */

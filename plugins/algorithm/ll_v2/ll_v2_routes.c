@@ -8,7 +8,10 @@
  * rank also learns which ranks have rows for it; it neither waits for nor signals other ranks.
  * Otherwise each rank puts counts to every rank. All ranks compute the same layout, so each knows
  * the start of the rows of all ranks at every receiver. */
-#include "ll_v2_host.h"
+#include "ll_v2_routes.h"
+
+#include "ll_v2_message.h"
+#include "ll_v2_signals.h"
 
 /* ---- counts ---- */
 

@@ -12,7 +12,7 @@
 #define LL_V2_SEND_CUH
 
 #include "../../common/algo_cuda.cuh"
-#include "ll_v2_cuda.h"
+#include "ll_v2_device.h"
 
 enum { LL_PACKET_BYTES = 16 };
 

@@ -9,8 +9,8 @@
  * packets. Scales exist with dispatch_dtype: fp8. Choices exist on hosts with dedup or layout:
  * rank, on GPUs with layout: rank. With dedup, GPUs send rows as payloads (struct ll_payload), from
  * which the receiver makes messages. */
-#ifndef LL_V2_H
-#define LL_V2_H
+#ifndef LL_V2_LAYOUT_H
+#define LL_V2_LAYOUT_H
 
 #include <epa2a/algorithm.h>
 
@@ -253,19 +253,5 @@ enum epa_status ll_layout_make(const struct epa_moe *, const struct epa_world *,
 /* Hosts with published routes: returns true if counts are smaller than the experts of `tokens`
  * tokens. */
 bool ll_publishes_counts(const struct ll_layout *, uint32_t tokens);
-
-enum epa_status ll_host_create(const struct epa_algorithm_params *, const struct ll_layout *,
-                               struct epa_algorithm **out, struct epa_error *);
-
-/* CUDA code; only in builds with nvcc. */
-#ifdef __cplusplus
-extern "C"
-#endif
-    enum epa_status
-    ll_cuda_create(const struct epa_algorithm_params *, const struct ll_layout *,
-                   struct epa_algorithm **out, struct epa_error *);
-
-/* Bytes of device memory that the CUDA code allocates outside the heap and the mirrors. */
-uint64_t ll_cuda_bytes(const struct ll_layout *);
 
 #endif

@@ -8,6 +8,7 @@
  * waits for OUTPUT of all ranks in every combine, even of ranks without outputs for it. Therefore
  * the next dispatch may store without a handshake. */
 #define EPA_DEV_KEEP_LANE /* up to 3 % faster */
+#include "ll_v2_combine_kernels.h"
 #include "ll_v2_outputs.cuh"
 
 /* ---- pushed expert outputs, at the token's rank ----
