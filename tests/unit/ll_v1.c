@@ -3,7 +3,7 @@
 #include "algorithm_peer.h"
 #include "layouts.h"
 
-#include "../../plugins/algorithm/ll_v1/ll_v1.h"
+#include "../../plugins/algorithm/ll_v1/ll_v1_layout.h"
 
 LAYOUTS(v1_layout, v1_config, v1_layout_make)
 

@@ -8,7 +8,7 @@
  * read in earlier calls may be overwritten, and its experts have written their outputs. Every rank
  * waits for the signals of all ranks, even of ranks without outputs for it. */
 #include "../../common/algo_cuda.cuh"
-#include "ll_v1_cuda.h"
+#include "ll_v1_combine.h"
 
 /* Choices of a token: lane k holds choice k. */
 struct v1_choices {

@@ -32,6 +32,11 @@
  * filled the mirror, so the puts from the mirror are complete. */
 #include "ll_v1_cuda.h"
 
+#include "ll_v1_combine.h"
+#include "ll_v1_device.h"
+#include "ll_v1_dispatch.h"
+#include "ll_v1_far.h"
+
 /* Data of a dispatch that its combine needs. */
 struct v1_cuda_set {
     uint32_t *place, *far_slice;

@@ -10,7 +10,7 @@
  * Warps assemble the payload of packets in shared memory: a lane that quantises holds 16 bytes of
  * channels, but a lane that stores a packet holds single words. */
 #include "../../common/algo_cuda.cuh"
-#include "ll_v1_cuda.h"
+#include "ll_v1_dispatch.h"
 
 /* Shared memory of the block: tables by expert, then a payload buffer for each warp. */
 extern __shared__ __align__(16) uint32_t shared[];

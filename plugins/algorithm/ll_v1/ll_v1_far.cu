@@ -4,7 +4,7 @@
  * block of expert outputs in combine. It then waits for the data of those ranks. */
 #include <epa2a/ring.cuh>
 
-#include "ll_v1_cuda.h"
+#include "ll_v1_far.h"
 
 /* Returns the number of rows for all local experts according to `splits`; *begin: start of the rows
  * in the sorted order. */

@@ -41,6 +41,9 @@
  * of puts. */
 #include "ll_v1_host.h"
 
+#include "ll_v1_rows.h"
+#include "ll_v1_state.h"
+
 #include <string.h>
 
 /* ---- the exchange: a block to each rank, its signal, the wait for all signals ---- */

@@ -1,6 +1,6 @@
 /* The work of ll_v1 inside a rank: the rank sorts its choices by expert, quantises its tokens,
  * regroups received rows by expert, and adds up the expert outputs of its tokens. */
-#include "ll_v1_host.h"
+#include "ll_v1_rows.h"
 
 #include <string.h>
 

@@ -5,8 +5,8 @@
  * scales, and splits (the number of rows per expert and the start of the slice). A receive buffer
  * has room for MAX_M rows of each source. There are two receive buffers, which calls use
  * alternately (act_pos in the source). */
-#ifndef LL_V1_H
-#define LL_V1_H
+#ifndef LL_V1_LAYOUT_H
+#define LL_V1_LAYOUT_H
 
 #include <epa2a/algorithm.h>
 
@@ -136,14 +136,12 @@ enum epa_status v1_layout_make(const struct epa_moe *, const struct epa_world *,
                                uint32_t transport_flags, const struct v1_config *,
                                struct v1_layout *out, struct epa_error *);
 
-enum epa_status v1_host_create(const struct epa_algorithm_params *, const struct v1_layout *,
-                               struct epa_algorithm **out, struct epa_error *);
+/* Bytes of the lines that carry a part of a row with `channels` channels. */
+static inline uint32_t part_bytes(const struct v1_layout *l, uint32_t channels)
+{
+    uint32_t scales = l->fp8 ? channels / l->group : 0;
 
-/* CUDA code; only in builds with nvcc. */
-enum epa_status v1_cuda_create(const struct epa_algorithm_params *, const struct v1_layout *,
-                               struct epa_algorithm **out, struct epa_error *);
-
-/* Bytes of device memory that the CUDA code allocates outside the heap. */
-uint64_t v1_cuda_bytes(const struct v1_layout *);
+    return EPA_PACKET * epa_packets_of(v1_payload_of(channels * (l->fp8 ? 1 : 2), scales).bytes);
+}
 
 #endif
