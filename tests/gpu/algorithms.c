@@ -7,7 +7,7 @@
 
 #include "../../plugins/algorithm/ll_v1/ll_v1_device.h"
 #include "../../plugins/algorithm/ll_v2/ll_v2_device.h"
-#include "../../plugins/algorithm/token_flag/token_flag_cuda.h"
+#include "../../plugins/algorithm/token_flag/token_flag_device.h"
 #include "../contract/ranks.h"
 #include "fake/fake_cuda.h"
 

@@ -3,7 +3,7 @@
 #include "algorithm_peer.h"
 #include "layouts.h"
 
-#include "../../plugins/algorithm/token_flag/token_flag.h"
+#include "../../plugins/algorithm/token_flag/token_flag_layout.h"
 
 /* The largest supported shape that an experiment can have. */
 enum { RANKS = 64, TOKENS = 4096, HIDDEN = 131072 };

@@ -1,6 +1,8 @@
 /* combine_send sends the expert output of each received row to the slot of its flat token; with
  * fuse_expert it also computes the output. combine_recv adds up the slots of each token. */
-#include "token_flag_host.h"
+#include "token_flag_combine.h"
+
+#include "token_flag_pass.h"
 
 /* ---- combine_send ---- */
 

@@ -45,6 +45,11 @@
 
 #include "token_flag_cuda.h"
 
+#include "token_flag_combine_kernels.h"
+#include "token_flag_device.h"
+#include "token_flag_dispatch.h"
+#include "token_flag_far.h"
+
 /* The last of the four stages that an open dispatch has completed. */
 enum tf_cuda_state { TF_CUDA_FREE, TF_CUDA_SENT, TF_CUDA_RECEIVED, TF_CUDA_RETURNED };
 

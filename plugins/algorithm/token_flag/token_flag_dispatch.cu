@@ -6,6 +6,7 @@
  *
  * The counts of all ranks determine the start of an expert's rows from each source. A row carries
  * its index among these rows, so each warp takes a part of a row without coordination. */
+#include "token_flag_dispatch.h"
 #include "token_flag_send.cuh"
 
 /* Received rows, in shared memory of the block. */

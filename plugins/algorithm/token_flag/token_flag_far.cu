@@ -3,6 +3,7 @@
  * Before the kernel of a receiving stage, a kernel waits for the puts of those ranks. */
 #include <epa2a/ring.cuh>
 
+#include "token_flag_far.h"
 #include "token_flag_send.cuh"
 
 /* Puts the counts before the first chunk, and the rows stored since the last call. The flag of this

@@ -1,6 +1,8 @@
 /* dispatch_recv, and the receiving part of dispatch_send between two chunks. Both wait for the
  * counts of all ranks and copy arrived rows to their experts. */
-#include "token_flag_host.h"
+#include "token_flag_recv.h"
+
+#include "token_flag_pass.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #define TOKEN_FLAG_SEND_CUH
 
 #include "../../common/algo_cuda.cuh"
-#include "token_flag_cuda.h"
+#include "token_flag_device.h"
 
 /* Returns the number of threads that load the row: all warps of the block except the first. */
 EPA_DEV uint32_t tf_carriers(void)

@@ -6,7 +6,7 @@
  * A lane holds the channels of its words of the lines from beginning to end, four channels per
  * word. */
 #include "../../common/algo_cuda.cuh"
-#include "token_flag_cuda.h"
+#include "token_flag_combine_kernels.h"
 
 /* Returns the first word of a part; words_of() returns the number of words of the expert output in
  * it. */

@@ -10,8 +10,8 @@
  *
  * On GPUs, messages and slots are sequences of 64-bit words in lines of 128 bytes, with the epoch
  * in the last word of each line (epa2a/packets.cuh). Their contents are the same as on hosts. */
-#ifndef TOKEN_FLAG_H
-#define TOKEN_FLAG_H
+#ifndef TOKEN_FLAG_LAYOUT_H
+#define TOKEN_FLAG_LAYOUT_H
 
 #include <epa2a/algorithm.h>
 
@@ -172,15 +172,5 @@ EPA_BOTH void tf_row_at(uint32_t size, uint32_t first, const uint32_t *n, uint32
 enum epa_status tf_layout_make(const struct epa_moe *, const struct epa_world *,
                                uint32_t transport_flags, const struct tf_config *,
                                struct tf_layout *out, struct epa_error *);
-
-enum epa_status tf_host_create(const struct epa_algorithm_params *, const struct tf_layout *,
-                               struct epa_algorithm **out, struct epa_error *);
-
-/* CUDA code; only in builds with nvcc. */
-enum epa_status tf_cuda_create(const struct epa_algorithm_params *, const struct tf_layout *,
-                               struct epa_algorithm **out, struct epa_error *);
-
-/* Bytes of device memory that the CUDA code allocates outside the heap and the mirrors. */
-uint64_t tf_cuda_bytes(const struct tf_layout *);
 
 #endif
