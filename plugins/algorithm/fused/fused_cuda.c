@@ -1,5 +1,8 @@
 /* fused on GPUs: queues the kernel of a call (fused_layer.cuh) and explains its time-outs. */
+#include "fused_cuda.h"
+
 #include "fused_cuda_layout.h"
+#include "fused_layer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* fused on GPUs: the choice of the kernel for a shape, and the layout of the heap. */
 #include "fused_cuda_layout.h"
+#include "fused_layer.h"
 
 #include "../../common/algo_host.h"
 

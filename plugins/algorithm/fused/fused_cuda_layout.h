@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "fused.h"
+#include "fused_layout.h"
 #include "fused_device.h"
 
 #define FUSED_USUAL \

@@ -188,19 +188,4 @@ struct fused_kernel_kind {
     enum device_input input;
 };
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-/* Return a kernel that takes a struct fused_args; NULL: no such kernel. */
-const void *fused_kernel(struct fused_kernel_kind);
-const void *fused_ways_kernel(struct fused_kernel_kind);
-const void *fused_groups_kernel(struct fused_kernel_kind);
-const void *fused_picks_kernel(struct fused_kernel_kind);
-const void *fused_more_kernel(struct fused_kernel_kind);
-const void *fused_pack_kernel(void);
-uint32_t fused_shared_bytes(struct fused_kernel_kind, struct fused_args *);
-#ifdef __cplusplus
-}
-#endif
-
 #endif

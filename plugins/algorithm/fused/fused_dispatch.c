@@ -4,7 +4,9 @@
  * the rows of low experts leave first. It sends each rank a header with the experts and weights of
  * each of these rows. From the headers alone the receiver computes its entries and the places of
  * their rows. */
-#include "fused_host.h"
+#include "fused_dispatch.h"
+
+#include "fused_progress.h"
 
 /* ---- routes ---- */
 
@@ -271,13 +273,6 @@ void fused_send(struct fused_host *h, uint32_t worker, uint32_t item)
 }
 
 /* ---- the index ---- */
-
-uint32_t fused_row_units(const struct fused_host *h, uint32_t source)
-{
-    uint32_t units = (h->head[source][FUSED_ROWS] + h->l.chunk - 1) / h->l.chunk;
-
-    return h->c.ready == FUSED_READY_BLOCK && units < h->l.units ? units : h->l.units;
-}
 
 static void reject_head(struct fused_host *h, uint32_t source, const char *what, uint64_t seen,
                         uint64_t most)

@@ -5,7 +5,10 @@
  * down-projection. The down-projection writes float32 outputs to the slots of the block's entries.
  * The last task that a row waits for adds up the row's slots and sends the sum back. The sum
  * follows the order of the token's choices, independent of the order of tasks. */
-#include "fused_host.h"
+#include "fused_gemm.h"
+
+#include "fused_alloc.h"
+#include "fused_progress.h"
 
 /* ---- second stage of dispatch: rows to panels ---- */
 

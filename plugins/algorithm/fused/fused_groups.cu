@@ -1,5 +1,6 @@
 /* Kernels of fused that quantise the intermediate in groups of 64 channels, with all switches. */
 #include "fused_layer.cuh"
+#include "fused_groups.h"
 
 extern "C" const void *fused_groups_kernel(struct fused_kernel_kind k)
 {

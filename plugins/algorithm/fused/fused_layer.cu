@@ -1,5 +1,10 @@
 /* Kernels of fused (fused_layer.cuh) for the defaults, and the kernel that packs weights. */
 #include "fused_layer.cuh"
+#include "fused_groups.h"
+#include "fused_layer.h"
+#include "fused_more.h"
+#include "fused_picks.h"
+#include "fused_ways.h"
 
 /* ---- weights ---- */
 

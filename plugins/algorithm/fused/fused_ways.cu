@@ -2,6 +2,7 @@
  * kernels for the defaults have no registers, branches or instructions for the switches, and so
  * that the files compile in parallel. */
 #include "fused_layer.cuh"
+#include "fused_ways.h"
 
 extern "C" const void *fused_ways_kernel(struct fused_kernel_kind k)
 {

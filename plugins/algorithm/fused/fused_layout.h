@@ -2,8 +2,8 @@
  *
  * Source: "Expert Parallelism All-to-All Fused Megakernel". The options are the switches of this
  * text. */
-#ifndef FUSED_H
-#define FUSED_H
+#ifndef FUSED_LAYOUT_H
+#define FUSED_LAYOUT_H
 
 #include <epa2a/algorithm.h>
 
@@ -36,6 +36,7 @@ struct fused_config {
 enum { FUSED_RANKS = 64, FUSED_TOPK = 32, FUSED_LINE = 64 };
 enum { FUSED_DEVICE_RANKS = 16, FUSED_DEVICE_EXPERTS = 1024 };
 enum { FUSED_BLOCK_ROWS = 256 }; /* on hosts: 1 MiB of L2 with hidden 2048 */
+enum { FUSED_LAG = 4 };          /* default of option lag */
 enum { FUSED_BUFFERS = 2 };      /* sets of the regions that peers write, used alternately */
 
 /* Words of 32 bits at the start of a header, which a source sends to a rank before its rows. Arrays
@@ -91,20 +92,9 @@ struct fused_layout {
 enum epa_status fused_check(const struct epa_moe *, const struct epa_world *,
                             const struct fused_config *, bool device, struct epa_error *);
 
-/* Returns the bytes beside the heap that fused_host_create() allocates for `workers` workers. */
-uint64_t fused_host_bytes(const struct fused_layout *, const struct fused_config *,
-                          uint32_t workers);
-enum epa_status fused_host_create(const struct epa_algorithm_params *, const struct fused_layout *,
-                                  struct epa_algorithm **out, struct epa_error *);
-
-/* The CUDA code of fused, if the build includes it. */
-
-/* Computes the footprint for a shape; unsupported shapes fail with a message. */
-enum epa_status fused_cuda_plan(const struct epa_moe *, const struct epa_world *,
-                                const struct fused_config *, struct epa_footprint *out,
-                                struct epa_error *);
-
-enum epa_status fused_cuda_create(const struct epa_algorithm_params *, struct epa_algorithm **out,
-                                  struct epa_error *);
+/* Computes the layout for a shape. Unsupported shapes fail with a message. */
+enum epa_status fused_layout_make(const struct epa_moe *, const struct epa_world *,
+                                  uint32_t transport_flags, const struct fused_config *,
+                                  struct fused_layout *out, struct epa_error *);
 
 #endif
