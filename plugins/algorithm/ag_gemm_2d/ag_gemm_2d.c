@@ -1,5 +1,6 @@
 /* ag_gemm_2d: descriptor, options and the layout of the heap. */
-#include "ag_gemm_2d.h"
+#include "ag_gemm_2d_host.h"
+#include "ag_gemm_2d_layout.h"
 
 #include "../../common/algo_host.h"
 #include "../../common/gemm_host.h"

@@ -1,5 +1,5 @@
 /* Routes, and the chunks and blocks of a call, for ag_gemm_2d on hosts. */
-#include "ag_gemm_2d.h"
+#include "ag_gemm_2d_call.h"
 
 static uint32_t least(uint32_t a, uint32_t b)
 {

@@ -24,7 +24,9 @@
  *       the set of e belongs to e - 2 and has no readers: neither tiles, nor copies (pull), nor
  *       puts, which a rank completes (quiet) before its return.
  *   (3) Words only grow, and a quiet separates two SETs of a word, of e and e + 1. */
-#include "ag_gemm_2d.h"
+#include "ag_gemm_2d_host.h"
+
+#include "ag_gemm_2d_call.h"
 
 #include <stdlib.h>
 #include <string.h>

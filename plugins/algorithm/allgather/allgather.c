@@ -1,5 +1,7 @@
 /* allgather: descriptor, options and the layout of the heap. */
-#include "allgather.h"
+#include "allgather_cuda.h"
+#include "allgather_host.h"
+#include "allgather_layout.h"
 
 #include "../../common/algo_host.h"
 

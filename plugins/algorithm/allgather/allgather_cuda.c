@@ -31,7 +31,8 @@
 #include <cuda_runtime_api.h>
 
 #include "../../common/device_setup.h"
-#include "allgather.h"
+#include "allgather_cuda.h"
+#include "allgather_kernels.h"
 
 struct ag_cuda {
     struct epa_algorithm base; /* first member */

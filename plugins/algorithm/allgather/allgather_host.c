@@ -20,7 +20,7 @@
  *   (5) Words only grow. Quiet separates two SETs of a word, of e and e + 1, so they cannot swap.
  *       Quiet also flushes buffered puts before the rank leaves the call, and frees the own set,
  *       from which puts read. */
-#include "allgather.h"
+#include "allgather_host.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -7,7 +7,7 @@
 #include <epa2a/quant.cuh>
 #include <epa2a/ring.cuh>
 
-#include "allgather.h"
+#include "allgather_kernels.h"
 
 enum { AG_UNROLL = 4 };
 

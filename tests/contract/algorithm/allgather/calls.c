@@ -3,7 +3,7 @@
  * call. */
 #include <unistd.h>
 
-#include "../../../../plugins/algorithm/allgather/allgather.h"
+#include "../../../../plugins/algorithm/allgather/allgather_layout.h"
 #include "../../ranks.h"
 
 extern const struct epa_algorithm_plugin epa_plugin;
