@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "config/options.h"
+#include "config/option_text.h"
 #include "plugin/registry.h"
 #include "report/summary.h"
 

@@ -19,6 +19,8 @@
 #include "base/text.h"
 #include "cli/config_name.h"
 #include "config/model.h"
+#include "config/diag.h"
+#include "config/node.h"
 #include "config/options.h"
 #include "experiment/batch.h"
 #include "launch/process.h"

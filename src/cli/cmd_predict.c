@@ -17,6 +17,9 @@
 #include "base/file.h"
 #include "cli/predict.h"
 #include "config/options.h"
+#include "config/diag.h"
+#include "config/experiment_show.h"
+#include "config/node.h"
 #include "report/results.h"
 #include "report/result.h"
 

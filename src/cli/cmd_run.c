@@ -17,6 +17,8 @@
 #include "cli/cli.h"
 #include "cli/runs.h"
 #include "config/experiment.h"
+#include "config/diag.h"
+#include "config/origin.h"
 #include "config/tree.h"
 #include "launch/process.h"
 #include "report/result.h"

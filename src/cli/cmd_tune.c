@@ -19,6 +19,8 @@
 #include "cli/cli.h"
 #include "cli/tune.h"
 #include "report/result.h"
+#include "config/option_text.h"
+#include "config/experiment_show.h"
 
 enum { LEAST_BUDGET_NS = 1000 }; /* budget of a task after other tasks have spent all */
 

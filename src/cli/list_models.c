@@ -7,6 +7,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "config/model.h"
+#include "config/diag.h"
+#include "config/node.h"
 #include "report/summary.h"
 
 /* Columns of the table. The keys are also the keys of --json. */

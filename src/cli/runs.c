@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "config/diag.h"
 
 static void add_run(const struct batch_pick *pick, char *failure, const struct batch *batch,
                     uint32_t i, struct runs *runs)

@@ -11,6 +11,7 @@
 #include "base/fold.h"
 #include "base/text.h"
 #include "config/options.h"
+#include "config/option_text.h"
 #include "help_texts.h"
 #include "op/op.h"
 #include "plugin/registry.h"

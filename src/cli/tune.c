@@ -20,6 +20,8 @@
 #include "report/results.h"
 #include "report/summary.h"
 #include "config/options.h"
+#include "config/experiment_show.h"
+#include "config/option_text.h"
 #include "op/op.h"
 
 /* ---- the journal ---- */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "config/tree.h"
+#include "config/option_text.h"
 #include "config/options.h"
 
 static const struct experiment defaults = {
@@ -432,6 +432,43 @@ static const struct epa_option profile[] = {
         "number of iterations in the trace, the last of the run; bench excludes the checked one"),
     {0},
 };
+
+/* The table of `expect`: bounds of figures by name, for the last row of a result or for the row
+ * that a key or a map names. */
+
+enum { DAY_S = 86400 };
+
+#define MOST(figure, what) \
+    { \
+        .name = #figure, EPA_DURATION(struct expect_options, last.figure), \
+        .max = (uint64_t)DAY_S * 1000000000, .help = "upper bound of " what \
+    }
+#define LEAST(figure, limit, what) \
+    { \
+        .name = #figure, EPA_REAL(struct expect_options, last.figure), .most = limit, \
+        .help = "lower bound " what \
+    }
+
+const struct epa_option expect_table[] = {
+    {.name = "wrong",
+     EPA_U32(struct expect_options, wrong),
+     .max = 1000000000,
+     .help = "maximum number of wrong elements; elements must have been compared; the only bound "
+             "that verify checks"},
+    MOST(min, "the shortest sample; as median"),
+    MOST(median, "the median: 120us of the total, or of a row by expect.dispatch.median"),
+    MOST(p95, "the 95th percentile; as median"),
+    MOST(p99, "the 99th percentile; as median"),
+    MOST(p999, "the 99.9th percentile, which needs 1000 samples; as median"),
+    MOST(max, "the longest sample; as median"),
+    MOST(mean, "the mean; as median"),
+    LEAST(goodput, 1e9, "in GB/s, of the total or of a row, as median; `epa2a help bandwidth`"),
+    LEAST(wire, 1e9, "in GB/s; as goodput"),
+    LEAST(bottleneck, 1e9, "in GB/s; as goodput"),
+    LEAST(of_peak, 1, "of the percentage of peak, by the median: 50%"),
+    {0},
+};
+const struct epa_option *const expect_figures = &expect_table[1];
 
 const struct epa_options experiment_options = {top, sizeof(struct experiment), &defaults};
 

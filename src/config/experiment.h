@@ -8,7 +8,10 @@
 #include "config/options.h"
 #include "plugin/registry.h"
 
-/* ---- expectations (experiment_show.c) ---- */
+struct arena;
+struct diag;
+struct node;
+struct text;
 
 /* Bounds of the figures of a row. An unset bound lies outside the range of its option. */
 struct expect_bounds {
@@ -35,30 +38,6 @@ struct expect_options {
 
 extern const struct epa_option expect_table[];        /* of struct expect_options */
 extern const struct epa_option *const expect_figures; /* options of struct expect_bounds */
-
-/* Returns a bound in its unit; NaN: not set. */
-double expect_bound(const struct epa_option *figure, const struct expect_bounds *);
-
-/* Returns the bounds of the i-th row; the last row of a result comes first, with the name ""; NULL:
- * no further rows. */
-const struct expect_bounds *expect_row_at(const struct expect_options *, uint32_t i,
-                                          const char **name);
-
-/* Writes "dispatch: {p99: 80us}" as "dispatch.p99: 80us", a bound of the row dispatch; the second
- * function writes all bounds of such a map to `out`. */
-struct arena;
-struct diag;
-struct node;
-struct node *expect_flatten(struct arena *, const struct node *map);
-void expect_read(const struct node *map, struct arena *, struct diag *, struct expect_options *out);
-
-/* Returns true if the experiment sets an expectation; for verify only `wrong` counts. */
-bool expect_is_set(const struct expect_options *);
-bool expect_wrong_is_set(const struct expect_options *);
-
-/* ---- experiments ---- */
-
-struct text;
 
 /* A plugin by name with its options from the file. */
 struct chosen {
@@ -312,53 +291,6 @@ bool option_rule_holds(const struct option_rule *, const struct experiment *);
 /* Returns false if the option has no effect in that experiment; it is not shown then. */
 bool option_applies(const struct experiment *, const struct section *, const char *option);
 
-/* Returns the node that set `key` ("ranks", "moe.hidden"); NULL: the default applies. */
-const struct node *origin_find(const struct experiment *, const char *key);
-
-/* Returns the first key in a message, such as "moe.hidden", that a file has set; NULL: none. */
-const struct node *origin_of(const struct experiment *, const char *sentence);
-
-/* Returns the location of the error for a message that rejects the experiment: the first key in the
- * message that the user has set. The key may be an option of the algorithm without its section
- * ("capacity"), or a top-level key such as "ranks". Otherwise the algorithm's name, otherwise the
- * file. */
-struct source_location origin_of_refusal(const struct experiment *, const char *sentence);
-
-/* ---- checks between values, of the core and of operations ---- */
-
-struct config_trial;
-
-struct config_check {
-    const struct experiment *x;
-    struct diag *diag;
-    /* The check of the operation, which check_takes() runs on other values; NULL: none. */
-    void (*check)(const struct config_check *);
-    struct config_trial *trial; /* of check_takes(): records conflicts without a report */
-};
-
-/* Returns true if the experiment could have this whole number at `key`: it is in the option's
- * range, and `check` finds no conflict of that key. On false sets *why, unless `why` is NULL, to
- * the reason. */
-bool check_takes(const struct config_check *, const char *key, uint64_t value, const char **why);
-
-/* Returns "ranks (2, the default)". */
-const char *check_value(const struct config_check *, const char *key, uint64_t value);
-
-/* Returns "write 112 or 128": the nearest multiples below and above the value at `key` that
- * check_takes() accepts. NULL: no multiple is accepted. */
-const char *check_multiples(const struct config_check *, const char *key, uint32_t of);
-
-/* Reports an error at `wrong`, with a note at `other` (NULL: no note), both keys. Defaults have no
- * source location, so the error then points to the other value. A value that already has an error
- * receives no second one. */
-EPA_PRINTF(5, 6)
-void check_conflict(const struct config_check *, const char *wrong, const char *other,
-                    const char *hint, const char *fmt, ...);
-
-/* Reports options that have no effect with the values of other options, each with its first
- * reason. */
-void check_rules(const struct config_check *, const struct section *);
-
 /* ---- faults ---- */
 
 bool fault_is_planted(const struct experiment *);
@@ -410,27 +342,5 @@ static inline uint32_t experiment_transport_flags(const struct experiment *x)
                ? flags
                : (flags & ~(uint32_t)EPA_TRANSPORT_LOAD_STORE) | EPA_TRANSPORT_NODES;
 }
-
-/* ---- experiment_show.c ---- */
-
-/* Writes the resolved experiment as YAML that reads back as the same experiment; with origins, each
- * value has a comment with its origin: default, file:line:column, or --set. */
-void experiment_show(const struct experiment *, bool with_origin, struct text *out);
-
-/* Visits all scalars of the resolved experiment in that order. */
-struct experiment_value {
-    const char *section, *key; /* section NULL: top-level key */
-    const char *path, *value;  /* "moe.hidden"; value in YAML notation */
-    bool string;               /* free text: in quotes in YAML */
-    bool quoted;               /* in quotes in JSON */
-    const struct node *origin; /* NULL: default */
-};
-void experiment_visit(const struct experiment *,
-                      void (*fn)(void *arg, const struct experiment_value *), void *arg);
-
-/* Returns 48 bits over all values of a run except names, traces, expectations and the launcher. */
-uint64_t experiment_hash(const struct experiment *);
-/* The same over the values that a file or --set gives to the launcher. */
-uint64_t experiment_launcher_hash(const struct experiment *);
 
 #endif

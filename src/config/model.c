@@ -8,6 +8,8 @@
 
 #include "base/program_dir.h"
 #include "base/text.h"
+#include "config/diag.h"
+#include "config/yaml.h"
 
 static const char folder[] = "models";
 

@@ -3,7 +3,9 @@
 #define MODEL_H
 
 #include "base/text.h"
-#include "config/tree.h"
+#include "config/node.h"
+
+struct diag;
 
 /* `include: model/NAME` names a model, even if a file of that name exists. */
 #define MODEL_PREFIX "model/"

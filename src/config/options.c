@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #include "base/text.h"
+#include "config/diag.h"
 
 /* ---- texts to values ---- */
 
@@ -270,6 +271,44 @@ const char *option_unit(const struct epa_option *option)
     if (option->type == EPA_OPTION_DURATION)
         return "ns, us, ms or s";
     return option->type == EPA_OPTION_BYTES ? "B, KiB, MiB, GiB or TiB" : NULL;
+}
+
+char *value_real_text(char *buf, size_t room, double value)
+{
+    for (int precision = 1; precision <= 17; precision++) {
+        snprintf(buf, room, "%.*g", precision, value);
+        bool small = value == 0.0 || (fabs(value) >= 1e-4 && fabs(value) < 1e15);
+
+        if (strtod(buf, NULL) == value && (!small || strchr(buf, 'e') == NULL))
+            break;
+    }
+    if (strpbrk(buf, ".e") == NULL && strlen(buf) + 2 < room)
+        strcat(buf, ".0");
+    return buf;
+}
+
+bool option_is_number(const struct epa_option *option)
+{
+    return option->type == EPA_OPTION_U32 || option->type == EPA_OPTION_U64 ||
+           option->type == EPA_OPTION_BYTES || option->type == EPA_OPTION_DURATION ||
+           option->type == EPA_OPTION_U32_LIST;
+}
+
+void option_range(const struct epa_option *option, const char *before, struct text *out)
+{
+    char least[64], most[64];
+
+    if (option->type == EPA_OPTION_REAL && option_is_bounded(option))
+        text_add(out, "%s%s to %s", before, value_real_text(least, sizeof(least), option->least),
+                 value_real_text(most, sizeof(most), option->most));
+    if (!option_is_number(option) || (option->min == 0 && option->max == 0))
+        return;
+    text_add(out, "%s%s", before, option->max == 0 ? "at least " : "");
+    option_number_text(option, option->min, out);
+    if (option->max != 0) {
+        text_add(out, " to ");
+        option_number_text(option, option->max, out);
+    }
 }
 
 bool option_is_note(const char *key)

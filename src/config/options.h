@@ -8,7 +8,9 @@
 
 #include <epa2a/plugin.h>
 
-#include "config/tree.h"
+struct arena;
+struct diag;
+struct node;
 
 /* ---- texts to values ---- */
 
@@ -23,6 +25,8 @@ bool value_duration(const char *text, uint64_t *out, struct value_error *); /* n
 
 /* Writes a text that reads back as the same value. Returns buf. */
 char *value_duration_text(char *buf, size_t room, uint64_t ns);
+/* The same for a real number: the shortest text. */
+char *value_real_text(char *buf, size_t room, double value);
 
 /* ---- options ---- */
 
@@ -47,16 +51,6 @@ bool option_parse(const struct epa_option *, const char *text, void *out, struct
 /* Returns true for "x-..." keys, which are notes of the user. */
 bool option_is_note(const char *key);
 
-/* Returns false for a default outside its own bounds, or a string that is NULL: the option is not
- * set. Such a value has no text and is left out where an experiment is shown. */
-bool option_is_set(const struct epa_option *, const void *from);
-
-/* Adds the value as YAML reads it, a string without quotes. */
-void option_text(const struct epa_option *, const void *from, struct text *out);
-
-/* Adds the i-th value that `epa2a tune` tries, from 0; returns false after the last value. */
-bool option_candidate(const struct epa_option *, bool on_gpus, uint32_t i, struct text *out);
-
 /* Returns true for types without a native notation in YAML and JSON: strings, choices, sizes,
  * durations. */
 bool option_is_text(const struct epa_option *);
@@ -67,6 +61,9 @@ const char *option_type(const struct epa_option *);
 void option_range(const struct epa_option *, const char *before, struct text *out);
 /* Returns "ns, us, ms or s"; NULL: numbers of that type have no unit. */
 const char *option_unit(const struct epa_option *);
+
+/* Returns true for a whole number, alone or in a list, a size or a duration. */
+bool option_is_number(const struct epa_option *);
 
 /* Returns true if a real number has bounds. */
 bool option_is_bounded(const struct epa_option *);

@@ -2,7 +2,7 @@
  * The document API of libyaml is not used: it has no limits and takes quadratic time on a million
  * brackets. After an error that leaves the structure clear (a duplicate key, a tag) reading
  * continues; other errors end it. */
-#include "config/tree.h"
+#include "config/yaml.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,9 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "config/diag.h"
+#include "config/expand.h"
+#include "config/node.h"
 
 /* ---- source locations and errors ---- */
 
@@ -148,77 +151,6 @@ static void yaml_tell_syntax(const struct yaml_text *text, const yaml_parser_t *
 }
 
 /* ---- nodes: maps and lists are arrays in the arena that double ---- */
-
-struct node *node_make(struct arena *arena, enum node_kind kind,
-                       const struct source_location *location)
-{
-    struct node *node = arena_alloc(arena, sizeof(*node));
-
-    node->kind = kind;
-    node->location = *location;
-    node->text = "";
-    return node;
-}
-
-/* Doubles the capacity whenever n is a power of two. */
-void node_append(struct arena *arena, struct node *node, struct node *key, struct node *item)
-{
-    if ((node->n & (node->n - 1)) == 0) {
-        size_t bytes = (node->n == 0 ? 1 : 2 * (size_t)node->n) * sizeof(struct node *);
-        struct node **keys = arena_alloc(arena, bytes), **items = arena_alloc(arena, bytes);
-
-        if (node->n != 0) {
-            memcpy(keys, node->key, node->n * sizeof(*keys));
-            memcpy(items, node->item, node->n * sizeof(*items));
-        }
-        node->key = keys;
-        node->item = items;
-    }
-    node->key[node->n] = key;
-    node->item[node->n++] = item;
-}
-
-static int32_t find_key(const struct node *map, const char *key)
-{
-    if (map != NULL && map->kind == NODE_MAP)
-        for (uint32_t i = 0; i < map->n; i++)
-            if (strcmp(map->key[i]->text, key) == 0)
-                return (int32_t)i;
-    return -1;
-}
-
-struct node *node_find(const struct node *map, const char *key)
-{
-    int32_t i = find_key(map, key);
-
-    return i < 0 ? NULL : map->item[i];
-}
-
-void node_set(struct arena *arena, struct node *map, struct node *key, struct node *value)
-{
-    int32_t i = find_key(map, key->text);
-
-    if (i < 0) {
-        node_append(arena, map, key, value);
-        return;
-    }
-    map->key[i] = key;
-    map->item[i] = value;
-}
-
-/* Moves the following pairs up, since node_append() derives the capacity from n. */
-void node_drop(struct node *map, const char *key)
-{
-    int32_t i = find_key(map, key);
-
-    if (i < 0)
-        return;
-    for (uint32_t j = (uint32_t)i; j + 1 < map->n; j++) {
-        map->key[j] = map->key[j + 1];
-        map->item[j] = map->item[j + 1];
-    }
-    map->n--;
-}
 
 /* ---- reading ---- */
 

@@ -10,6 +10,10 @@
 
 #include "base/text.h"
 #include "config/options.h"
+#include "config/diag.h"
+#include "config/experiment_show.h"
+#include "config/node.h"
+#include "config/yaml.h"
 #include "op/op.h"
 
 enum { REPEAT_MOST = 100000, LABEL_MOST = 200, LABELS_MOST = 256 };

@@ -7,6 +7,9 @@
 
 #include "base/text.h"
 #include "op/op.h"
+#include "config/diag.h"
+#include "config/check.h"
+#include "config/node.h"
 
 enum { LISTS = 64, STEPS_MOST = 1 << 17 };
 

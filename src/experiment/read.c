@@ -8,7 +8,12 @@
 
 #include "base/text.h"
 #include "config/experiment.h"
+#include "config/check.h"
+#include "config/diag.h"
+#include "config/expect.h"
+#include "config/node.h"
 #include "config/options.h"
+#include "config/origin.h"
 #include "launch/process.h"
 #include "op/op.h"
 

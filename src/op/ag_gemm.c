@@ -2,6 +2,7 @@
  * many each has; A is new in each iteration, B stays. What matrices hold, and how C is checked,
  * is in ag_gemm_check.c. */
 #include "op/op.h"
+#include "config/check.h"
 
 enum { ARRAY_A = GATHER_ROWS + 1, ARRAY_A_SCALE, ARRAY_C, ARRAYS };
 

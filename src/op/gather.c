@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "config/check.h"
 
 uint64_t op_gather_rows(const struct op_rank *rank, const struct op_slot *s)
 {

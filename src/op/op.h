@@ -14,6 +14,8 @@
 #include "base/text.h"
 #include "config/experiment.h"
 
+struct config_check;
+
 /* Contents of the files an operation reads, loaded once and const from then on. Each
  * operation defines what is in it for itself. */
 struct op_source;

@@ -13,6 +13,8 @@
 #include "base/text.h"
 #include "base/stats.h"
 #include "config/experiment.h"
+#include "config/expect.h"
+#include "config/option_text.h"
 #include "report/results.h"
 #include "report/summary.h"
 

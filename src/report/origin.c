@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "config/experiment.h"
+#include "config/experiment_show.h"
 #include "epa2a/quant.h"
 #include "git_id.h"
 #include "launch/process.h"

@@ -8,6 +8,8 @@
 #include "base/stats.h"
 #include "base/text.h"
 #include "config/experiment.h"
+#include "config/expect.h"
+#include "config/experiment_show.h"
 #include "report/summary.h"
 
 /* ---- experiment and machine ---- */

@@ -8,6 +8,9 @@
 #include <epa2a/wait.h>
 #include "base/text.h"
 #include "config/experiment.h"
+#include "config/expect.h"
+#include "config/option_text.h"
+#include "config/origin.h"
 #include "config/tree.h"
 #include "session/rank.h"
 

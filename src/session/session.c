@@ -14,6 +14,7 @@
 #include <epa2a/wait.h>
 
 #include "session/status.h"
+#include "config/experiment_show.h"
 
 /* Grace period: after the failure of a rank the others have this time to record their state. Ranks of
  * devices need more: their kernels have seconds to end, memory cannot be freed before, and the driver

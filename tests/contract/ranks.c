@@ -7,6 +7,8 @@
 
 #include "base/text.h"
 #include "config/options.h"
+#include "config/diag.h"
+#include "config/yaml.h"
 #include "plugin/registry.h"
 
 enum { PART = 65536 };

@@ -4,6 +4,11 @@
 
 #include "base/text.h"
 #include "config/tree.h"
+#include "config/diag.h"
+#include "config/expand.h"
+#include "config/experiment_show.h"
+#include "config/node.h"
+#include "config/yaml.h"
 #include "experiment/batch.h"
 #include "fuzz.h"
 

@@ -14,6 +14,7 @@
 #include "experiment/batch.h"
 #include "gpu.h"
 #include "op/op.h"
+#include "config/diag.h"
 
 #ifndef CALLS_PART
 #define CALLS_PART 1 /* divisor of the repetitions; larger if kernels run on CPUs */

@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "base/random.h"
 #include "epa2a/quant.h"
+#include "config/origin.h"
 
 enum epa_status op_moe_area(struct area *area, const char *what, uint64_t bytes,
                             struct epa_error *err)

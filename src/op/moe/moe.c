@@ -7,6 +7,8 @@
 
 #include "base/json.h"
 #include "config/experiment.h"
+#include "config/check.h"
+#include "config/origin.h"
 #include "epa2a/gemm.h"
 
 /* ---- options ---- */
