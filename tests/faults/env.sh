@@ -84,7 +84,8 @@ go_on() {
     since=$(now_ms)
 }
 
-# ends WANT_CODE LIMIT_MS [RANKS]: waits for their end after the fault at $since
+# ends WANT_CODE LIMIT_MS [RANKS]: waits for their end after the fault at $since. The kernel ends the
+# rank of a killed process only after that process.
 ends() {
     local code ms
     for r in ${3:-$(seq 0 $((n - 1)))}; do
@@ -92,11 +93,12 @@ ends() {
         code=$?
         [ "$code" = "$1" ] || fail "rank $r: exit code $code, not $1"
     done
+    for c in $children; do
+        while runs "$c" && [ $(($(now_ms) - since)) -le "$late_ms" ]; do rest 0.01; done
+        ! runs "$c" || fail "process $c is left behind"
+    done
     ms=$(($(now_ms) - since))
     in_time "$ms" "$2"
-    for c in $children; do
-        grep -qs '^State:[[:space:]]*[^Z[:space:]]' "/proc/$c/status" && fail "process $c is left behind"
-    done
 }
 
 says() { grep -Eq -e "$2" "$work/err.$1" || fail "rank $1 does not say: $2"; }

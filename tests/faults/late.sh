@@ -38,9 +38,19 @@ find_processes() {
     done
 }
 
-# none_left: checks that all of these have ended
+# runs PID: true until the process has ended
+runs() { grep -qs '^State:[[:space:]]*[^Z[:space:]]' "/proc/$1/status"; }
+
+# none_left: checks that all processes of find_processes end. The kernel ends a rank only after its
+# killed parent, and no shell waits for that rank.
 none_left() {
+    local begun
+    begun=$(now_ms)
     find_processes
+    while [ $((${#agents[@]} + ${#ranks[@]})) != 0 ] && [ $(($(now_ms) - begun)) -le "$late_ms" ]; do
+        rest 0.01
+        find_processes
+    done
     [ $((${#agents[@]} + ${#ranks[@]})) = 0 ] || fail "left behind: ${agents[*]} ${ranks[*]}"
 }
 

@@ -59,8 +59,6 @@ start() {
 
 victim() { set -- $ranks; eval "echo \${$((RANDOM % $# + 1))}"; }
 
-runs() { grep -qs '^State:[[:space:]]*[^Z[:space:]]' "/proc/$1/status"; }
-
 any_is_left() {
     for r in $ranks; do runs "$r" && return 0; done
     return 1

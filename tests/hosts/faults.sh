@@ -96,12 +96,12 @@ kill_one() {
 ends() {
     local code limit=$(($2 + 3 * whole_ms))
     finish
+    nothing_left
     last_ms=$(($(now_ms) - since))
     in_time "$last_ms" "$limit"
     for code in $codes; do
         case " $1 " in *" $code "*) ;; *) fail "exit codes $codes, not $1" ;; esac
     done
-    nothing_left
 }
 
 says() { grep -Eq "$1" "$work"/err.* || fail "nobody says: $1"; }
