@@ -116,10 +116,11 @@ static enum epa_status fail_folder(const struct place *p, int error, struct epa_
     const char *folder;
     int n = folder_bytes(p->path, &folder);
     bool usage = error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG;
+    bool missing = error == ENOENT && strchr(p->path, '/') != NULL;
 
     return epa_fail(err, usage ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
-                    "%s %s: cannot write into the folder %.*s: %s", p->option, p->path, n, folder,
-                    strerror(error));
+                    "%s %s: cannot write into the folder %.*s: %s%s", p->option, p->path, n, folder,
+                    strerror(error), missing ? "; create the folder first (mkdir -p)" : "");
 }
 
 /* Splits `path`, which is relative to p->folder, and enters its folder. Returns an error number. */
@@ -342,6 +343,49 @@ enum epa_status file_check(const char *option, const char *path, bool force, str
     if (status == EPA_OK)
         status = check_place(&place, err);
     place_finish(&place);
+    return status;
+}
+
+/* ---- folders ---- */
+
+/* Returns the length of the next part of `path`, which ends at a slash or at the end of `path`:
+ * a, a/b and a/b/c of a/b/c. `n`: length of the part before. Returns 0 after the last
+ * part. */
+static size_t next_part(const char *path, size_t n)
+{
+    n += strspn(path + n, "/");
+    return path[n] == '\0' ? 0 : n + strcspn(path + n, "/");
+}
+
+enum epa_status folder_check(const char *option, const char *path, struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+    bool missing = false;
+
+    for (size_t n = next_part(path, 0); n != 0 && !missing; n = next_part(path, n)) {
+        char *part = memory_printf("%.*s", (int)n, path);
+
+        missing = access(part, F_OK) != 0;
+        if (missing)
+            status = file_check(option, part, false, err);
+        free(part);
+    }
+    return status;
+}
+
+enum epa_status folder_create(const char *option, const char *path, struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+
+    for (size_t n = next_part(path, 0); n != 0 && status == EPA_OK; n = next_part(path, n)) {
+        char *part = memory_printf("%.*s", (int)n, path);
+
+        /* EEXIST: another rank or program has just created it. */
+        if (access(part, F_OK) != 0 && mkdir(part, 0777) != 0 && errno != EEXIST)
+            status = epa_fail(err, EPA_ERR_SYSTEM, "%s %s: cannot create the folder %s: %s", option,
+                              path, part, strerror(errno));
+        free(part);
+    }
     return status;
 }
 

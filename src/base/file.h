@@ -24,6 +24,10 @@ bool file_is_stream(const char *path);
 /* Called before a run: rejects an existing file without `force`, and an output that file_write()
  * could not write. The check creates a file in the folder and removes it. */
 enum epa_status file_check(const char *option, const char *path, bool force, struct epa_error *);
+/* The same for a folder: rejects a path if folder_create() could not create its missing folders. */
+enum epa_status folder_check(const char *option, const char *path, struct epa_error *);
+/* Creates a folder and its missing parents, like mkdir -p. */
+enum epa_status folder_create(const char *option, const char *path, struct epa_error *);
 /* Writes a temporary file beside `path`, syncs and renames it. With `force` a file that keeps its
  * name, such as a mount point, is written in place. A text that cannot receive its name stays
  * beside it in epa2a-PID-N.saved, which the message names. */

@@ -323,8 +323,8 @@ enum epa_status run_folder_check(struct run_folder *f, struct epa_error *err)
 
     if (f->path == NULL)
         return EPA_OK;
-    if (stat(f->path, &at) != 0) /* a new folder: its parent folder must exist */
-        return file_check(option, f->path, cli->force, err);
+    if (stat(f->path, &at) != 0)
+        return folder_check(option, f->path, err);
     if (!S_ISDIR(at.st_mode))
         return epa_fail(err, EPA_ERR_CONFIG, "%s %s: not a directory", option, f->path);
     status = file_check(option, f->file, true, err);
@@ -376,10 +376,12 @@ enum epa_status run_folder_lock(const char *folder, int *fd, struct epa_error *e
 {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     text_auto path = {0};
+    enum epa_status status;
     int failed;
 
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, folder, strerror(errno));
+    status = folder_create(option, folder, err);
+    if (status != EPA_OK)
+        return status;
     text_add(&path, "%s/%s", folder, lock_name);
     *fd = open(path.data, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     failed = errno;

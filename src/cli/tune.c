@@ -105,7 +105,7 @@ enum epa_status tune_journals_check(const struct cli *cli, uint32_t tasks, struc
     if (cli->out_dir == NULL)
         return EPA_OK;
     if (stat(cli->out_dir, &at) != 0)
-        return file_check(option, cli->out_dir, cli->force, err);
+        return folder_check(option, cli->out_dir, err);
     for (uint32_t task = 1; task <= tasks && status == EPA_OK; task++) {
         char *path = journal_path(cli, task);
 
