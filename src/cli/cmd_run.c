@@ -277,7 +277,8 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
                                   .label = run->batch->n > 1 ? run->label : "",
                                   .number = c->number,
                                   .of = c->runs.n,
-                                  .reports = run->process_id.rank == 0},
+                                  .reports = run->process_id.rank == 0,
+                                  .documents = &c->documents},
                c->stop_fd);
     session->alternation = c->cli->alternation;
     session->side = c->cli->side;

@@ -299,6 +299,17 @@ bool documents_are_unread(const struct documents *d)
     return d->ours && d->cli->results_out == NULL && stdout_is_unread();
 }
 
+/* Returns true if writing would take a small part of the time. */
+static bool may_write(const struct documents *d)
+{
+    return epa_now_ns() - d->written_ns >= WRITE_PART * d->cost_ns;
+}
+
+bool documents_are_due(const struct documents *d)
+{
+    return d->delayed && may_write(d);
+}
+
 bool documents_write(struct documents *d, bool last)
 {
     const struct report_batch batch = {.verb = d->verb,
@@ -310,7 +321,8 @@ bool documents_write(struct documents *d, bool last)
     uint64_t now = epa_now_ns();
     bool good;
 
-    if (!d->ours || (!last && now - d->written_ns < WRITE_PART * d->cost_ns))
+    d->delayed = d->ours && !last && !may_write(d);
+    if (!d->ours || d->delayed)
         return true;
     /* A quiet command with results_out prints its own table at the end. */
     if (last && d->runs->n > 1 && !cli_has_stdout(d->cli) &&

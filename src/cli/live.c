@@ -389,6 +389,10 @@ static bool poll_launch(void *arg, enum epa_poll_reason why)
         clear_line(live);
         return is_second_stop(live);
     }
+    if (documents_are_due(live->run.documents)) {
+        clear_line(live);
+        (void)documents_write(live->run.documents, false);
+    }
     now = epa_now_ns();
     if (live->run.reports && live->shows && now - live->drawn_ns >= redraw_ns)
         draw_line(live, now);

@@ -145,6 +145,7 @@ struct documents {
     struct file_stream stream;
     bool is_ours[DOCUMENTS];  /* this command wrote the file and may overwrite it */
     bool reported[DOCUMENTS]; /* a write error has been reported */
+    bool delayed;             /* a finished run is not written yet */
     uint64_t written_ns, cost_ns;
 };
 
@@ -164,6 +165,10 @@ void documents_add(struct documents *, json_t *result);
 /* Returns true if standard output has lost its reader and no other document is requested. */
 bool documents_are_unread(const struct documents *);
 
+/* Returns true if documents_write() has delayed a document and would write it now. Called during the
+ * next run, which may take long, and which may end with the program. */
+bool documents_are_due(const struct documents *);
+
 /* Writes all documents. Before the end of the batch a call does nothing if writing would take more
  * than a small part of the time. Prints errors and returns false after one. */
 bool documents_write(struct documents *, bool last);
@@ -179,9 +184,10 @@ struct live;
 
 /* The current run. */
 struct live_run {
-    const char *file, *label; /* label "": none */
-    uint32_t number, of;      /* from 1 */
-    bool reports;             /* this process reports the results */
+    const char *file, *label;    /* label "": none */
+    uint32_t number, of;         /* from 1 */
+    bool reports;                /* this process reports the results */
+    struct documents *documents; /* written during the run if documents_are_due() */
 };
 
 /* Returns the signals that stop a command: SIGTERM, and SIGINT and SIGHUP unless they are ignored.

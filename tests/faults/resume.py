@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An interrupted and resumed batch ends with the table of an uninterrupted one.
 
-resume.py EPA2A CONFIG RESULT_SCHEMA kill|int|full|two|readonly: CONFIG is a file of many runs. Documents in the
+resume.py EPA2A CONFIG RESULT_SCHEMA kill|document|int|full|two|readonly: CONFIG is a file of many runs. Documents in the
 folder are checked against the schema if python3 has jsonschema."""
 import csv
 import json
@@ -164,6 +164,26 @@ def kill(batch, work):
     print(f"killed with {len(kept)} of {n} runs done, then {n}")
 
 
+def document(batch, work):
+    """SIGKILL of all while the last run goes on: --json has the runs that had ended. The samples of the first run
+    make the document large, so that it is not written at once after the second run, which is short."""
+    config, json_file, lines = (work / name for name in ("x.yaml", "x.json", "lines"))
+    small = pathlib.Path(batch.command[2]).resolve().with_name("small.yaml")
+    config.write_text(f"include: {small}\nruns: {{first: {{bench.iterations: 20000}}, second: {{bench.iterations: 3}}, "
+                      "last: {bench.iterations: 1000000}}\n", "utf-8")
+    child = subprocess.Popen([*batch.command[:2], config, "--json", json_file, "--json-lines", lines, "--quiet"],
+                             start_new_session=True, stdout=subprocess.DEVNULL)
+    end, labels = time.monotonic() + WAIT, []
+    while len(labels) < 2 and time.monotonic() < end and child.poll() is None:
+        if lines.exists() and lines.read_bytes().count(b"\n") == 2 and json_file.exists():
+            labels = [run["label"] for run in json.loads(json_file.read_text("utf-8"))["results"]]
+        time.sleep(0.01)
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
+    expect("exit code", child.wait(), -signal.SIGKILL)
+    expect("results", labels, ["first", "second"])
+
+
 def interrupt(batch, work):
     """SIGINT, twice; then to the end."""
     whole, part = work / "whole", work / "part"
@@ -248,6 +268,6 @@ def two(batch, work):
 
 
 if __name__ == "__main__":
-    kinds = {"kill": kill, "int": interrupt, "full": full, "readonly": readonly, "two": two}
+    kinds = {"kill": kill, "document": document, "int": interrupt, "full": full, "readonly": readonly, "two": two}
     with tempfile.TemporaryDirectory() as name:
         kinds[sys.argv[4]](Batch(*sys.argv[1:4]), pathlib.Path(name))
