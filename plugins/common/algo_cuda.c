@@ -284,7 +284,7 @@ enum epa_status device_set_up(struct device *d, const struct device_kernel *kern
         if (status == EPA_OK)
             status = device_load_kernel(d->kind->name, d->backend, &code, &blocks, err);
         /* Two per multiprocessor keep the links busy; further blocks would only wait. */
-        d->resident[i] = d->backend->multiprocessors * (blocks < 2 ? blocks : 2);
+        d->resident[i] = device_waiting_blocks(d->backend, blocks);
         if (most != 0 && most < d->resident[i])
             d->resident[i] = most;
         d->threads[i] = threads;

@@ -61,6 +61,11 @@ enum epa_status device_load_kernel(const char *name, const struct epa_backend *b
     return EPA_OK;
 }
 
+uint32_t device_waiting_blocks(const struct epa_backend *backend, uint32_t per)
+{
+    return backend->multiprocessors * (per < 2 || !device_is_whole(backend) ? 1 : 2);
+}
+
 void *device_take(char *memory, uint64_t *at, uint64_t bytes)
 {
     void *p = memory != NULL ? memory + *at : NULL;

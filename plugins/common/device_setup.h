@@ -33,6 +33,13 @@ enum epa_status device_load_kernel(const char *name, const struct epa_backend *,
                                    const struct device_code *, uint32_t *blocks,
                                    struct epa_error *);
 
+/* Returns the maximum number of blocks of a kernel that waits for other ranks. `per`: resident
+ * blocks per multiprocessor. A rank's own GPU has up to two per multiprocessor. A rank that shares
+ * its GPU has one block for each multiprocessor that it may occupy: with more, waiting blocks of
+ * this rank could occupy all multiprocessors. A kernel of real experts of another rank needs a
+ * multiprocessor without other blocks, and would never start. */
+uint32_t device_waiting_blocks(const struct epa_backend *, uint32_t per);
+
 /* Takes a part of the rank's private memory. The caller makes two rounds: the first, with memory
  * NULL, only counts the total. */
 void *device_take(char *memory, uint64_t *at, uint64_t bytes);

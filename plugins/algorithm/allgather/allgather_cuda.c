@@ -150,7 +150,7 @@ static enum epa_status count_blocks(struct ag_cuda *c, uint32_t most, struct epa
     enum epa_status status = device_load_kernel("allgather", c->backend, &code, &n, err);
 
     c->pdl = device_is_whole(c->backend);
-    c->blocks = c->backend->multiprocessors * (n < 2 ? n : 2);
+    c->blocks = device_waiting_blocks(c->backend, n);
     if (most != 0 && most < c->blocks)
         c->blocks = most;
     parts *= l->pull ? l->size : 1;
