@@ -237,6 +237,13 @@ const char *memory_limit(void)
                : "";
 }
 
+const char *process_limit(int error)
+{
+    return error == EAGAIN ? "; raise RLIMIT_NPROC (ulimit -u), pids.max of the cgroup or "
+                             "kernel.threads-max"
+                           : "";
+}
+
 static void *or_die(void *memory, size_t bytes)
 {
     if (memory == NULL) {

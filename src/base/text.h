@@ -69,6 +69,10 @@ char *text_count(char *buf, size_t room, uint64_t n);
 
 /* Names a limit that may have exhausted the memory, or "". */
 const char *memory_limit(void);
+
+/* Returns a remedy for the error of fork() or pthread_create(): "; raise RLIMIT_NPROC (ulimit -u), pids.max of the cgroup
+ * or kernel.threads-max" for EAGAIN, else "". */
+const char *process_limit(int error);
 void *memory_alloc(size_t n, size_t size); /* [n], zeroed */
 void *memory_grow(void *, size_t bytes);
 __attribute__((format(printf, 1, 2))) char *memory_printf(const char *fmt, ...);

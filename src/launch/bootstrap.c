@@ -147,7 +147,8 @@ bool wait_limit_expired(struct wait_limit *p, const struct control *control, uin
     if (p->limit_ns == 0)
         return false;
     if (p->start_ns == 0 || rank != p->rank) {
-        *p = (struct wait_limit){p->limit_ns, now, now, now, control_cpu_ns(control, rank), rank};
+        *p =
+            (struct wait_limit){p->limit_ns, now, now, now, control_cpu_ns(control, rank), rank, 0};
         return false;
     }
     pause_ns = epa_pause_ns(&p->polled_ns, now, p->limit_ns);
@@ -157,8 +158,10 @@ bool wait_limit_expired(struct wait_limit *p, const struct control *control, uin
         return false;
     cpu_ns = control_cpu_ns(control, rank);
     if (cpu_ns < p->cpu_ns || cpu_ns - p->cpu_ns < p->limit_ns / RUNS_PART ||
-        now - p->start_ns > p->limit_ns + RUNS_NS)
+        now - p->start_ns > p->limit_ns + RUNS_NS) {
+        p->waited_ns = now - p->start_ns;
         return true;
+    }
     p->window_ns = now;
     p->cpu_ns = cpu_ns;
     return false;
@@ -220,6 +223,7 @@ static enum epa_status wait_for_rank(struct bootstrap *boot, uint32_t rank)
         status = epa_wait_turn(&config, &wait, &state);
         if (status == EPA_OK && wait_limit_expired(&limit, boot->control, rank, epa_now_ns())) {
             boot->late = rank;
+            boot->late_ns = limit.waited_ns;
             status = EPA_ERR_TIMEOUT;
         }
     }
@@ -284,7 +288,7 @@ static void bootstrap_explain(struct epa_bootstrap *base, struct epa_error *err)
     if (boot->late != UINT32_MAX)
         epa_fail(err, EPA_ERR_TIMEOUT,
                  "rank %u waited %.3g s for rank %u to reach barrier %llu of the set-up",
-                 base->world.rank, (double)base->set_up_ns * 1e-9, boot->late,
+                 base->world.rank, (double)boot->late_ns * 1e-9, boot->late,
                  (unsigned long long)boot->step);
 }
 

@@ -123,7 +123,7 @@ static void check_time(struct launch *l)
         l->first_ns = 0;
         launch_fail(l, conn_word_of(EPA_ERR_TIMEOUT,
                                     "rank %u did not return within %.3g s of the first that did",
-                                    missing_rank(l), (double)l->asked.timeout_ns * 1e-9));
+                                    missing_rank(l), (double)l->last.waited_ns * 1e-9));
     }
     if (!control_aborted(l->control))
         return;
@@ -319,8 +319,8 @@ static void start_threads(struct launch *l)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     if (failed != 0)
-        launch_fail(l, conn_word_of(EPA_ERR_SYSTEM, "thread for rank %u: %s%s", l->live,
-                                    strerror(failed), memory_limit()));
+        launch_fail(l, conn_word_of(EPA_ERR_SYSTEM, "thread for rank %u: %s%s%s", l->live,
+                                    strerror(failed), memory_limit(), process_limit(failed)));
 }
 
 static void check_thread(struct launch_rank *rank)

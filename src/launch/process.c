@@ -210,7 +210,8 @@ enum epa_status process_start(struct process *process, uint32_t rank, bool prefi
     close(ends[1]);
     if (pid < 0) {
         relay_finish(&process->relay);
-        return epa_fail(err, EPA_ERR_SYSTEM, "fork of rank %u: %s", rank, strerror(failed));
+        return epa_fail(err, EPA_ERR_SYSTEM, "fork of rank %u: %s%s", rank, strerror(failed),
+                        process_limit(failed));
     }
     process->pid = pid;
     process->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);

@@ -129,6 +129,7 @@ struct wait_limit {
     uint64_t limit_ns; /* 0: no limit */
     uint64_t polled_ns, start_ns, window_ns, cpu_ns;
     uint32_t rank;
+    uint64_t waited_ns; /* time until the limit expired, without pauses */
 };
 
 /* Returns true if the limit has expired. A wait loop calls it periodically. */
@@ -141,9 +142,10 @@ size_t bootstrap_slot_bytes(uint32_t ranks);
 struct bootstrap {
     struct epa_bootstrap base; /* first member, so that both pointers convert */
     struct control *control;
-    uint64_t step; /* number of barriers and parts of allgathers so far */
-    uint32_t late; /* missing rank of the last time-out */
-    int wake_fd;   /* an eventfd that this rank writes at a step or an abort; -1: none */
+    uint64_t step;    /* number of barriers and parts of allgathers so far */
+    uint32_t late;    /* missing rank of the last time-out */
+    uint64_t late_ns; /* duration of this wait */
+    int wake_fd;      /* an eventfd that this rank writes at a step or an abort; -1: none */
 };
 
 void bootstrap_init(struct bootstrap *out, struct control *, const struct epa_world *,

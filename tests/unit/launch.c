@@ -155,6 +155,7 @@ TEST(pause_between_two_polls_is_no_waiting_time)
         assert_false(wait_limit_expired(&wait, control, 1, now));
     }
     assert_true(wait_limit_expired(&wait, control, 1, now + 1));
+    assert_int_equal(wait.waited_ns, wait.limit_ns + 1);
     control_destroy(control);
     waited = epa_waited_ns(&begun, 1000000, wait.limit_ns);
     assert_int_equal(waited, 1000000 + wait.limit_ns / EPA_WAIT_PAUSE_PART);
