@@ -257,6 +257,8 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
 
     log_to_stderr();
     if (status == EPA_OK)
+        status = limits_check(u, err);
+    if (status == EPA_OK)
         status = region_init(u, p, err);
     if (status == EPA_OK)
         status = links_init(u, err);

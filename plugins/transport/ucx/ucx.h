@@ -1,5 +1,6 @@
 /* Shared declarations of the ucx transport.
  *
+ *   limits.c   threads, file descriptors and ports that UCX needs
  *   region.c   UCX's configuration, and the memory of a rank
  *   links.c    addresses, keys, endpoints and pointers of peers
  *   waits.c    waits, barriers, and the helper thread
@@ -157,6 +158,9 @@ static inline uint32_t ucx_number_of(const struct ucx *u, const struct peer *pee
 {
     return (uint32_t)(peer - u->peer);
 }
+
+/* limits.c: collective. Checks that all ranks get the threads, file descriptors and ports of UCX. */
+enum epa_status limits_check(struct ucx *, struct epa_error *);
 
 /* region.c. After a failure the caller calls region_finish(). */
 enum epa_status region_init(struct ucx *, const struct epa_transport_params *, struct epa_error *);
