@@ -78,6 +78,7 @@ struct cli {
     json_t *results_out;       /* list that also receives all results; NULL: none */
     struct alternation *alternation; /* turns with another bench; NULL: bench runs alone */
     uint32_t side;                   /* side of this bench in `alternation`: 0 or 1 */
+    bool parent_reports_stop;        /* the parent prints the signal that ends this bench */
     char *failure; /* [CLI_FAILURE] receives the error of a run instead of stderr; or NULL */
 };
 

@@ -250,7 +250,9 @@ static int report_result(struct run_command *c, const struct run *run, json_t *r
         warnings_add(&c->documents.warnings, run->name, result);
     else if (!c->cli->quiet)
         report_warnings(stderr, result);
-    if (end->status != EPA_OK)
+    if (end->status == EPA_ERR_INTERRUPTED && c->cli->parent_reports_stop)
+        ; /* a second message would name this side, which did not fail */
+    else if (end->status != EPA_OK)
         print_end(run, &run->process_id, end->status, end->error);
     else if (json_is_object(json_object_get(result, "error")))
         print_end(run, &run->process_id, EPA_OK, json_text_at(result, "error.text"));

@@ -33,7 +33,8 @@ enum {
     FIRST_BLOCK = 16, /* iterations of a block of alternating iterations, in the first pair */
     BLOCK_LEAST = 32, /* bounds of a block in later pairs */
     BLOCK_MOST = 256,
-    BLOCKS = 6,         /* least number of blocks of a side, if it has enough iterations */
+    BLOCKS = 6, /* least number of blocks of a side, if it has enough iterations */
+    STOPPED_CHECK_NS = 500000000, /* interval between two checks for stopped ranks */
     BLOCK_NS = 2500000, /* duration of a block: less than the Linux time slice after a sleep */
     LOOK_MS = 5,        /* poll interval until a side is set up */
     CHECK_MS = 100,     /* interval between two checks of the limits of a side */
@@ -115,6 +116,7 @@ struct sides {
     uint64_t budget_end_ns; /* end of the budget of all pairs */
     uint64_t end_ns;        /* time at which the current pair is killed */
     bool is_set_up;         /* both sides of the pair have finished set-up */
+    uint64_t checked_ns;    /* time of the last check for stopped ranks */
     uint64_t stop_ns;       /* time at which both sides were asked to end; 0: not yet */
     int code;               /* exit code of the first failed side; EXIT_OK: none */
 };
@@ -125,7 +127,8 @@ struct side_process {
     int fd; /* memory file of the results */
     int code;
     bool ended;
-    uint64_t stopped_ns; /* time at which a signal stopped the process; 0: it runs */
+    uint64_t stopped_ns;       /* time at which a signal stopped the process; 0: it runs */
+    uint64_t ranks_stopped_ns; /* the same for all its ranks */
 };
 
 /* Checks that a file has one run after --only. Clears *alternates if its iterations cannot wait for
@@ -187,6 +190,7 @@ static int run_side(const struct sides *s, uint32_t side, int fd)
     bench.machine = s->machine;
     bench.alternation = s->alternation;
     bench.side = side;
+    bench.parent_reports_stop = true;
     bench.results_out = list;
     bench.order = RUNS_DECLARED;
     code = cmd_bench(&bench);
@@ -243,6 +247,18 @@ static void stop_sides(struct sides *s, const struct side_process process[2], in
         s->stop_ns = epa_now_ns();
 }
 
+/* Reports the signal that ended a side. */
+static void report_death(struct sides *s, const struct side_process *p, uint32_t side,
+                         const char *how, int number)
+{
+    fail_side(s, side, p->code, "(pid %d) %s by signal %d (%s); %s", (int)p->pid, how, number,
+              strsignal(number),
+              number == SIGKILL ? "the kernel may have run out of memory: `dmesg` shows it"
+              : number == SIGINT || number == SIGTERM || number == SIGHUP
+                  ? "repeat the comparison without this signal"
+                  : "`epa2a bench` with this file alone shows the failure");
+}
+
 /* Reads the state of a side from the kernel, and reports its death. */
 static void reap_side(struct sides *s, struct side_process *p, uint32_t side)
 {
@@ -261,25 +277,77 @@ static void reap_side(struct sides *s, struct side_process *p, uint32_t side)
     if (s->code != EXIT_OK || s->stop_ns != 0)
         return;
     if (got == p->pid && WIFSIGNALED(status))
-        fail_side(s, side, p->code, "(pid %d) was killed by signal %d (%s)", (int)p->pid,
-                  WTERMSIG(status), strsignal(WTERMSIG(status)));
+        report_death(s, p, side, "was killed", WTERMSIG(status));
+    else if (p->code == exit_code(EPA_ERR_INTERRUPTED, SIGINT))
+        report_death(s, p, side, "was ended", SIGINT);
+    else if (p->code == exit_code(EPA_ERR_INTERRUPTED, SIGTERM))
+        report_death(s, p, side, "was ended", SIGTERM);
     else
         s->code = p->code; /* the side has reported its failure */
+}
+
+/* Returns true if the side has ranks, and a signal has stopped every rank. */
+static bool are_ranks_stopped(pid_t side)
+{
+    char path[64], line[512], *name_end;
+    bool stopped = true;
+    uint32_t n = 0;
+    FILE *children, *stat;
+    int pid;
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)side, (int)side);
+    children = fopen(path, "re");
+    while (children != NULL && stopped && fscanf(children, "%d", &pid) == 1) {
+        snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+        stat = fopen(path, "re");
+        name_end =
+            stat != NULL && fgets(line, sizeof(line), stat) != NULL ? strrchr(line, ')') : NULL;
+        stopped = name_end != NULL && strncmp(name_end, ") T", 3) == 0;
+        n++;
+        if (stat != NULL)
+            fclose(stat);
+    }
+    if (children != NULL)
+        fclose(children);
+    return stopped && n > 0;
+}
+
+/* Ranks report a stopped peer, unless every rank is stopped. After set-up the end of the budget limits
+ * this case, so that no check disturbs a measurement. */
+static void check_stopped_ranks(struct sides *s, struct side_process process[2])
+{
+    uint64_t now = epa_now_ns();
+
+    if (now - s->checked_ns < STOPPED_CHECK_NS)
+        return;
+    s->checked_ns = now;
+    for (uint32_t side = 0; side < 2; side++) {
+        struct side_process *p = &process[side];
+        bool stopped = !s->is_set_up && p->pid > 0 && !p->ended && are_ranks_stopped(p->pid);
+
+        p->ranks_stopped_ns = !stopped ? 0 : p->ranks_stopped_ns != 0 ? p->ranks_stopped_ns : now;
+    }
 }
 
 /* Kills a side that has reached a limit. */
 static void kill_overdue_side(struct sides *s, struct side_process *p, uint32_t side)
 {
     uint64_t now = epa_now_ns(), stop_end_ns = s->stop_ns + STOP_S * UINT64_C(1000000000);
+    uint64_t stopped_ns = p->stopped_ns != 0 ? p->stopped_ns : p->ranks_stopped_ns;
     int code = exit_code(EPA_ERR_TIMEOUT, 0);
 
-    if (s->stop_ns != 0
-            ? now < stop_end_ns
-            : now < s->end_ns && (p->stopped_ns == 0 || now - p->stopped_ns < s->timeout_ns))
+    if (s->stop_ns == 0 && s->code != EXIT_OK) /* the other side has failed and ends this one */
         return;
-    if (s->stop_ns == 0 && p->stopped_ns != 0)
-        fail_side(s, side, code, "(pid %d) was stopped by a signal for %.3g s (timeout)",
-                  (int)p->pid, (double)s->timeout_ns * 1e-9);
+    if (s->stop_ns != 0 ? now < stop_end_ns
+                        : now < s->end_ns && (stopped_ns == 0 || now - stopped_ns < s->timeout_ns))
+        return;
+    if (s->stop_ns == 0 && stopped_ns != 0)
+        fail_side(
+            s, side, code,
+            "(pid %d) %s stopped by a signal for %.3g s (timeout); resume with SIGCONT, or use a "
+            "larger timeout",
+            (int)p->pid, p->stopped_ns != 0 ? "was" : "has ranks that were all",
+            (double)s->timeout_ns * 1e-9);
     else if (s->stop_ns == 0)
         fail_side(
             s, side, code,
@@ -287,7 +355,7 @@ static void kill_overdue_side(struct sides *s, struct side_process *p, uint32_t 
             "fewer bench.iterations",
             (int)p->pid, s->is_set_up ? LAST_S : SET_UP_S);
     kill(p->pid, SIGKILL); /* the ranks die with this process */
-    p->stopped_ns = 0;
+    p->stopped_ns = p->ranks_stopped_ns = 0;
 }
 
 /* After set-up of both sides, replaces the limit of set-up by the end of the budget. */
@@ -326,6 +394,7 @@ static void watch_sides(struct sides *s, struct side_process process[2], int her
         s->end_ns += pause_ns;
         s->budget_end_ns += pause_ns;
         limit_pair(s);
+        check_stopped_ranks(s, process);
         s->stop_ns += s->stop_ns != 0 ? pause_ns : 0;
 
         while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))

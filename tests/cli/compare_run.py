@@ -18,6 +18,7 @@ moe: {max_tokens: 8, hidden: 256, experts: 8, topk: 2}
 bench: {iterations: 100, warmup: 2}
 """
 ENDLESS = "--budget", "60s", "--set", "bench.iterations=100000", "--set", "moe.max_tokens=64", "--threshold", "0.001%"
+SLOW_SET_UP = 16384  # tokens, whose inputs take longer than the signals of the test
 
 
 def fail(*what):
@@ -53,6 +54,7 @@ class Compare:
         return fail("two sides with two ranks each were never seen", self.child.poll())
 
     def end(self, code, words, left=()):
+        """The command ends with one message: the side, the signal or limit, and a remedy."""
         try:
             said = self.child.communicate(timeout=WAIT)[1]
         except subprocess.TimeoutExpired:
@@ -60,6 +62,8 @@ class Compare:
             fail("compare --run does not end; expected:", words)
         if self.child.returncode not in code or not re.search(words, said):
             fail(f"exit code {self.child.returncode}, not {code}, or not '{words}':\n{said}")
+        if len(said.splitlines()) > 1 or "error: interrupted" in said:
+            fail(f"more than one message:\n{said}")
         if any(os.path.exists(f"/proc/{pid}") for pid in left):
             fail("processes are left behind")
 
@@ -76,7 +80,11 @@ def main():
             compare = Compare(epa2a, work, *ENDLESS)
             sides = compare.sides()
             os.kill(sides[side], signal.SIGKILL)
-            compare.end((5,), rf"{name} \(.*/{name.lower()}.yaml\) \(pid {sides[side]}\) was killed by signal 9", sides)
+            compare.end((5,), rf"{name} \(.*/{name.lower()}.yaml\) \(pid {sides[side]}\) was killed by signal 9 .*; the kernel", sides)
+            compare = Compare(epa2a, work, *ENDLESS)
+            sides = compare.sides()
+            os.kill(sides[side], signal.SIGTERM)
+            compare.end((143,), rf"{name} \(.*/{name.lower()}.yaml\) \(pid {sides[side]}\) was ended by signal 15 .*; ", sides)
         compare = Compare(epa2a, work, *ENDLESS)
         sides = compare.sides()
         os.kill(sides[0], signal.SIGSTOP)
@@ -94,9 +102,17 @@ def main():
         begun = time.monotonic()
         for rank in children(sides[0]) + children(sides[1]):
             os.kill(rank, signal.SIGSTOP)
-        compare.end((4,), r"did not end within --budget, timeout and 5 s", sides)
+        compare.end((4,), r"did not end within --budget, timeout and 5 s|has ranks that were all stopped", sides)
         if time.monotonic() - begun > 3 + 2 + 5 + 10:
             fail(f"with all ranks stopped, it ends after {time.monotonic() - begun:.1f} s")
+        compare = Compare(epa2a, work, "--budget", "3s", *ENDLESS[2:], "--set", f"moe.max_tokens={SLOW_SET_UP}")
+        sides = compare.sides()
+        begun = time.monotonic()
+        for rank in children(sides[0]) + children(sides[1]):
+            os.kill(rank, signal.SIGSTOP)
+        compare.end((4,), r"(A|B) .* has ranks that were all stopped by a signal for 2 s", sides)
+        if time.monotonic() - begun > 2 + 10:
+            fail(f"with all ranks stopped in set-up, it ends after {time.monotonic() - begun:.1f} s")
 
 
 main()
