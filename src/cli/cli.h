@@ -13,6 +13,7 @@
 #include "report/result.h"
 #include "report/results.h"
 #include "experiment/batch.h"
+#include "experiment/batch_keys.h"
 #include "session/session.h"
 #include "base/stats.h"
 

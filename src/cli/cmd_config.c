@@ -17,10 +17,12 @@
 #include "config/options.h"
 #include "config/origin.h"
 #include "experiment/batch.h"
+#include "experiment/batch_keys.h"
 #include "op/op.h"
 #include "schema_texts.h"
 #include "session/session.h"
 #include "trace/trace.h"
+#include "trace/write.h"
 
 /* ---- a schema for each type of option; a number may also be a string with ${NAME} ---- */
 

@@ -18,8 +18,10 @@
 #include "base/json.h"
 #include "config/experiment.h"
 #include "doctor/doctor.h"
+#include "doctor/machine.h"
 #include "op/op.h"
 #include "plugin/registry.h"
+#include "plugin/check.h"
 #include "report/result.h"
 #include "report/summary.h"
 

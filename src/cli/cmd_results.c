@@ -21,6 +21,8 @@
 #include "report/results.h"
 #include "report/summary.h"
 #include "trace/trace.h"
+#include "trace/read.h"
+#include "trace/summary.h"
 
 enum { GNUPLOT_S = 60, GNUPLOT_LOOK_MS = 5 };
 

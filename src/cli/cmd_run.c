@@ -23,6 +23,7 @@
 #include "launch/process.h"
 #include "report/result.h"
 #include "session/session.h"
+#include "trace/write.h"
 
 struct run_command {
     const struct cli *cli;

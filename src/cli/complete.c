@@ -26,7 +26,9 @@
 #include "config/option_text.h"
 #include "config/options.h"
 #include "plugin/registry.h"
+#include "plugin/check.h"
 #include "session/status.h"
+#include "experiment/batch_keys.h"
 
 /* A command line up to the cursor, and the candidates for it. */
 struct completing {

@@ -15,6 +15,7 @@
 #include "help_texts.h"
 #include "op/op.h"
 #include "plugin/registry.h"
+#include "experiment/batch_keys.h"
 
 const struct variable environment[] = {
     {"EPA2A_PLUGIN_PATH", "absolute folders of plugins, separated by colons, instead of the "

@@ -8,7 +8,9 @@
 
 #include <epa2a/algorithm.h>
 
+#include "doctor/machine.h"
 #include "plugin/registry.h"
+#include "plugin/check.h"
 #include "report/summary.h"
 #include "session/session.h"
 

@@ -12,23 +12,11 @@
 
 enum { DOCTOR_SCHEMA = 4 };
 
-/* Returns {"machine", "memory", "devices"}. `root` is the prefix of /proc, /sys and /dev: "" except
- * in tests. Programs are searched on PATH in any case. The function does not fail: unknown values
- * are null. */
-json_t *machine_collect(const char *root);
-
-/* Returns [{"name", "path", "version", "use"}] of the matrix libraries on this machine. */
-json_t *libraries_json(void);
-
 /* Describes the path of GPU data to other nodes over a transport, if nvlink's between_nodes names
  * it: direct or staged, and the reason. Returns false if the transport does not reach other nodes,
  * or not alone. */
 struct epa_transport_plugin;
 bool doctor_gpu_data(const struct epa_transport_plugin *, char *out, size_t room);
-
-/* Adds "warnings" and "missing" to a document that also has "plugins". `no_plugins`: folders
- * without plugins; NULL: there are plugins. */
-void machine_judge(json_t *document, const char *no_plugins);
 
 /* Examines the machine; missing or broken plugins are findings, not failures. `quick`: links are
  * not measured. *shm: reason why ranks of this host cannot use transport shm; status EPA_OK: they

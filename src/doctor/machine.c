@@ -13,10 +13,12 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "doctor/doctor.h"
+#include "doctor/machine.h"
+
 #include "epa2a/gemm.h"
 #include "kernels/libraries.h"
 #include "plugin/registry.h"
+#include "plugin/check.h"
 #include "report/result.h"
 #include "report/summary.h"
 

@@ -14,19 +14,13 @@
 #include "config/experiment_show.h"
 #include "config/node.h"
 #include "config/yaml.h"
+#include "experiment/batch_keys.h"
+#include "experiment/points.h"
+#include "experiment/read.h"
+#include "experiment/variants.h"
 #include "op/op.h"
 
 enum { REPEAT_MOST = 100000, LABEL_MOST = 200, LABELS_MOST = 256 };
-
-const struct batch_key batch_keys[] = {
-    {"include", "another file, or model/NAME, whose keys are the base of this file"},
-    {"runs", "named runs: {plain: {}, wide: {from: plain, moe.hidden: 8192}}"},
-    {"matrix", "a run for each combination: {moe.topk: [4, 8], transport: [shm, ucx]}"},
-    {"zip", "lists of one length, taken together: {ranks: [2, 4], moe.experts: [8, 16]}"},
-    {"repeat", "how often each run runs"},
-    {"baseline", "label or glob of the runs that ratios are over: baseline: '*ll_v1*'"},
-    {0},
-};
 
 /* The runs of a file: each named run with each point of matrix and zip, `repeat` times. */
 struct plan {
@@ -49,19 +43,6 @@ struct reading {
     const char *baseline; /* NULL: the file has no baseline */
 };
 
-static bool is_batch_key(const char *key, size_t bytes)
-{
-    for (const struct batch_key *k = batch_keys; k->name != NULL; k++)
-        if (strlen(k->name) == bytes && memcmp(k->name, key, bytes) == 0)
-            return true;
-    return false;
-}
-
-bool batch_is_key(const char *key)
-{
-    return is_batch_key(key, strlen(key));
-}
-
 bool batch_picks(const struct batch_pick *pick, const char *label, const char *id)
 {
     for (uint32_t i = 0; i < pick->n; i++)
@@ -76,7 +57,7 @@ bool batch_picks(const struct batch_pick *pick, const char *label, const char *i
 /* Returns true if the first part of the key is a batch key: "matrix" of matrix.algorithm=[a, b]. */
 static bool is_batch_set(const char *set)
 {
-    return is_batch_key(set, strcspn(set, ".="));
+    return batch_is_key_of(set, strcspn(set, ".="));
 }
 
 static bool is_model_set(const char *set)

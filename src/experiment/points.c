@@ -1,6 +1,6 @@
 /* Points of a matrix or a zip. A section is another notation for its keys: `moe: {topk: [1, 2]}`
  * equals `moe.topk: [1, 2]`. The last list changes fastest. */
-#include "experiment/batch.h"
+#include "experiment/points.h"
 
 #include <string.h>
 #include <math.h>
@@ -10,6 +10,7 @@
 #include "config/diag.h"
 #include "config/check.h"
 #include "config/node.h"
+#include "experiment/batch_keys.h"
 
 enum { LISTS = 64, STEPS_MOST = 1 << 17 };
 

@@ -1,6 +1,6 @@
 /* Converts a tree to the struct, section by section in the file's order, then runs the checks
  * between values. All errors are collected; only a syntax error ends the reading. */
-#include "experiment/batch.h"
+#include "experiment/read.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +14,8 @@
 #include "config/node.h"
 #include "config/options.h"
 #include "config/origin.h"
+#include "experiment/batch_keys.h"
+#include "experiment/points.h"
 #include "launch/process.h"
 #include "op/op.h"
 

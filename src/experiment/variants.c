@@ -4,7 +4,7 @@
  *
  * A variant that an algorithm, a transport or this machine cannot run is skipped, and the reason is
  * printed. Few tokens or few iterations keep each variant below a minute on two cores. */
-#include "experiment/batch.h"
+#include "experiment/variants.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,6 +4,7 @@
  * sixteen consecutive channels. Each function serves both types; `f16` is a constant in each
  * inlined copy. */
 #include "kernels/avx512_convert.h"
+#include "kernels/avx512_quantise.h"
 
 static inline __mmask32 first(uint32_t n)
 {

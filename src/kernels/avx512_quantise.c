@@ -15,6 +15,8 @@
  * mantissa of amax) puts each step at its place. For codes under 8, the next lower bit selects the
  * code. Blocks with a denormal x are divided in float32. */
 #include "kernels/avx512_convert.h"
+#include "kernels/avx512_quantise.h"
+
 #include "kernels/sets.h"
 
 enum {

@@ -10,6 +10,7 @@
  * The instruction treats denormals in A, B and sums as zeros, and returns zero instead of a
  * denormal. */
 #include "kernels/gemm_avx512.h"
+#include "kernels/gemm_scalar.h"
 #include "kernels/sets.h"
 
 enum {

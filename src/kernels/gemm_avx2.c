@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include "kernels/gemm_loops.h"
+#include "kernels/gemm_scalar.h"
 #include "kernels/sets.h"
 
 enum { TILE_ROWS = 5 };

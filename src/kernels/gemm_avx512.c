@@ -5,7 +5,6 @@
  *   FP8        p for each group of k in the same way; then c = fma(p, scale of A * scale of B, c),
  *              from +0, groups ascending */
 #include "kernels/gemm_avx512.h"
-#include "kernels/sets.h"
 
 /* Packs 64 codes in each step, in the last step 32 if k is not a multiple of 64; scale[] has one
  * scale for each group, a multiple of 32. */
@@ -124,7 +123,9 @@ static double peak(void)
 #define GEMM_ISA "avx512"
 #define GEMM_PACK_A kernels_avx512_pack_a
 #define GEMM_PACK_CODES kernels_pack_b_codes
+#include "kernels/gemm_scalar.h"
 #include "kernels/gemm_widened.h"
+#include "kernels/sets.h"
 
 /* Used by the sets of AVX-512 BF16 and AMX. */
 void kernels_avx512_pack_a_bf16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k,

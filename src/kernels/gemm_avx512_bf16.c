@@ -14,6 +14,9 @@
 #include <stdatomic.h>
 
 #include "kernels/gemm_avx512.h"
+#include "kernels/gemm_avx512_bf16.h"
+
+#include "kernels/gemm_scalar.h"
 #include "kernels/sets.h"
 
 enum {

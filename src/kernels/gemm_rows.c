@@ -1,6 +1,6 @@
 /* Loops that compilers vectorise. Products and sums are rounded one by one, except in the sum of
  * outputs, so that all instruction sets agree. GEMM_ROWS: the name of the set. */
-#include "kernels/gemm_rows.h"
+#include "kernels/rows.h"
 
 #include <math.h>
 

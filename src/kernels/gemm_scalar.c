@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "kernels/sets.h"
+#include "kernels/gemm_scalar.h"
 
 enum { SLICE = 128 }; /* most elements of k whose B is widened to float32 at a time */
 

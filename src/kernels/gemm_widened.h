@@ -6,6 +6,7 @@
 #define KERNELS_GEMM_WIDENED_H
 
 #include "kernels/gemm_loops.h"
+#include "kernels/gemm_scalar.h"
 
 static void pack_a_bf16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
                         uint32_t row)

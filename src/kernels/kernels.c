@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "kernels/sets.h"
+#include "kernels/gemm_avx512_bf16.h"
+#include "kernels/kernels.h"
 
 static const struct epa_kernels *kernels_of(const struct kernels_isa *isa, enum epa_dtype dtype)
 {

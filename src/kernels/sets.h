@@ -7,7 +7,7 @@
 #include "epa2a/gemm.h"
 #include "epa2a/quant.h"
 #include "epa2a/wait.h"
-#include "kernels/gemm_rows.h"
+#include "kernels/rows.h"
 
 /* For functions that serve both types and need the type at compile time. */
 #define INLINED static inline __attribute__((always_inline))
@@ -38,36 +38,6 @@ extern const struct epa_gemm kernels_gemm_scalar[3], kernels_gemm_avx2[3], kerne
 extern const struct epa_gemm kernels_gemm_avx512_bf16[2], kernels_gemm_amx[2]; /* bf16, FP8 */
 
 extern const struct gemm_rows kernels_rows_scalar, kernels_rows_avx2, kernels_rows_avx512;
-
-bool kernels_pairs_are_quicker(void); /* true: vdpbf16ps is faster than two FMA */
-
-void kernels_avx512_quantise(const uint16_t *x, uint32_t hidden, uint32_t group,
-                             const uint16_t *next, uint8_t *q, float *scale);
-void kernels_avx512_quantise_f16(const uint16_t *x, uint32_t hidden, uint32_t group,
-                                 const uint16_t *next, uint8_t *q, float *scale);
-
-/* ---- packing for the matrix kernels (gemm_scalar.c) ---- */
-
-/* See gemm.h. */
-void kernels_pack_a(const void *x, uint32_t k, void *a, uint32_t row);
-void kernels_pack_a_bf16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
-                         uint32_t row);
-void kernels_pack_a_f16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
-                        uint32_t row);
-void kernels_pack_a_codes(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
-                          uint32_t row);
-
-/* Orders of a panel of B, which has 32 columns, for each instruction set: */
-/* [k][32] words, or codes of FP8 */
-void kernels_pack_b_words(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
-void kernels_pack_b_bytes(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
-/* [k / 2][32][2] words: pairs of neighbours in k, the operands of bf16 instructions */
-void kernels_pack_b_pairs(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
-/* [k / 2][32][2] codes, the same */
-void kernels_pack_b_code_pairs(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
-/* [k / 2][64] codes, the pairs of columns 0-3, 16-19, 4-7, 20-23, ... of two values of k: after
- * decoding, unpacking the bytes in each 16 of a register yields pairs in the order of columns. */
-void kernels_pack_b_codes(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
 
 /* ---- peak rate of an instruction out of registers, in operations per nanosecond: an upper bound
  * for each function that uses it. The number of chains covers any latency; a number that is two

@@ -19,6 +19,7 @@
 
 #include "base/program_dir.h"
 #include "base/text.h"
+#include "plugin/check.h"
 #include "plugin/elf_file.h"
 #include "plugin/trust.h"
 

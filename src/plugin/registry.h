@@ -6,7 +6,7 @@
 #include <epa2a/algorithm.h>
 #include <epa2a/backend.h>
 
-enum { PLUGIN_KINDS = 4, PLUGIN_NAME_MAX = 32 };
+#include "plugin/check.h"
 
 /* Plugins inside the program. */
 extern const struct epa_launcher_plugin launch_env_plugin, launch_fork_plugin, launch_thread_plugin;
@@ -57,17 +57,5 @@ extern const struct plugin_part {
     enum epa_plugin_kind kind;
     const char *name, *build, *run;
 } plugin_parts[];
-
-/* ---- check.c: checks of the name, the ABI and the descriptor of a plugin. Each error is phrased
- * to follow "... cannot be loaded: ". ---- */
-
-/* Returns the kind in the spelling of file names and `epa2a list`: "transport". */
-const char *plugin_kind_name(enum epa_plugin_kind);
-
-/* Returns true for [a-z0-9_]{1,32}. */
-bool plugin_name_ok(const char *name);
-
-EPA_CHECKED enum epa_status plugin_check(const struct epa_plugin *, enum epa_plugin_kind,
-                                         const char *name, struct epa_error *);
 
 #endif

@@ -26,6 +26,7 @@
 #include "git_id.h"
 #include "launch/process.h"
 #include "report/results.h"
+#include "trace/write.h"
 
 #define CPU_DIR "/sys/devices/system/cpu"
 

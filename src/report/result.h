@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "session/session.h"
 #include "trace/trace.h"
+#include "trace/write.h"
 
 enum { RESULT_SCHEMA = 1 }; /* "schema" of a document */
 

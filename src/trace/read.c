@@ -3,7 +3,7 @@
  * is not before the begin by more than the clock error. For traces of epa2a also: each lane has a
  * name, and no event was dropped. A flow to a rank outside the file has one end only. Two forms are
  * accepted: an object with traceEvents, and the bare array. */
-#include "trace/trace.h"
+#include "trace/read.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "trace/write.h"
 #include "view_texts.h"
 
 enum { FLAWS_TOLD = 100 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trace/trace.h"
+#include "trace/summary.h"
 
 enum { NAMES = 128, STAGES = 16, COLUMNS = 8, SLOWEST = 3, TOP = 8, PATH_STEPS = 256 };
 

@@ -3,7 +3,7 @@
  * Times are microseconds since base_ns on the clock of rank 0. The file of one rank holds its
  * ends of flows; the other ends are in the files of other ranks. Blocks may come from other
  * hosts or from ranks that were killed, so every number in them is checked before use. */
-#include "trace/trace.h"
+#include "trace/write.h"
 
 #include <limits.h>
 #include <math.h>

@@ -8,6 +8,8 @@
 #include "op/moe/routing.h"
 #include "report/results.h"
 #include "trace/trace.h"
+#include "trace/read.h"
+#include "trace/summary.h"
 
 /* ---- routing in JSON lines; routing and hidden states in .npy ---- */
 

@@ -9,6 +9,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "doctor/doctor.h"
+#include "doctor/machine.h"
+
 #include "report/result.h"
 
 /* Parses JSON that uses ' in place of ". */

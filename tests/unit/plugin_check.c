@@ -4,6 +4,7 @@
 #include <epa2a/algorithm.h>
 
 #include "plugin/registry.h"
+#include "plugin/check.h"
 
 enum speed { SLOW, FAST };
 

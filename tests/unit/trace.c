@@ -6,6 +6,8 @@
 #include "fake_session.h"
 #include "trace/trace.h"
 
+#include "trace/write.h"
+
 enum { RANKS = 2 };
 
 struct noted {

@@ -48,6 +48,7 @@
 #include "fused_gemm.h"
 #include "fused_progress.h"
 #include "fused_state.h"
+#include "kernels/kernels.h"
 
 #include <epa2a/wait.h>
 

@@ -13,7 +13,7 @@
 #include <epa2a/gemm.h>
 #include <epa2a/problem.h>
 
-#include "kernels/gemm_rows.h"
+#include "kernels/rows.h"
 #include "../../common/algo_host.h"
 
 enum { FUSED_TILE = 128 };          /* maximum columns of C in a worker's cache */

@@ -17,7 +17,8 @@
 
 #include "epa2a/gemm.h"
 #include "epa2a/quant.h"
-#include "kernels/gemm_rows.h"
+#include "kernels/rows.h"
+#include "kernels/kernels.h"
 
 enum {
     LINE = 64,

@@ -1,7 +1,7 @@
 /* Row operations on the products of experts on hosts: the intermediate, and sums of rows of
  * float32. gemm_rows.c is compiled once for each instruction set; all sets return the same bits. */
-#ifndef KERNELS_GEMM_ROWS_H
-#define KERNELS_GEMM_ROWS_H
+#ifndef KERNELS_ROWS_H
+#define KERNELS_ROWS_H
 
 #include <stdbool.h>
 
@@ -28,8 +28,5 @@ struct gemm_rows {
     void (*sum)(const float *const *row, const float *weight, uint32_t n, uint32_t hidden,
                 enum epa_dtype dtype, uint16_t *out);
 };
-
-/* Returns the set for this CPU and EPA2A_ISA, like epa_kernels_get(). */
-const struct gemm_rows *gemm_rows_get(void);
 
 #endif
