@@ -1,9 +1,9 @@
-/* The interface of an operation: everything the core knows of what is computed. Session,
- * report and trace reach an operation through this table only; its options are a section of
- * the experiment (config/experiment.c), its shapes a member of struct epa_problem.
+/* The interface of an operation, such as moe or allgather. Session, report and trace use an operation
+ * through this table only. Its options are a section of the experiment (config/experiment.c), its shapes
+ * a member of struct epa_problem.
  *
- * Everything is a function of (seed, rank, iteration): any rank can make any other rank's
- * inputs, so a check needs no communication. */
+ * All inputs are functions of (seed, rank, iteration): a rank can make the inputs of any other rank, so a
+ * check needs no communication. */
 #ifndef OP_H
 #define OP_H
 
@@ -16,70 +16,70 @@
 
 struct config_check;
 
-/* Contents of the files an operation reads, loaded once and const from then on. Each
- * operation defines what is in it for itself. */
+/* Contents of the files that an operation reads, loaded once and const from then on. Each operation
+ * defines this struct. */
 struct op_source;
 
 enum { OP_PHASES = 2, OP_STATS_BYTES = 256, OP_ARRAYS = 8, OP_SPARE = 64, OP_POISON = 0xff };
 
-/* Memory of the backend (`there`), and where the host works on it (`here`): the same place
- * where the backend is the host. NULL, both: there is none. */
+/* Memory of the backend (`there`) and its host copy (`here`); both are equal with the host backend, and
+ * both are NULL without memory. */
 struct op_buffer {
     void *there, *here;
 };
 
-/* An array that a problem points to, for so many units of a rank (tokens, rows); behind it are
- * OP_SPARE bytes more that nobody uses. */
+/* An array that a problem points to, for a number of units of a rank (tokens, rows). OP_SPARE unused
+ * bytes follow it. */
 struct op_array {
     const char *what;
-    uint64_t bytes; /* 0: there is none; of an output: for the most units */
-    bool output;    /* an algorithm writes it; it holds OP_POISON before */
+    uint64_t bytes; /* 0: no array; an output has the size for the maximum of units */
+    bool output;    /* written by the algorithm; contains OP_POISON before */
 };
 
-/* A problem with inputs and outputs of its own. */
+/* A problem with its inputs and outputs. */
 struct op_slot {
     struct epa_problem problem;
     uint64_t iteration;
-    uint32_t units; /* that this rank has in it */
+    uint32_t units; /* number of units of this rank */
     struct op_buffer array[OP_ARRAYS];
 };
 
-/* Outputs of the last phase. */
+/* Share of the outputs of the last phase that checks compared. */
 struct op_share {
-    uint64_t outputs, compared; /* elements; compared: with the reference */
+    uint64_t outputs, compared; /* elements in all, and elements compared with the reference */
     uint64_t overflowed;        /* not compared: the right value may exceed the range of a float */
-    double widest, widths; /* of intervals of right values, of the sum of magnitudes of the terms:
-                              the most, and the sum over those compared */
+    double widest,
+        widths; /* widths of the intervals of right values relative to the sum of magnitudes
+                              of the terms: maximum, and sum over the compared elements */
 };
 
-/* One rank's side of an operation: the first member of the operation's own struct. */
+/* State of one rank of an operation: the first member of the operation's own struct. */
 struct op_rank {
     const struct operation *operation;
     const struct experiment *x;
-    const struct op_source *source; /* NULL: nothing is read */
+    const struct op_source *source; /* NULL: no input files */
     struct epa_world world;
     struct epa_footprint footprint;
     struct epa_backend *backend;
     uint32_t n_slots;
-    struct op_share share; /* of all checks so far */
-    struct op_slot *slot;  /* their problems are always at the same address */
+    struct op_share share; /* sum over all checks so far */
+    struct op_slot *slot;  /* [slots]; the address of a problem never changes */
 };
 
 struct op_params {
     const struct experiment *x;
     const struct epa_world *world;
     const struct epa_footprint *footprint;
-    const struct op_source *source; /* NULL: nothing is read */
+    const struct op_source *source; /* NULL: no input files */
     struct epa_backend *backend;
     uint32_t slots;
-    /* Some inputs are hard for numerics (zeros, outliers, denormals): in verify, where
-     * nothing is timed. */
+    /* Some inputs are hard for numerics (zeros, outliers, denormals): in verify only, since they
+     * distort times. */
     bool hard_values;
 };
 
-/* A part of an iteration that bytes are counted for, and the kind of the stage that it is
- * where an algorithm has such a stage. The row of EPA_STAGE_WHOLE, and the total, are the
- * sum of all phases. */
+/* A phase: a part of an iteration with its own count of bytes, and the kind of the stage that implements
+ * it. The row of EPA_STAGE_WHOLE and the total are the sum of all phases. */
 struct op_phase {
     const char *name; /* in the report */
     enum epa_stage_kind kind;
@@ -87,20 +87,20 @@ struct op_phase {
 
 /* Bytes of one rank in one phase, summed over iterations. */
 struct op_bytes {
-    uint64_t needed;         /* payload the operation asks for */
-    uint64_t sent, received; /* to and from other ranks, headers and padding included */
-    uint64_t least;          /* the fewest bytes that must leave it or reach it */
+    uint64_t needed;         /* payload that the operation requires */
+    uint64_t sent, received; /* to and from other ranks, with headers and padding */
+    uint64_t least;          /* lower bound of the bytes that leave or reach the rank */
 };
 
 struct op_traffic {
     struct op_bytes phase[OP_PHASES];
-    double flops;     /* of epa_footprint.flops, what the inputs of the iteration take */
-    uint64_t weights; /* bytes of weights that are read at least */
+    double flops;     /* operations for the inputs of the iteration (see epa_footprint.flops) */
+    uint64_t weights; /* lower bound of the bytes of weights that a rank reads */
 };
 
-/* What a rank, all its workers or its device, does at best; 0: not known. */
+/* Computing peaks of a rank: of all its workers or of its device; 0: unknown. */
 struct op_peaks {
-    double flops_per_ns, bytes_per_ns; /* multiply-adds out of registers, memory read */
+    double flops_per_ns, bytes_per_ns; /* multiply-adds in registers, and reads of memory */
 };
 
 static inline void op_bytes_add(struct op_bytes *sum, const struct op_bytes *b)
@@ -119,20 +119,20 @@ static inline void op_traffic_add(struct op_traffic *sum, const struct op_traffi
     sum->weights += t->weights;
 }
 
-/* What an iteration of a world has to move in a phase, by arithmetic: no rank is there. Of the
- * busiest rank, or link, each figure for itself. */
+/* Load of an iteration in a phase, computed without ranks. Each figure is the maximum over ranks, or over
+ * links. */
 struct op_load {
-    double rows, entries; /* sent and received, the rank's own included; entries: choices */
-    double rank_bytes, node_bytes; /* to or from other nodes, whichever is more */
-    double messages;               /* to other nodes, where each row is one */
+    double rows, entries; /* sent and received, including the rank's own; entries: choices */
+    double rank_bytes, node_bytes; /* the larger of the bytes to and from other nodes */
+    double messages;               /* messages to other nodes, with one message per row */
 };
 
-/* What an operation keeps for all iterations besides its inputs: weights. */
+/* Memory of weights, which an operation keeps for all iterations. */
 struct op_weights {
     uint64_t host, device; /* bytes of a rank */
 };
 
-/* What a check finds. `where`: begins the sentence about an element, "row 3"; may be empty. */
+/* Findings of a check. `where` begins the sentence about an element ("row 3"), or is empty. */
 struct op_finding {
     const char *stage;
     uint32_t rank;
@@ -148,84 +148,85 @@ struct operation {
 
     /* ---- configuration ---- */
 
-    /* The key that sets how much each rank has, and its label on an axis; for sweeps (-b,
-     * -e), plots and advice. */
+    /* The key of the size of a rank's input, and its label on an axis; for sweeps (-b, -e), plots and
+     * advice. */
     const char *size_key, *size_label;
-    uint64_t (*size)(const struct experiment *); /* its value */
-    /* The key that sets how many places each of those goes to, and its value. NULL, both: one. */
+    uint64_t (*size)(const struct experiment *); /* value of size_key */
+    /* The key of the number of copies of each unit (topk), and its value. NULL, both: one copy. */
     const char *copies_key;
     uint32_t (*copies)(const struct experiment *);
-    const char *weights_keys; /* ", KEY..." that make weights smaller; NULL: there are none */
-    /* A section more that a report begins with, "expert", where it says something. NULL: never. */
+    const char *weights_keys; /* ", KEY...": keys that reduce weights; NULL: no weights */
+    /* Returns a further section for the head of a report ("expert"), or NULL. NULL: never. */
     const char *(*head_also)(const struct experiment *);
-    /* Sections that a report begins with: names of a line, then NULL; another NULL ends the
+    /* Sections in the head of a report: the names of a line, then NULL; a second NULL ends the
      * lines. */
     const char *const *head;
-    /* Relations between the operation's options; wrong ones are reported. */
+    /* Checks the relations between the operation's options and reports conflicts. */
     void (*check_options)(const struct config_check *);
-    /* What it cannot check of what the algorithm has planned. NULL: nothing. */
+    /* Rejects a footprint whose results this operation cannot verify. Optional. */
     enum epa_status (*refuse_footprint)(const struct experiment *, const struct epa_footprint *,
                                         struct epa_error *);
-    /* Relations again, once the algorithm has planned: what this footprint excludes. NULL:
-     * nothing. */
+    /* Checks the relations between options and the footprint of the algorithm. Optional. */
     void (*check_footprint)(const struct config_check *, const struct epa_footprint *);
-    /* Its algorithms on devices distinguish nodes also where loads and stores reach all ranks: then
-     * ranks_per_node makes nodes of one host. */
+    /* Algorithms on devices distinguish nodes even if loads and stores reach all ranks: ranks_per_node
+     * then divides one host into nodes. */
     bool device_nodes;
-    /* Shapes only; arrays NULL. */
+    /* Sets the shapes of a problem; array pointers are NULL. */
     void (*shape)(const struct experiment *, struct epa_problem *out);
 
-    /* ---- files; NULL, all of them: the operation reads none ---- */
+    /* ---- input files; all NULL: the operation reads no files ---- */
 
-    /* In the parent, before there are ranks. *out stays NULL where nothing is read. */
+    /* Runs in the parent before ranks start. *out stays NULL without input files. */
     enum epa_status (*open)(const struct experiment *, struct op_source **out, struct epa_error *);
     void (*close)(struct op_source *);
 
     /* ---- a rank ---- */
 
-    /* What a rank of the operation has: `state_bytes` of its own struct, and in each slot these
-     * arrays, for `units` of its own, at most OP_ARRAYS. Returns how many. */
+    /* Memory of a rank: state_bytes for its own struct, and in each slot the arrays that `arrays` lists
+     * for a number of units. Returns the number of arrays, at most OP_ARRAYS. */
     size_t state_bytes;
-    const char *unit; /* a counter of traces: "tokens" */
+    const char *unit; /* name of a counter in traces: "tokens" */
     uint64_t (*most_units)(const struct experiment *);
     uint32_t (*arrays)(const struct experiment *, uint64_t units, struct op_array *out);
-    /* What is beside its slots; NULL, all of them: nothing. init() may fail half way: finish()
-     * takes what there is. */
+    /* State besides the slots; all NULL: none. init() may fail with partial state, which finish()
+     * accepts. */
     enum epa_status (*init)(struct op_rank *, const struct op_params *, struct epa_error *);
     void (*finish)(struct op_rank *);
-    /* Bytes of host memory that takes at most with such a backend, with or without the memory of
+    /* Upper bound of the host memory of this state with a backend, with or without the memory of
      * checks. */
     uint64_t (*bytes)(const struct experiment *, const struct epa_footprint *, enum epa_memory,
                       uint32_t slots, bool checks);
-    /* What weights take besides; NULL: nothing, or `bytes` has them. */
+    /* Further memory of weights; NULL: none, or included in `bytes`. */
     struct op_weights (*weights_bytes)(const struct experiment *, const struct epa_footprint *,
                                        enum epa_memory);
-    /* Sets the pointers to weights, with which an algorithm is created, in a problem that has
-     * shapes only. NULL: there are none. */
+    /* Sets the pointers to weights in a problem with shapes only, for the creation of an algorithm.
+     * NULL: no weights. */
     void (*weights)(const struct op_rank *, struct epa_problem *);
-    /* For bench; collective: all ranks measure at a time. NULL: nothing is computed. */
+    /* Measures the computing peaks for bench. Collective: all ranks measure at a time. NULL: the
+     * operation does not compute. */
     enum epa_status (*measure)(struct op_rank *, struct op_peaks *out, struct epa_error *);
-    /* What computes `between` where that is timed, such as "avx512 kernels". NULL as there. */
+    /* Names the implementation of `between` if it is timed, such as "avx512 kernels". NULL without
+     * `between`. */
     void (*between_by)(const struct op_rank *, char *out, size_t room);
-    /* Makes the inputs of the slot's iteration where the host works on them, and sets the pointers
-     * of its problem, which has shapes. Returns how many units this rank has. */
+    /* Makes the inputs of the slot's iteration in host memory, and sets the pointers of its problem,
+     * which has shapes. Returns the number of units of this rank. */
     uint32_t (*inputs)(struct op_rank *, struct op_slot *);
-    /* Work that the core does between dispatch and combine. NULL: there are no such stages. */
+    /* Work of the core between dispatch and combine. NULL: the operation has no such stages. */
     enum epa_status (*between)(struct op_rank *, uint32_t slot, struct epa_error *);
     const char *between_name; /* in traces */
-    /* Whether that is a stage of its own, with a row in reports. NULL: never. */
+    /* Returns true if this work is a timed stage with a row in reports. NULL: never. */
     bool (*between_is_timed)(const struct experiment *, const struct epa_footprint *);
-    /* In a graph, in place of `between`: points combine at what `between` left in the
-     * algorithm's memory in an iteration before. NULL as above. */
+    /* Replaces `between` in a graph: combine reads the outputs that `between` stored in the algorithm's
+     * memory in an earlier iteration. NULL without `between`. */
     void (*between_in_graph)(struct op_rank *, uint32_t slot);
-    /* Compares what a stage of this kind, of a phase or WHOLE, left, element by element. Other than
-     * EPA_OK: it could not be compared. */
+    /* Compares every output of a stage of this kind (a phase or WHOLE). Returns an error if a comparison
+     * is impossible. */
     enum epa_status (*check)(struct op_rank *, enum epa_stage_kind, uint32_t slot,
                              struct op_finding *);
-    /* Why check() may compare a part of the outputs. NULL: it compares all. */
+    /* Reason why check() may compare only a part of the outputs. NULL: it compares all outputs. */
     const char *partly;
-    /* Compares the outputs of the first phase, after the last stage, with their contents at the
-     * time of check(). NULL: they need not stay. */
+    /* Compares the outputs of the first phase after the last stage with their contents at the time of
+     * check(). NULL: they may change. */
     enum epa_status (*check_kept)(struct op_rank *, uint32_t slot, struct op_finding *);
     /* Adds the iteration in `slot` to sums. */
     void (*traffic)(const struct op_rank *, uint32_t slot, struct op_traffic *sum);
@@ -234,107 +235,108 @@ struct operation {
 
     uint32_t n_phases;
     struct op_phase phase[OP_PHASES];
-    /* Statistics of inputs: OP_STATS_BYTES or fewer, zeros at first, added up by rank 0 over
-     * iterations. NULL, all of them: there are none. */
+    /* Statistics of inputs: up to OP_STATS_BYTES, initially zero, summed by rank 0 over iterations. All
+     * NULL: no statistics. */
     void (*stats_add)(void *stats, const struct experiment *, const struct op_source *,
                       uint64_t iteration);
-    /* Lines under the table; nothing without iterations. */
+    /* Adds lines under the table; none without iterations. */
     void (*stats_lines)(const void *stats, struct text *out);
-    const char *stats_key; /* in JSON, where this is: */
+    const char *stats_key; /* key of stats_json() in JSON */
     json_t *(*stats_json)(const void *stats, const struct op_source *);
-    /* What `epa2a predict` counts, of a planned experiment, which may have more ranks than can run.
-     * NULL: it is not known. */
+    /* Computes the load for `epa2a predict` from a planned experiment, which may have more ranks than
+     * this machine can run. NULL: unknown. */
     void (*load)(const struct experiment *, const struct op_source *, uint64_t iteration,
                  struct op_load load[OP_PHASES]);
-    /* What is given to who uses the outputs: {"layout": "expert", ...}. Runs that give something
-     * else are not held against each other unasked. NULL: all algorithms give the same. */
+    /* Output properties that a consumer sees: {"layout": "expert", ...}. Runs that differ in them are
+     * compared only with --across. NULL: all algorithms have the same properties. */
     json_t *(*delivers)(const struct experiment *, const struct epa_footprint *);
-    /* Warnings, one a line, of a result with inputs of so many iterations. NULL: none. */
+    /* Adds warnings, one per line, for a result with the inputs of `iterations`. Optional. */
     void (*warn)(const struct experiment *, const struct op_source *, uint64_t iterations,
                  struct text *out);
 };
 
-/* NULL: this program does not know it. */
+/* Returns NULL for an unknown operation. */
 const struct operation *operation_of(enum epa_op);
-/* By position, for lists; NULL ends. */
+/* Returns the i-th operation for lists; NULL after the last one. */
 const struct operation *operation_at(uint32_t i);
 
-/* "moe, allgather": names of those in a set of bits 1 << enum epa_op. */
+/* Adds the names of the operations in a mask of 1 << enum epa_op: "moe, allgather". */
 void operation_names(uint32_t ops, struct text *out);
 
-/* That of the experiment's algorithm; NULL: none was loaded, or it is not known. */
+/* Returns the operation of the experiment's algorithm; NULL: no algorithm, or unknown. */
 const struct operation *operation_of_experiment(const struct experiment *);
-/* How many places each row or token of the experiment goes to. */
+/* Returns the number of copies of each row or token of the experiment (topk). */
 uint32_t operation_copies(const struct experiment *);
 
-/* `tokens:` of a rank in an iteration, at most `most`. */
+/* Returns the units of a rank in an iteration from the section `tokens`, at most `most`. */
 uint32_t op_tokens_of(const struct experiment *, uint32_t most, uint32_t rank, uint64_t iteration);
 
 /* ---- for operations ---- */
 
-/* One element more is wrong; the first one is reported, with rank, iteration, stage and where. */
+/* Counts a wrong element and reports the first one with rank, iteration, stage and `where`. */
 EPA_PRINTF(2, 3) void op_wrong(struct op_finding *, const char *fmt, ...);
 
-/* Of a call of the backend: where it failed, what it says and what could not be done. */
+/* Takes the status of a backend call. After a failure reports the explanation of the backend and the
+ * failed action. */
 EPA_PRINTF(4, 5)
 enum epa_status op_backend_done(struct epa_backend *, enum epa_status, struct epa_error *,
                                 const char *fmt, ...);
-/* Memory of the backend; behind it are OP_SPARE bytes more that nobody uses. */
+/* Allocates memory of the backend with OP_SPARE unused bytes behind it. */
 enum epa_status op_alloc(struct epa_backend *, const char *what, uint64_t bytes, void **out,
                          struct epa_error *);
 
-/* Of products of this dtype; for operation.measure. */
+/* Implements operation.measure for products of this dtype. */
 enum epa_status op_measure_peaks(struct op_rank *, enum epa_dtype, struct op_peaks *out,
                                  struct epa_error *);
 
-/* No memory where there are no bytes. */
+/* Allocates a buffer; 0 bytes need no memory. */
 enum epa_status op_buffer_alloc(struct epa_backend *, const char *what, uint64_t bytes,
                                 struct op_buffer *out, struct epa_error *);
 void op_buffer_free(struct epa_backend *, struct op_buffer *);
-/* The first `bytes` from here to there, or back. */
+/* Copy the first `bytes` from host to backend memory, and back. */
 enum epa_status op_buffer_send(struct epa_backend *, const struct op_buffer *, uint64_t bytes);
 enum epa_status op_buffer_read(struct epa_backend *, const struct op_buffer *, uint64_t bytes);
 
-/* ---- a rank's side ---- */
+/* ---- state of a rank ---- */
 
 enum epa_status op_create(const struct operation *, const struct op_params *, struct op_rank **out,
                           struct epa_error *);
-void op_destroy(struct op_rank *); /* takes NULL */
+void op_destroy(struct op_rank *); /* accepts NULL */
 
-/* Bytes of host memory that takes at most. */
+/* Returns an upper bound of the host memory of a rank. */
 uint64_t op_bytes(const struct operation *, const struct experiment *, const struct epa_footprint *,
                   enum epa_memory, uint32_t slots, bool checks);
 
-/* Makes the inputs of `iteration` in a slot and poisons its outputs. Fails if the backend does. */
+/* Makes the inputs of `iteration` in a slot and poisons its outputs. */
 enum epa_status op_inputs(struct op_rank *, uint32_t slot, uint64_t iteration);
 
-/* Checks what a stage left in a slot; adds to *compared and *wrong. EPA_ERR_MISMATCH: err has the
- * first wrong element, with iteration and rank. */
+/* Checks the outputs of a stage in a slot; adds to *compared and *wrong. EPA_ERR_MISMATCH: err contains
+ * the first wrong element with iteration and rank. */
 enum epa_status op_check(struct op_rank *, enum epa_stage_kind, uint32_t slot, uint64_t *compared,
                          uint64_t *wrong, struct epa_error *);
 
-/* Iterations after which op_check_kept() is called: a fourth of them, as digests take time. */
+/* Returns true for iterations with op_check_kept(): a fourth of them, since digests take time. */
 static inline bool op_keeps(uint64_t iteration)
 {
     return iteration % 4 == 0;
 }
 
-/* operation.check_kept, reported in the same way. */
+/* Calls operation.check_kept; reports like op_check(). */
 enum epa_status op_check_kept(struct op_rank *, uint32_t slot, uint64_t *wrong, struct epa_error *);
 
-/* The shapes of a problem as plan() wants them. */
+/* Returns the shapes of a problem for plan(). */
 struct epa_problem operation_problem(const struct experiment *);
 
-/* What a file of captured routing holds, as text and as JSON (a new reference; NULL: there was no
- * memory). layer UINT32_MAX: the file has one; experts 0: as the file says. */
+/* Describes a file of captured routing as text and as JSON (a new reference; NULL: no memory). layer
+ * UINT32_MAX: the file has one layer; experts 0: take the number from the file. */
 enum epa_status op_describe_routing(const char *path, uint32_t layer, uint32_t experts,
                                     struct text *out, json_t **json, struct epa_error *);
 
 extern const struct operation op_moe, op_allgather, op_ag_gemm;
 
-/* ---- gather.c: what allgather and ag_gemm have in common, counts of rows ---- */
+/* ---- gather.c: counts of rows, for allgather and ag_gemm ---- */
 
-/* The first of a slot's arrays: uint32_t [size], the rows of each rank. */
+/* The first array of a slot: uint32_t [size], the rows of each rank. */
 enum { GATHER_ROWS };
 
 static inline struct op_array op_gather_array(const struct experiment *x)
@@ -347,16 +349,17 @@ static inline const uint32_t *op_gather_counts(const struct op_slot *s)
     return s->array[GATHER_ROWS].here;
 }
 
-/* Of all ranks. */
+/* Returns the number of rows of all ranks. */
 uint64_t op_gather_rows(const struct op_rank *, const struct op_slot *);
 
-/* Every rank needs the rows of all others, `payload` bytes each; its own leave at least once. As
- * they are sent they have row_bytes; this rank sends `sent` of them, and control_bytes to each. */
+/* Returns the bytes of a phase in which every rank needs the rows of all others, with `payload` bytes
+ * each. A rank's own rows leave at least once. A sent row has row_bytes; this rank sends `sent` rows, and
+ * control_bytes to each other rank. */
 struct op_bytes op_gather_bytes(const struct op_rank *, const struct op_slot *, uint64_t payload,
                                 uint64_t row_bytes, uint64_t sent, uint64_t control_bytes);
 
-/* ---- ag_gemm_check.c: what the matrices of ag_gemm hold, as a function of (seed, rank,
- * iteration), and the check of a row of C ---- */
+/* ---- ag_gemm_check.c: values of the matrices of ag_gemm, functions of (seed, rank, iteration), and the
+ * check of a row of C ---- */
 
 struct gemm_values {
     uint64_t seed;
@@ -365,25 +368,25 @@ struct gemm_values {
     bool integers, bias;
 };
 
-/* Row `row` of A of a rank: k elements, and for FP8 its scales. */
+/* Makes row `row` of A of a rank: k elements, and scales for FP8. */
 void gemm_make_a(const struct gemm_values *, uint32_t rank, uint64_t iteration, uint32_t row,
                  void *out, float *scale);
-/* Row `row` of B of a rank; the scales of all of its blocks; its bias. */
+/* Make row `row` of B of a rank, the scales of all blocks of B, and the bias. */
 void gemm_make_b(const struct gemm_values *, uint32_t rank, uint32_t row, void *out);
 void gemm_make_b_scale(const struct gemm_values *, uint32_t rank, float *out);
 void gemm_make_bias(const struct gemm_values *, uint32_t rank, float *out);
 
-/* Of one rank's C. */
+/* Reference of one rank's C. */
 struct gemm_reference;
 
-/* rows: most that C can have. */
+/* rows: maximum number of rows of C. */
 enum epa_status gemm_reference_create(const struct gemm_values *, uint32_t rank, uint64_t rows,
                                       struct gemm_reference **out, struct epa_error *);
-void gemm_reference_destroy(struct gemm_reference *); /* takes NULL */
+void gemm_reference_destroy(struct gemm_reference *); /* accepts NULL */
 uint64_t gemm_reference_bytes(const struct gemm_values *, uint64_t rows);
 
-/* A row of C [n], the product with row `row` of A of rank `source`: counts elements, or sums of
- * elements, that are wrong. */
+/* Checks a row of C [n], the product with row `row` of A of rank `source`: counts wrong elements, or
+ * wrong sums of elements. */
 void gemm_check_row(struct gemm_reference *, uint64_t iteration, uint32_t source, uint32_t row,
                     const uint16_t *c, struct op_finding *);
 
