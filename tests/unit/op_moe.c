@@ -162,7 +162,7 @@ TEST(configurations_without_a_check_are_refused)
         {EPA_LAYOUT_EXPERT, EPA_BF16, EPA_BF16, EPA_F32, GROUP, false, false, EPA_ERR_UNSUPPORTED,
          "moe.dtype .. bf16 and f16"},
         {EPA_LAYOUT_RANK, EPA_BF16, EPA_BF16, EPA_BF16, GROUP, false, true, EPA_ERR_UNSUPPORTED,
-         "by rank .. by expert alone"},
+         "layout rank .. layout expert"},
     };
 
     for (size_t i = 0; i < LENGTH(c); i++) {

@@ -308,7 +308,7 @@ TEST(tokens_of_files_are_distributed_in_order_and_repeat)
     }
     x.routing.skip = 5;
     assert_status(routing_open(&x, &source, test_error()), EPA_ERR_CONFIG,
-                  "routing.skip is 5, and  ..  has 5 tokens: nothing would be left");
+                  "routing.skip is 5, but  ..  has 5 tokens: none would remain");
     unlink(path);
     unlink(hidden);
 }

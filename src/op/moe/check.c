@@ -1,8 +1,7 @@
-/* The oracle. What a rank should have got is worked out again from the seed with the scalar
- * reference of dtype.h: none of the kernels, nothing that an algorithm touched. Each
- * received entry is filed under the choice that it is for, (rank, token, k); what is left
- * empty then is missing, what would be filed twice is a duplicate, and one reference row
- * serves all entries of a token. */
+/* The oracle. It computes the expected rows of a rank from the seed with the scalar reference of dtype.h,
+ * without kernels and without memory that an algorithm wrote. It files each received entry under its
+ * choice (rank, token, k). A choice without entry is a missing row, a choice with two entries a duplicate.
+ * One reference row serves all entries of a token. */
 #include "op/moe/moe.h"
 
 #include <stdlib.h>
@@ -12,19 +11,18 @@
 
 /* ---- views ----
  *
- * What an algorithm delivered, made readable: its views checked for being there and for
- * lying within what plan() promised, before anyone follows them, and copied to the host
- * where a device holds them. Of a device only what entries point to is copied: there may be
- * far more room than rows. */
+ * A view makes the delivered rows readable. It first checks that pointers are set and ranges are within
+ * the limits of plan(), and then copies rows from a device to the host. It copies only rows with entries,
+ * since a device may have far more room than rows. */
 
 enum { STAGE_COUNT, STAGE_START, STAGE_ROW, STAGE_WEIGHT, STAGE_DATA, STAGE_SCALE, STAGE_ORIGIN };
 
-enum { PIECES = 3 }; /* of a received row: token, scales, origin */
+enum { PIECES = 3 }; /* pieces of a received row: token, scales, origin */
 
-/* A part of each element of a list: `bytes` at from, stride further on, and so on. */
+/* A part of each element of a list: `bytes` bytes at from, at from + stride, and so on. */
 struct piece {
     const char *from;
-    size_t stride, bytes; /* bytes 0: not wanted */
+    size_t stride, bytes; /* bytes 0: not needed */
 };
 
 static bool on_host(const struct op_moe *op)
@@ -32,11 +30,10 @@ static bool on_host(const struct op_moe *op)
     return op->r.backend->memory == EPA_MEMORY_HOST;
 }
 
-/* Copies a piece of each element of these runs here, where elements of all runs follow one
- * after the other. */
-static enum epa_status stage(struct op_moe *op, uint32_t which, const struct piece *p,
-                             const struct run *run, uint32_t runs, const void **out,
-                             struct epa_error *err)
+/* Copies a piece of each element of the runs to host memory, where the elements are contiguous. */
+static enum epa_status stage_pieces(struct op_moe *op, uint32_t which, const struct piece *p,
+                                    const struct run *run, uint32_t runs, const void **out,
+                                    struct epa_error *err)
 {
     uint64_t n = 0;
     enum epa_status status;
@@ -56,12 +53,12 @@ static enum epa_status stage(struct op_moe *op, uint32_t which, const struct pie
 
         if (run[i].n != 0)
             status = op_backend_done(op->r.backend, ops->read(op->r.backend, to, from, bytes), err,
-                                     "%zu bytes could not be read back", bytes);
+                                     "cannot read %zu bytes back", bytes);
     }
     return status;
 }
 
-/* A list of which every element is wanted. */
+/* Copies a whole list. */
 static enum epa_status stage_list(struct op_moe *op, uint32_t which, const void *from, size_t bytes,
                                   const struct run *run, uint32_t runs, const void **out,
                                   struct epa_error *err)
@@ -69,13 +66,13 @@ static enum epa_status stage_list(struct op_moe *op, uint32_t which, const void 
     const struct piece p = {from, bytes, bytes};
 
     if (!on_host(op))
-        return stage(op, which, &p, run, runs, out, err);
+        return stage_pieces(op, which, &p, run, runs, out, err);
     *out = from;
     return EPA_OK;
 }
 
-static enum epa_status refuse_pointers(const struct op_moe *op, const struct epa_moe *m,
-                                       struct epa_error *err)
+static enum epa_status check_pointers(const struct op_moe *op, const struct epa_moe *m,
+                                      struct epa_error *err)
 {
     const struct epa_moe_footprint *f = &op->footprint;
     bool scales = f->recv_dtype == EPA_FP8_E4M3, ranks = f->layout == EPA_LAYOUT_RANK;
@@ -113,9 +110,9 @@ static enum epa_status refuse_pointers(const struct op_moe *op, const struct epa
     return EPA_OK;
 }
 
-/* Ranges of entries; *entries is how many there are in all. */
-static enum epa_status refuse_ranges(const struct op_moe *op, const struct epa_moe *m,
-                                     uint64_t *entries, struct epa_error *err)
+/* Checks the ranges of entries; *entries is the number of all entries. */
+static enum epa_status check_ranges(const struct op_moe *op, const struct epa_moe *m,
+                                    uint64_t *entries, struct epa_error *err)
 {
     uint64_t room = op->footprint.recv_entries, sum = 0;
 
@@ -139,9 +136,9 @@ static enum epa_status refuse_ranges(const struct op_moe *op, const struct epa_m
     return EPA_OK;
 }
 
-/* Rows that entries are in; *end is past the last one. */
-static enum epa_status refuse_rows(const struct op_moe *op, const struct view *v, uint64_t *end,
-                                   struct epa_error *err)
+/* Checks the rows of entries; *end is the end of the used rows. */
+static enum epa_status check_rows(const struct op_moe *op, const struct view *v, uint64_t *end,
+                                  struct epa_error *err)
 {
     const struct epa_moe *m = &v->m;
 
@@ -162,8 +159,8 @@ static enum epa_status refuse_rows(const struct op_moe *op, const struct view *v
     return EPA_OK;
 }
 
-/* Where the entries of each expert will be here. Ranges that follow on each other over
- * there are one run: compact rows are read in one go. */
+/* Assigns the positions of each expert's entries in host memory. Ranges that are contiguous on the device
+ * form one run, so that compact rows need one copy. */
 static void list_runs(struct op_moe *op, struct view *v)
 {
     const struct epa_moe *m = &v->m;
@@ -183,8 +180,8 @@ static void list_runs(struct op_moe *op, struct view *v)
     }
 }
 
-/* Whether all pieces are parts of one message, which is to be copied once then: *out. */
-static bool join(const struct piece *p, struct piece *out)
+/* Returns true if all pieces are parts of one message; *out is then the piece to copy. */
+static bool join_pieces(const struct piece *p, struct piece *out)
 {
     uintptr_t low = (uintptr_t)p[0].from, high = low + p[0].bytes;
 
@@ -215,23 +212,23 @@ static enum epa_status read_runs(struct op_moe *op, struct view *v, const struct
     const void *here[PIECES] = {NULL}, *whole = NULL;
     enum epa_status status = EPA_OK;
 
-    one = join(p, &message);
+    one = join_pieces(p, &message);
     if (one)
-        status = stage(op, STAGE_DATA, &message, run, runs, &whole, err);
+        status = stage_pieces(op, STAGE_DATA, &message, run, runs, &whole, err);
     for (uint32_t i = 0; i < PIECES && status == EPA_OK; i++) {
         if (p[i].bytes == 0)
             continue;
         if (one)
             here[i] = (const char *)whole + ((uintptr_t)p[i].from - (uintptr_t)message.from);
         else
-            status = stage(op, STAGE_DATA + i, &p[i], run, runs, &here[i], err);
+            status = stage_pieces(op, STAGE_DATA + i, &p[i], run, runs, &here[i], err);
     }
     v->rows = (struct row_view){here[0], here[1], here[2]};
     return status;
 }
 
-static enum epa_status view(struct op_moe *op, const struct op_slot *s, struct view *v,
-                            struct epa_error *err)
+static enum epa_status make_view(struct op_moe *op, const struct op_slot *s, struct view *v,
+                                 struct epa_error *err)
 {
     struct run experts = {0, op->local_experts};
     struct epa_moe *m = &v->m;
@@ -240,7 +237,7 @@ static enum epa_status view(struct op_moe *op, const struct op_slot *s, struct v
     enum epa_status status;
 
     *v = (struct view){.m = s->problem.u.moe, .iteration = s->iteration};
-    status = refuse_pointers(op, m, err);
+    status = check_pointers(op, m, err);
     if (status == EPA_OK)
         status = stage_list(op, STAGE_COUNT, m->recv_count, sizeof(*m->recv_count), &experts, 1,
                             &count, err);
@@ -251,7 +248,7 @@ static enum epa_status view(struct op_moe *op, const struct op_slot *s, struct v
         return status;
     m->recv_count = count;
     m->recv_start = start;
-    status = refuse_ranges(op, m, &v->entries, err);
+    status = check_ranges(op, m, &v->entries, err);
     if (status != EPA_OK)
         return status;
     list_runs(op, v);
@@ -265,7 +262,7 @@ static enum epa_status view(struct op_moe *op, const struct op_slot *s, struct v
     m->recv_row = row;
     m->recv_weight = weight;
     if (status == EPA_OK && row != NULL)
-        status = refuse_rows(op, v, &v->rows_end, err);
+        status = check_rows(op, v, &v->rows_end, err);
     v->rows = (struct row_view){m->recv, (const char *)m->recv_scale, (const char *)m->origin};
     if (status != EPA_OK || on_host(op) || v->entries == 0)
         return status;
@@ -277,7 +274,7 @@ enum epa_status op_moe_view(struct op_moe *op, const struct op_slot *s, struct v
                             struct epa_error *err)
 {
     struct epa_error why = {EPA_OK, ""};
-    enum epa_status status = view(op, s, out, &why);
+    enum epa_status status = make_view(op, s, out, &why);
 
     if (status != EPA_OK)
         (void)epa_fail(err, status, "rank %u, iteration %llu, dispatch: %.400s", op->r.world.rank,
@@ -287,7 +284,7 @@ enum epa_status op_moe_view(struct op_moe *op, const struct op_slot *s, struct v
 
 /* ---- the checks ---- */
 
-static void lay_out(const struct experiment *x, struct check *c)
+static void allocate_check(const struct experiment *x, struct check *c)
 {
     size_t hidden = x->moe.hidden, choices = (size_t)x->ranks * x->moe.max_tokens * x->moe.topk;
     struct pool *p = &c->pool;
@@ -299,7 +296,7 @@ static void lay_out(const struct experiment *x, struct check *c)
     c->range = pool_alloc(p, x->moe.experts / x->ranks, sizeof(*c->range));
     c->x = pool_alloc(p, hidden, sizeof(*c->x));
     c->q = pool_alloc(p, hidden, sizeof(*c->q));
-    c->scale = pool_alloc(p, hidden, sizeof(*c->scale)); /* one of each group, and more room */
+    c->scale = pool_alloc(p, hidden, sizeof(*c->scale)); /* one per group; larger than needed */
     c->value = pool_alloc(p, hidden, sizeof(*c->value));
     check_combine_lay_out(x, c);
 }
@@ -308,7 +305,7 @@ uint64_t op_moe_check_bytes(const struct experiment *x)
 {
     struct check c = {.pool = {.counting = true}};
 
-    lay_out(x, &c);
+    allocate_check(x, &c);
     return c.pool.bytes + check_combine_bytes(x);
 }
 
@@ -334,7 +331,7 @@ enum epa_status check_begin(struct op_moe *op, uint64_t iteration, struct epa_er
         return EPA_OK;
     if (c == NULL) {
         c = memory_alloc(1, sizeof(*c));
-        lay_out(op->r.x, c);
+        allocate_check(op->r.x, c);
         if (c->pool.failed) {
             op_moe_check_destroy(c);
             return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks: %llu bytes",
@@ -463,7 +460,7 @@ static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint
                  (double)c->weight[choice + k]);
 }
 
-/* One NaN is as good as another. */
+/* Returns true for NaN: the check accepts any NaN for a NaN. */
 static bool is_nan_word(const struct op_moe *op, bool fp8, uint16_t word)
 {
     return fp8 ? (word & 0x7f) == 0x7f : (word & 0x7fff) > (is_f16(op) ? 0x7c00 : 0x7f80);
@@ -512,7 +509,7 @@ static void check_scales(struct op_moe *op, const struct view *v, struct row_ref
     }
 }
 
-/* All entries of a token: there, in one row (layout rank), and right. */
+/* Checks that all entries of a token exist, in one row (layout rank), with the right values. */
 static void check_token(struct op_moe *op, const struct view *v, uint32_t rank, uint32_t token,
                         struct op_finding *f)
 {
@@ -552,7 +549,7 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank, 
     }
 }
 
-/* All that the entries of a view are. */
+/* Returns a hash of all entries of a view. */
 static uint64_t digest_views(const struct op_moe *op, const struct view *v)
 {
     const struct epa_moe *m = &v->m;
@@ -607,7 +604,7 @@ enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot, struc
     return EPA_OK;
 }
 
-/* The check of dispatch again names the element, where one is wrong. */
+/* Runs the check of dispatch again, which names the changed element. */
 enum epa_status op_moe_check_views(struct op_rank *rank, uint32_t slot, struct op_finding *f)
 {
     struct op_moe *op = op_moe_of(rank);

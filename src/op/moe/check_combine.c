@@ -1,16 +1,16 @@
-/* Combine against the oracle. The sum of a token is made twice: in the order that is laid down, as
- * combine makes it, and exactly, in float64. Its terms are expert outputs as they arrive, rounded
- * and quantised: what that costs is no fault of the transport, and anything beyond it is.
+/* Combine against the oracle. The check computes the sum of a token twice: in the specified order of
+ * combine, and exactly in float64. The terms are expert outputs after rounding and quantisation, so their
+ * loss is no error; any further deviation is.
  *
- *   synthetic experts  Outputs are known to the bit. The sum must be that of the laid-down order,
- *                      to the bit, and always the exact one, give or take what float32 additions in
- *                      any order can lose, rounded to dtype.
- *   real experts       Outputs are intervals (reference.c), so all sums have two ends; what combine
- *                      does is monotone, rounding included. Where intervals are points, as with
- *                      expert.values: integers without SwiGLU, so is the sum. All tokens are
- *                      checked where that is cheap, and with integers; else as many as a budget of
- *                      multiply-adds allows, others with each iteration. The rest must have been
- *                      written, which counts for nothing. */
+ *   synthetic experts  All bits of the outputs are known. The sum must equal the sum in the specified
+ *                      order bit by bit. It must always equal the exact sum within the error of float32
+ *                      additions in any order, rounded to dtype.
+ *   real experts       Outputs are intervals (reference.c), so all sums are intervals; combine is
+ *                      monotone, including rounding. If intervals are points, as with expert.values:
+ *                      integers without SwiGLU, the sum is a point. All tokens are checked with integers
+ *                      or if the check is cheap. Otherwise a budget of multiply-adds limits the checked
+ *                      tokens, different ones in each iteration; other tokens must have been written,
+ *                      which does not count as a check. */
 #include "op/moe/moe.h"
 
 #include <math.h>
@@ -18,8 +18,7 @@
 
 #include "base/dtype.h"
 
-/* Multiply-adds of a check in float64: a tenth of a second or so; and the memory of the outputs
- * that are worked out at a time. */
+/* Limits of a check: multiply-adds in float64 (about 0.1 s), and memory of a block of outputs. */
 static const double budget = 0x1p26;
 enum { ROOM_BYTES = 64 << 20, MOST_ROWS = 256 };
 
@@ -28,7 +27,7 @@ static bool is_real(const struct op_moe *op)
     return op->weights.mlp.ffn != 0;
 }
 
-/* Of intervals: both, or of a point its one. */
+/* Returns 2 for intervals and 1 for points. */
 static uint32_t ends_of(const struct op_moe *op)
 {
     return is_real(op) ? 2 : 1;
@@ -36,7 +35,7 @@ static uint32_t ends_of(const struct op_moe *op)
 
 /* ---- set-up ---- */
 
-/* Tokens whose outputs are worked out at a time. */
+/* Returns the number of tokens whose outputs are computed at a time. */
 static uint32_t block_tokens(const struct experiment *x)
 {
     uint64_t n = ROOM_BYTES / ((uint64_t)x->moe.topk * x->moe.hidden * 2 * sizeof(float));
@@ -103,12 +102,12 @@ static enum epa_status reference_make(struct op_moe *op, struct epa_error *err)
 
 /* ---- expert outputs ---- */
 
-static float rounded(bool f16, float value)
+static float round_to_dtype(bool f16, float value)
 {
     return float_of_word(f16, word_of_float(f16, value));
 }
 
-/* A token as the up projection reads it: problem.h, struct epa_mlp. */
+/* Loads a token in the input format of the up projection (problem.h, struct epa_mlp). */
 static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, float *x,
                        float *scale)
 {
@@ -118,7 +117,7 @@ static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, fl
 
     check_load_row(op, op->r.world.rank, iteration, token);
     for (uint32_t h = 0; op->weights.mlp.dtype != EPA_FP8_E4M3 && h < hidden; h++)
-        x[h] = rounded(f16, c->value[h]);
+        x[h] = round_to_dtype(f16, c->value[h]);
     for (uint32_t g = 0; op->weights.mlp.dtype == EPA_FP8_E4M3 && g < hidden; g += group) {
         scale[g / group] =
             quantised ? c->scale[g / group] : e4m3_group_of(f16, c->x + g, group, c->sent_q);
@@ -127,8 +126,8 @@ static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, fl
     }
 }
 
-/* Outputs of all experts to the first n tokens of a block. */
-static void work_out(struct op_moe *op, uint64_t iteration, uint32_t n)
+/* Computes the outputs of all experts for the first n tokens of a block. */
+static void compute_outputs(struct op_moe *op, uint64_t iteration, uint32_t n)
 {
     struct check *c = op->check;
     size_t hidden = op->r.x->moe.hidden, topk = op->r.x->moe.topk,
@@ -157,7 +156,7 @@ static void work_out(struct op_moe *op, uint64_t iteration, uint32_t n)
     }
 }
 
-/* Choice k of the token, the i-th of its block, whose reference row is loaded. */
+/* Loads the output of choice k of token i of the block, whose reference row is loaded. */
 static void load_output(const struct op_moe *op, int32_t expert, uint32_t i, uint32_t k,
                         float *out[2])
 {
@@ -173,20 +172,20 @@ static void load_output(const struct op_moe *op, int32_t expert, uint32_t i, uin
     }
     factor = op_moe_factor(op, c->iteration, (uint32_t)expert);
     for (uint32_t h = 0; h < hidden; h++)
-        out[0][h] = rounded(is_f16(op), c->value[h] * factor);
+        out[0][h] = round_to_dtype(is_f16(op), c->value[h] * factor);
 }
 
 /* ---- sums ---- */
 
-/* Whether the outputs of a rank's experts are reduced to one, and those are added up rank by
+/* Returns true if the outputs of a rank's experts are reduced to one, and these are added up rank by
  * rank. */
 static bool adds_by_rank(const struct op_moe *op)
 {
     return op->footprint.layout == EPA_LAYOUT_RANK || op->footprint.sum == EPA_SUM_BY_RANK;
 }
 
-/* What a choice is sorted by, stably. Layout rank: experts ascending, which has their ranks
- * ascending, as op_moe_experts() adds them up; so does the contest. */
+/* Returns the key of the stable sort of choices. Layout rank and the contest: experts ascending, and thus
+ * ranks ascending, which is the order of op_moe_experts(). */
 static uint32_t order_of(const struct op_moe *op, int32_t expert)
 {
     if (op->footprint.layout == EPA_LAYOUT_RANK || op->r.x->verify.tolerance == TOLERANCE_ALLCLOSE)
@@ -194,7 +193,7 @@ static uint32_t order_of(const struct op_moe *op, int32_t expert)
     return adds_by_rank(op) ? (uint32_t)expert / op->local_experts : 0;
 }
 
-/* c->order: the kept choices of a token as they are added. Returns how many. */
+/* Sorts the kept choices of a token into c->order, the order of addition. Returns their number. */
 static uint32_t sort_choices(const struct op_moe *op, const int32_t *expert)
 {
     uint32_t n = 0, *order = op->check->order;
@@ -212,8 +211,8 @@ static uint32_t sort_choices(const struct op_moe *op, const int32_t *expert)
     return n;
 }
 
-/* Outputs in dtype become what they count as where they arrive. */
-static void quantise(const struct op_moe *op, float *const v[2])
+/* Replaces outputs in dtype by their values after transit. */
+static void quantise_outputs(const struct op_moe *op, float *const v[2])
 {
     const struct check *c = op->check;
     uint32_t hidden = op->r.x->moe.hidden, group = op->r.x->moe.fp8_group_size;
@@ -241,7 +240,7 @@ static void quantise(const struct op_moe *op, float *const v[2])
     }
 }
 
-/* acc += weight * output, as the order lays down, at all ends. */
+/* acc += weight * output with the specified rounding, at all ends. */
 static void add_ordered(const struct op_moe *op, float weight, float *const output[2],
                         float *const acc[2])
 {
@@ -254,7 +253,7 @@ static void add_ordered(const struct op_moe *op, float weight, float *const outp
     }
 }
 
-/* A term of the exact sum, and of that of magnitudes. */
+/* Adds a term to the exact sum and to the sum of magnitudes. */
 static void add_exactly(const struct op_moe *op, float weight, float *const output[2])
 {
     const struct check *c = op->check;
@@ -272,7 +271,7 @@ static void add_exactly(const struct op_moe *op, float weight, float *const outp
     }
 }
 
-/* Outputs of a rank's experts, reduced, as they travel, into the sums; starts the next rank's. */
+/* Adds the reduced outputs of a rank's experts after transit to the sums; starts the next rank. */
 static void add_part(const struct op_moe *op)
 {
     const struct check *c = op->check;
@@ -281,19 +280,19 @@ static void add_part(const struct op_moe *op)
 
     for (uint32_t end = 0; end < ends_of(op); end++)
         for (uint32_t h = 0; h < hidden; h++)
-            c->part[end][h] = rounded(is_f16(op), c->part[end][h]);
+            c->part[end][h] = round_to_dtype(is_f16(op), c->part[end][h]);
     if (fp8)
-        quantise(op, c->part);
+        quantise_outputs(op, c->part);
     add_ordered(op, 1, c->part, c->total);
     add_exactly(op, 1, c->part);
     for (uint32_t end = 0; end < ends_of(op); end++)
         memset(c->part[end], 0, hidden * sizeof(float));
 }
 
-/* The right output of a token, the i-th of its block, whose reference row is loaded. Returns the
- * number of terms. */
-static uint32_t add_up(const struct op_moe *op, uint32_t i, const int32_t *expert,
-                       const float *weight)
+/* Computes the right output of token i of the block, whose reference row is loaded. Returns the number of
+ * terms. */
+static uint32_t add_up_choices(const struct op_moe *op, uint32_t i, const int32_t *expert,
+                               const float *weight)
 {
     const struct check *c = op->check;
     uint32_t hidden = op->r.x->moe.hidden, n = sort_choices(op, expert), terms = 0;
@@ -316,7 +315,7 @@ static uint32_t add_up(const struct op_moe *op, uint32_t i, const int32_t *exper
             add_part(op);
         } else {
             if (op->footprint.output_dtype == EPA_FP8_E4M3)
-                quantise(op, output);
+                quantise_outputs(op, output);
             add_ordered(op, weight[k], output, c->total);
             add_exactly(op, weight[k], output);
         }
@@ -325,10 +324,10 @@ static uint32_t add_up(const struct op_moe *op, uint32_t i, const int32_t *exper
     return terms;
 }
 
-/* What GPU MODE's contest calls right ("all2all", AMD distributed challenge): expert outputs in
- * dtype, each times its weight added in float32 to a sum that is rounded to dtype after each step,
- * experts ascending, as its reference receives them. Good for telling whether an entry would have
- * passed there; a bit that was lost may pass as well: the exact reference finds more. */
+/* The reference of GPU MODE's contest ("all2all", AMD distributed challenge): expert outputs in dtype,
+ * each times its weight, added in float32 in order of experts to a sum that is rounded to dtype after each
+ * step. It tells if an entry would have passed the contest. A lost bit can pass as well: the exact
+ * reference detects more. */
 static uint32_t add_up_as_contest(const struct op_moe *op, const int32_t *expert,
                                   const float *weight)
 {
@@ -344,7 +343,7 @@ static uint32_t add_up_as_contest(const struct op_moe *op, const int32_t *expert
         for (uint32_t h = 0; h < op->r.x->moe.hidden; h++) {
             float term = output[0][h] * weight[k];
 
-            total[h] = rounded(f16, total[h] + term);
+            total[h] = round_to_dtype(f16, total[h] + term);
         }
     }
     return n;
@@ -371,8 +370,8 @@ static void is_wrong(struct op_finding *f, bool f16, uint32_t token, uint32_t h,
                  token, h, value, is, low, high, terms);
 }
 
-/* The same number with the same sign; which NaN it is counts for nothing. */
-static bool same(float is, float should)
+/* Returns true for the same number with the same sign, or two NaNs. */
+static bool is_same(float is, float should)
 {
     return bits_of_float(is) == bits_of_float(should) || (isnan(is) && isnan(should));
 }
@@ -383,8 +382,8 @@ static void add_width(struct op_share *share, double width)
     share->widest = fmax(share->widest, width);
 }
 
-static void compare(const struct op_moe *op, uint32_t token, const uint16_t *out, uint32_t terms,
-                    struct op_finding *f)
+static void compare_output(const struct op_moe *op, uint32_t token, const uint16_t *out,
+                           uint32_t terms, struct op_finding *f)
 {
     const struct check *c = op->check;
     bool ordered = op->footprint.sum != EPA_SUM_ANY, f16 = is_f16(op), real = is_real(op);
@@ -395,9 +394,9 @@ static void compare(const struct op_moe *op, uint32_t token, const uint16_t *out
     uint32_t last = ends_of(op) - 1;
 
     for (uint32_t h = 0; h < op->r.x->moe.hidden; h++) {
-        /* Each product and each addition loses at most 2^-24 of what is summed, or half of the
-         * least denormal; and going from float64 to float32 below loses as much again. Sums of
-         * units that fit a float32 are exact. */
+        /* Each product and each addition has an error of at most 2^-24 of the sum of magnitudes, or half
+         * of the least denormal; so does the conversion from float64 to float32 below. Sums of units
+         * that fit a float32 are exact. */
         double slack = c->size[h] * ((terms + 3) * 0x1p-24) + terms * 0x1p-149;
         float is = float_of_word(f16, out[h]), low, high;
 
@@ -405,22 +404,22 @@ static void compare(const struct op_moe *op, uint32_t token, const uint16_t *out
             f->share.overflowed++;
             continue;
         }
-        /* An output in f16 may be infinite, and then so is the sum, however it is made; the terms
-         * of a channel all have one sign. */
+        /* An output in f16 may be infinite; then the sum is infinite in any order, since all terms of a
+         * channel have the same sign. */
         if (!isfinite(c->size[h]) || (units && c->size[h] < 0x1p24 * unit))
             slack = 0;
         f->compared++;
         f->share.compared++;
-        low = rounded(f16, c->total[0][h]);
-        /* As a NaN, the poison of an output that was not written would pass for any NaN. */
-        if (out[h] == 0xffff || (ordered && !real && !same(is, low))) {
+        low = round_to_dtype(f16, c->total[0][h]);
+        /* The poison of an unwritten output is a NaN and would otherwise pass as one. */
+        if (out[h] == 0xffff || (ordered && !real && !is_same(is, low))) {
             is_wrong(f, is_f16(op), token, h, out[h], low, low, terms);
             continue;
         }
-        high = rounded(f16, c->total[last][h]);
+        high = round_to_dtype(f16, c->total[last][h]);
         if (!ordered || !real) {
-            low = rounded(f16, (float)(c->sum[0][h] - slack));
-            high = rounded(f16, (float)(c->sum[last][h] + slack));
+            low = round_to_dtype(f16, (float)(c->sum[0][h] - slack));
+            high = round_to_dtype(f16, (float)(c->sum[last][h] + slack));
         }
         if (low < high && !(ordered && !real))
             add_width(&f->share, ((double)high - (double)low) / c->size[h]);
@@ -429,8 +428,8 @@ static void compare(const struct op_moe *op, uint32_t token, const uint16_t *out
     }
 }
 
-/* Where the contest's reference is infinite, that infinity alone is right; where it is NaN, NaN;
- * elsewhere what is off by no more than atol + rtol * |ref|. */
+/* If the contest's reference is infinite or NaN, the output must be the same; otherwise it may deviate by
+ * atol + rtol * |ref|. */
 static void compare_close(const struct op_moe *op, uint32_t token, const uint16_t *out,
                           uint32_t terms, struct op_finding *f)
 {
@@ -453,7 +452,7 @@ static void compare_close(const struct op_moe *op, uint32_t token, const uint16_
 
 /* ---- out ---- */
 
-/* Of the tokens, how many are checked. */
+/* Returns how many of the tokens are checked. */
 static uint32_t tokens_to_check(const struct op_moe *op, uint32_t tokens)
 {
     double cost = is_real(op) ? reference_cost(&op->weights) * op->r.x->moe.topk : 0;
@@ -463,7 +462,8 @@ static uint32_t tokens_to_check(const struct op_moe *op, uint32_t tokens)
     return cost < budget ? (uint32_t)(budget / cost) : 1;
 }
 
-/* The nth of those that are checked: spread out, from another one on in each iteration. */
+/* Returns the nth checked token. The checked tokens are spread out and begin at another token in each
+ * iteration. */
 static uint32_t nth_token(const struct op_slot *s, uint32_t tokens, uint32_t checked, uint32_t n)
 {
     uint64_t at = (uint64_t)n * tokens / checked;
@@ -485,13 +485,13 @@ static void check_real(struct op_moe *op, const struct op_slot *s, uint32_t toke
         n = checked - done < c->block_tokens ? checked - done : c->block_tokens;
         for (uint32_t i = 0; i < n; i++)
             c->token[i] = nth_token(s, tokens, checked, done + i);
-        work_out(op, s->iteration, n);
+        compute_outputs(op, s->iteration, n);
         for (uint32_t i = 0; i < n; i++) {
             uint32_t t = c->token[i];
             size_t choice = check_choice(op, op->r.world.rank, t);
 
-            compare(op, t, out + t * hidden, add_up(op, i, c->expert + choice, c->weight + choice),
-                    f);
+            compare_output(op, t, out + t * hidden,
+                           add_up_choices(op, i, c->expert + choice, c->weight + choice), f);
         }
     }
 }
@@ -510,7 +510,7 @@ static void check_synthetic(struct op_moe *op, const struct op_slot *s, uint32_t
         if (close)
             compare_close(op, t, out, add_up_as_contest(op, expert, weight), f);
         else
-            compare(op, t, out, add_up(op, 0, expert, weight), f);
+            compare_output(op, t, out, add_up_choices(op, 0, expert, weight), f);
     }
 }
 
@@ -528,7 +528,7 @@ enum epa_status op_moe_check_out(struct op_rank *side, uint32_t slot, struct op_
     if (status == EPA_OK)
         status = op_backend_done(
             op->r.backend, op_buffer_read(op->r.backend, &s->array[ARRAY_OUT], end * sizeof(*out)),
-            f->err, "outputs could not be read back");
+            f->err, "cannot read outputs back");
     if (status != EPA_OK)
         return status;
     tokens = op->check->tokens[op->r.world.rank];
@@ -537,7 +537,7 @@ enum epa_status op_moe_check_out(struct op_rank *side, uint32_t slot, struct op_
         check_real(op, s, tokens, out, f);
     else
         check_synthetic(op, s, tokens, out, f);
-    /* Rows of tokens that this rank does not have must be as they were. */
+    /* Rows behind the last token of this rank must not change. */
     for (size_t i = tokens * hidden; i < end; i++) {
         f->compared++;
         if (out[i] != 0xffff)

@@ -1,6 +1,6 @@
-/* The synthetic expert on hosts: multiplies each row by a factor of its own. Fast, by kernels, as
- * it runs between the stages of every iteration; the checks do not use it. Layout rank: the output
- * of a row is the weighted sum over the experts that want it. Only rows in use are written. */
+/* Synthetic experts on hosts: each multiplies its rows by its factor. They use kernels for speed, since
+ * they run between the stages of every iteration; the checks do not use them. Layout rank: the output of a
+ * row is the weighted sum over its experts. Only used rows are written. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static const struct epa_kernels *kernels_of(const struct op_moe *op)
     return epa_kernels_get((enum epa_dtype)op->r.x->moe.dtype, NULL);
 }
 
-/* The expert output of one of this rank's experts to a received row. */
+/* Computes the output of one of this rank's experts for a received row. */
 static void output_row(const struct op_moe *op, const struct epa_kernels *kernels,
                        const struct view *v, uint64_t row, uint32_t local_expert, uint16_t *y)
 {
@@ -56,13 +56,13 @@ enum epa_status op_moe_sort_shares(struct op_moe *op, const struct view *v, stru
 
             share[first[m->recv_row[entry]]++] = (struct share){.entry = entry, .expert = e};
         }
-    /* Each first has moved on to the next row's; back again. */
+    /* The sort has advanced each `first` to the next row; moves them back. */
     memmove(first + 1, first, v->rows_end * sizeof(*first));
     first[0] = 0;
     return EPA_OK;
 }
 
-/* Each row's outputs of this rank's experts, weighted and added up. */
+/* Computes the weighted sum of the outputs of this rank's experts for each row. */
 static enum epa_status output_shares(struct op_moe *op, const struct view *v, uint16_t *y,
                                      struct epa_error *err)
 {
@@ -92,7 +92,7 @@ static enum epa_status output_shares(struct op_moe *op, const struct view *v, ui
     return status;
 }
 
-/* To synthetic experts of a device. */
+/* Sends the factors to the synthetic experts of a device. */
 static enum epa_status send_factors(struct op_moe *op, uint64_t iteration)
 {
     if (op->weights.mlp.ffn != 0)
@@ -121,7 +121,7 @@ enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_e
         return status;
     y = apart ? op->y[slot] : moe->y_space;
     moe->y = y;
-    if (op->device_experts != NULL) { /* which reads the lists itself */
+    if (op->device_experts != NULL) { /* the device reads the lists itself */
         status = send_factors(op, s->iteration);
         if (status == EPA_OK)
             status = op->r.backend->ops->experts_run(op->device_experts, moe, y);
@@ -145,14 +145,13 @@ enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_e
 
 /* ---- weights ---- */
 
-/* This rank's weights of real experts: in the backend's memory, as struct epa_mlp says, where an
- * algorithm computes the experts itself, or a device does; packed, where the host computes
- * them. */
+/* This rank's weights of real experts: in backend memory in the format of struct epa_mlp if an algorithm
+ * or a device computes the experts; packed if the host computes them. */
 
 enum {
     LINE = 64,
     BLOCK = WEIGHTS_BLOCK,
-    STAGE_BYTES = 16 << 20, /* of weights on their way to a device */
+    STAGE_BYTES = 16 << 20, /* host buffer for copies of weights to a device */
 };
 
 uint64_t op_moe_weights_stage_bytes(const struct weights *w)
@@ -160,15 +159,15 @@ uint64_t op_moe_weights_stage_bytes(const struct weights *w)
     return STAGE_BYTES + (uint64_t)(BLOCK + 1) * (w->hidden + w->mlp.ffn) * 2;
 }
 
-/* A step over the blocks of rows of all local experts' matrices. */
+/* State of a step over the blocks of rows of all local experts' matrices. */
 struct making {
     const struct op_moe *op;
     struct mlp_weights to;
     uint64_t next;
-    bool failed, refused; /* no memory; the library did not pack */
+    bool failed, refused; /* no memory; the library failed to pack */
 };
 
-/* The rows of a block with their scales. */
+/* Makes the rows of a block with their scales. */
 static void make_block(const struct op_moe *op, uint32_t e, enum weights_matrix m, uint32_t block,
                        char *rows, float *scale)
 {
@@ -183,7 +182,7 @@ static void make_block(const struct op_moe *op, uint32_t e, enum weights_matrix 
         weights_scales(w, expert, m, block, scale);
 }
 
-/* Packs a block by the library; `rows` has room for WEIGHTS_BLOCK rows. */
+/* Packs a block with the library; `rows` has room for WEIGHTS_BLOCK rows. */
 static enum epa_status pack_by_library(const struct making *k, uint32_t worker,
                                        enum weights_matrix m, uint32_t rows, char *room,
                                        uint64_t nth)
@@ -215,12 +214,12 @@ static void make_some(void *arg, uint32_t worker, uint32_t workers)
             return;
         }
     }
-    /* Relaxed: who takes which block is all that hangs on it. */
+    /* Relaxed: the counter only distributes blocks to workers. */
     while ((i = __atomic_fetch_add(&k->next, 1, __ATOMIC_RELAXED)) < all) {
         enum weights_matrix m = i % each < up ? WEIGHTS_UP : WEIGHTS_DOWN;
         uint32_t e = (uint32_t)(i / each), columns = weights_columns(w, m),
                  block = (uint32_t)(i % each - (m == WEIGHTS_UP ? 0 : up));
-        uint64_t nth = e * weights_blocks(w, m) + block; /* of this matrix, experts ascending */
+        uint64_t nth = e * weights_blocks(w, m) + block; /* index over experts and blocks */
         struct weights_block b = weights_block(w, m, block);
         char *to = m == WEIGHTS_UP ? k->to.up : k->to.down;
         float *scale = m == WEIGHTS_UP ? k->to.up_scale : k->to.down_scale;
@@ -255,7 +254,7 @@ enum epa_status op_moe_weights_make(struct op_moe *op, const struct mlp_weights 
     return status;
 }
 
-/* A matrix of all local experts, by way of the host. */
+/* Makes a matrix of all local experts in host memory and copies it to the backend. */
 static enum epa_status write_matrix(struct op_moe *op, enum weights_matrix m, char *to, char *scale,
                                     char *room, struct epa_error *err)
 {
@@ -283,7 +282,7 @@ static enum epa_status write_matrix(struct op_moe *op, enum weights_matrix m, ch
             status =
                 op->r.backend->ops->write(op->r.backend, scale + done * line, scales, take * line);
     }
-    return op_backend_done(op->r.backend, status, err, "the experts' weights could not be written");
+    return op_backend_done(op->r.backend, status, err, "cannot write the experts' weights");
 }
 
 enum epa_status op_moe_weights_place(struct op_moe *op, struct epa_error *err)

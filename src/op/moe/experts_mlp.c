@@ -1,15 +1,14 @@
-/* Real experts on hosts: the grouped GEMM that the core runs between a dispatch and its
- * combine, by the kernels of gemm.h or by oneDNN, as expert.library says. Nothing of it is used
- * where an algorithm or a device computes the experts.
+/* Real experts on hosts: the grouped GEMM between dispatch and combine, with the kernels of gemm.h or
+ * oneDNN (expert.library). It does not run if an algorithm or a device computes the experts.
  *
- * The host works on a batch of rows at a time, of as many experts as fill it, in steps that
- * the rank's workers share, each a list of tasks that they take by turns:
+ * The host processes batches of rows, each filled with rows of one or more experts. A batch has several
+ * steps; a step is a list of tasks that the rank's workers share:
  *
- *   gather    rows of a panel into the order that kernels read, quantised where weights are FP8;
- *             oneDNN reads rows one after the other
+ *   gather    copies the rows of a panel to the order of the kernels, and quantises them for FP8 weights;
+ *             oneDNN reads contiguous rows
  *   up        columns of the intermediate: both projections, activation, rounding
  *   down      columns of the outputs
- *   reduce    layout rank: the weighted sum of a row's experts, as experts.c does it */
+ *   reduce    layout rank: weighted sum over a row's experts, like experts.c */
 #include "op/moe/moe.h"
 
 #include <stdlib.h>
@@ -23,52 +22,52 @@
 enum {
     LINE = 64,
     BLOCK = WEIGHTS_BLOCK,
-    TASK_ROWS = 256,  /* of the intermediate, or of outputs, that a task makes */
-    UP_COLUMNS = 128, /* of each projection */
+    TASK_ROWS = 256,  /* rows of the intermediate or of outputs per task */
+    UP_COLUMNS = 128, /* columns of each projection per task */
     DOWN_COLUMNS = 256,
-    BATCH_BYTES = 32 << 20, /* of gathered rows and their intermediate */
-    REDUCE_ROWS = 16,       /* of a task */
-    MOST_PARTS = 64,        /* epa_kernels.reduce */
+    BATCH_BYTES = 32 << 20, /* limit of gathered rows and their intermediate */
+    REDUCE_ROWS = 16,       /* rows per task */
+    MOST_PARTS = 64,        /* limit of epa_kernels.reduce */
 };
 
 _Static_assert((int)TASK_ROWS <= (int)ONEDNN_ROWS && UP_COLUMNS % (int)ONEDNN_COLUMNS == 0,
                "blocks of oneDNN");
 
-/* Rows `first` to first + n - 1 of a local expert; in the batch from panel row `at` on. */
+/* Rows `first` to first + n - 1 of a local expert, at panel row `at` of the batch. */
 struct segment {
     uint32_t expert, n;
     uint64_t first, at;
 };
 
 struct mlp_experts {
-    struct pool pool; /* weights and a batch */
+    struct pool pool; /* memory of weights and of a batch */
     const struct epa_kernels *kernels;
     void (*activate)(const struct gemm_tile_out *);
     struct mlp_weights w;
 
-    /* A batch; `rows` is a multiple of a panel's. */
+    /* A batch; `rows` is a multiple of the rows of a panel. */
     uint64_t rows;
     void *a, *mid;              /* panels of rows, and of the intermediate */
     float *a_scale, *mid_scale; /* FP8: [rows][groups of hidden, of ffn] */
     struct segment *segment;    /* [local experts + rows / panel] */
     uint32_t n_segments;
     float *c;                 /* [workers][TASK_ROWS][UP_COLUMNS * 2] */
-    uint32_t workers, failed; /* failed: a product of the library has */
+    uint32_t workers, failed; /* failed: a product of the library failed */
     struct area outputs;      /* layout rank: [entries][hidden] */
 
-    /* A step. */
+    /* The present step. */
     struct op_moe *op;
     const struct view *view;
-    uint16_t *y, *reduced; /* where outputs of entries go; layout rank: and those of rows */
+    uint16_t *y, *reduced; /* outputs of entries; layout rank: reduced outputs of rows */
     uint64_t next, tasks;
     uint32_t task_rows,
-        task_columns; /* of a segment: tasks for so many rows each, and of each such */
+        task_columns; /* tasks of a segment: rows per task, and tasks over columns */
     void (*task)(struct mlp_experts *, uint64_t task, uint32_t worker);
 };
 
 /* ---- memory of the host's experts ---- */
 
-/* Rows of a batch: no more than there can be, with a panel's rest for each expert. */
+/* Returns the rows of a batch: at most all rows, with an incomplete panel per expert. */
 static uint64_t batch_rows(const struct weights *w, uint64_t entries, uint32_t experts)
 {
     uint64_t row = ((uint64_t)w->hidden + w->mlp.ffn) * 2, n = BATCH_BYTES / row;
@@ -79,13 +78,13 @@ static uint64_t batch_rows(const struct weights *w, uint64_t entries, uint32_t e
     return n < TASK_ROWS ? TASK_ROWS : n;
 }
 
-/* Whether the options ask for it; auto means our own kernels, which no shape was slower with. */
+/* Returns true if the options select oneDNN; auto selects the own kernels, which were never slower. */
 static bool is_by_library(const struct experiment *x)
 {
     return x->expert.library == EXPERT_LIBRARY_ONEDNN;
 }
 
-/* Room for a block that the library packed: it pads columns to as many as its instructions take. */
+/* Bytes of a packed block of the library, which pads columns for its instructions. */
 static size_t library_block_bytes(const struct weights *w, enum weights_matrix m)
 {
     enum { PADDED_TO = 64 };
@@ -94,9 +93,9 @@ static size_t library_block_bytes(const struct weights *w, enum weights_matrix m
            sizeof(uint16_t);
 }
 
-/* Weights, and a batch with what so many workers need. */
-static void lay_out(const struct weights *w, uint64_t entries, uint32_t local, uint32_t workers,
-                    bool by_library, struct mlp_experts *x)
+/* Allocates weights, a batch and the memory of the workers from the pool. */
+static void allocate_experts(const struct weights *w, uint64_t entries, uint32_t local,
+                             uint32_t workers, bool by_library, struct mlp_experts *x)
 {
     struct pool *p = &x->pool;
     size_t bytes[WEIGHTS_MATRICES], scales[WEIGHTS_MATRICES];
@@ -156,11 +155,12 @@ static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
         if (status != EPA_OK)
             return status;
     }
-    lay_out(w, op->footprint.recv_entries, op->local_experts, workers, is_by_library(op->r.x), x);
+    allocate_experts(w, op->footprint.recv_entries, op->local_experts, workers,
+                     is_by_library(op->r.x), x);
     if (x->pool.failed)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' weights: %llu bytes",
                         (unsigned long long)x->pool.bytes);
-    /* Rows that pad a panel are anything finite; zeros, once. */
+    /* Padding rows of a panel may have any finite values: zeros here, old rows later. */
     memset(x->a, 0, epa_gemm_a_bytes((uint32_t)x->rows, w->hidden));
     memset(x->mid, 0, epa_gemm_a_bytes((uint32_t)x->rows, w->mlp.ffn));
     if (x->a_scale != NULL) {
@@ -182,13 +182,13 @@ static void host_destroy(struct mlp_experts *x)
 
 /* ---- the steps ---- */
 
-static void work(void *arg, uint32_t worker, uint32_t workers)
+static void work_on_tasks(void *arg, uint32_t worker, uint32_t workers)
 {
     struct mlp_experts *x = arg;
     uint64_t i;
 
     (void)workers;
-    /* Relaxed: as in make_some(); parallel() orders steps. */
+    /* Relaxed: the counter only distributes tasks; parallel() orders steps. */
     while ((i = __atomic_fetch_add(&x->next, 1, __ATOMIC_RELAXED)) < x->tasks)
         x->task(x, i, worker);
 }
@@ -204,9 +204,9 @@ static enum epa_status run_tasks(struct mlp_experts *x,
     x->tasks = tasks;
     x->next = 0;
     if (tasks > 1)
-        status = backend->ops->parallel(backend, work, x);
+        status = backend->ops->parallel(backend, work_on_tasks, x);
     else
-        work(x, 0, 1);
+        work_on_tasks(x, 0, 1);
     return x->failed != 0 ? EPA_ERR_SYSTEM : status;
 }
 
@@ -215,8 +215,8 @@ static uint64_t tasks_in(const struct mlp_experts *x, const struct segment *s)
     return (uint64_t)(s->n + x->task_rows - 1) / x->task_rows * x->task_columns;
 }
 
-/* The segment that a task is in; *row, *column: of it. Blocks of rows vary fastest, so that weights
- * are used again while they are in the cache. */
+/* Returns the segment of a task, and its row and column. Rows vary fastest, so that the weights of a task
+ * are still in the cache for the next one. */
 static const struct segment *segment_of(const struct mlp_experts *x, uint64_t task, uint32_t *row,
                                         uint32_t *column)
 {
@@ -231,7 +231,7 @@ static const struct segment *segment_of(const struct mlp_experts *x, uint64_t ta
     return s;
 }
 
-/* For all segments of a batch. */
+/* Runs a step for all segments of a batch. */
 static enum epa_status run_step(struct mlp_experts *x,
                                 void (*task)(struct mlp_experts *, uint64_t, uint32_t),
                                 uint32_t rows, uint32_t columns)
@@ -245,7 +245,7 @@ static enum epa_status run_step(struct mlp_experts *x,
     return run_tasks(x, task, tasks);
 }
 
-/* A received row into panel row `at`. */
+/* Copies a received row to panel row `at`. */
 static void gather_row(struct mlp_experts *x, uint64_t here, uint64_t at)
 {
     const struct view *v = x->view;
@@ -274,7 +274,7 @@ static void gather_row(struct mlp_experts *x, uint64_t here, uint64_t at)
         return;
     }
     for (uint32_t g = 0; g < groups; g++) {
-        /* One group at a time: its codes are on the stack. */
+        /* One group at a time, so that its codes fit the stack. */
         uint8_t q[BLOCK];
         uint16_t codes[BLOCK];
 
@@ -304,8 +304,8 @@ static void gather_panel(struct mlp_experts *x, uint64_t task, uint32_t worker)
         gather_row(x, op_moe_row_ref(x->view, s->expert, s->first + i).here, s->at + i);
 }
 
-/* The same by the library, whose weights are packed in blocks: block `block` on of all experts. C
- * has room for whole blocks. */
+/* Multiplies with the library, whose weights are packed in blocks, from block `block` on (an index over
+ * all experts). C has room for whole blocks. */
 static void multiply_by_library(struct mlp_experts *x, uint32_t worker, enum weights_matrix matrix,
                                 const void *a, uint32_t m, uint64_t block, uint32_t n, float *c)
 {
@@ -317,9 +317,10 @@ static void multiply_by_library(struct mlp_experts *x, uint32_t worker, enum wei
             __atomic_store_n(&x->failed, 1, __ATOMIC_RELAXED);
 }
 
-/* C of columns n0 to n0 + n - 1 of an expert's packed matrix. n0 is the first column of a block. */
-static void multiply(struct mlp_experts *x, uint32_t worker, const struct segment *s, uint32_t row,
-                     uint32_t m, bool up, uint32_t n0, uint32_t n, float *c)
+/* Computes C for columns n0 to n0 + n - 1 of an expert's packed matrix. n0 is the first column of a
+ * block. */
+static void multiply_columns(struct mlp_experts *x, uint32_t worker, const struct segment *s,
+                             uint32_t row, uint32_t m, bool up, uint32_t n0, uint32_t n, float *c)
 {
     const struct weights *w = &x->op->weights;
     enum weights_matrix matrix = up ? WEIGHTS_UP : WEIGHTS_DOWN;
@@ -365,9 +366,9 @@ static void up_task(struct mlp_experts *x, uint64_t task, uint32_t worker)
     uint32_t n = mlp->ffn - k < UP_COLUMNS ? mlp->ffn - k : UP_COLUMNS;
     float *c = scratch_of(x, worker), *other = c + (size_t)TASK_ROWS * UP_COLUMNS;
 
-    multiply(x, worker, s, row, m, true, k, n, c);
+    multiply_columns(x, worker, s, row, m, true, k, n, c);
     if (swiglu)
-        multiply(x, worker, s, row, m, true, mlp->ffn + k, n, other);
+        multiply_columns(x, worker, s, row, m, true, mlp->ffn + k, n, other);
     x->activate(&(struct gemm_tile_out){.gate = c,
                                         .up = swiglu ? other : NULL,
                                         .ld = UP_COLUMNS,
@@ -393,7 +394,7 @@ static void down_task(struct mlp_experts *x, uint64_t task, uint32_t worker)
     uint32_t n = hidden - h < DOWN_COLUMNS ? hidden - h : DOWN_COLUMNS;
     float *c = scratch_of(x, worker);
 
-    multiply(x, worker, s, row, m, false, h, n, c);
+    multiply_columns(x, worker, s, row, m, false, h, n, c);
     for (uint32_t i = 0; i < m; i++) {
         uint64_t entry = x->view->first[s->expert] + s->first + row + i;
 
@@ -401,7 +402,7 @@ static void down_task(struct mlp_experts *x, uint64_t task, uint32_t worker)
     }
 }
 
-/* Fills a batch from entry `i` of expert `e` on; moves both on. */
+/* Fills a batch from entry `*i` of expert `*e` on, and advances both. */
 static void fill_batch(struct mlp_experts *x, uint32_t *e, uint64_t *i)
 {
     const struct epa_moe *m = &x->view->m;
@@ -444,7 +445,7 @@ static enum epa_status run_batches(struct mlp_experts *x)
     return status;
 }
 
-/* Layout rank: outputs of the entries of rows, weighted and added up, to x->rank_y. */
+/* Layout rank: weighted sums of the outputs of each row's entries to x->reduced. */
 static void reduce_rows(struct mlp_experts *x, uint64_t task, uint32_t worker)
 {
     const struct op_moe *op = x->op;
@@ -493,14 +494,14 @@ enum epa_status op_moe_mlp_run(struct op_moe *op, const struct view *v, uint16_t
     if (status == EPA_OK && by_rank)
         status = run_tasks(x, reduce_rows, (v->rows_end + REDUCE_ROWS - 1) / REDUCE_ROWS);
     if (x->failed != 0)
-        return epa_fail(err, status, "%s: a product of the experts has failed",
+        return epa_fail(err, status, "%s: a product of the experts failed",
                         onednn_name(x->w.library));
     if (status != EPA_OK)
         op->r.backend->ops->explain(op->r.backend, err);
     return status;
 }
 
-/* ---- for a rank's side ---- */
+/* ---- creation and use ---- */
 
 static enum epa_status device_create(struct op_moe *op, struct epa_error *err)
 {
@@ -510,7 +511,7 @@ static enum epa_status device_create(struct op_moe *op, struct epa_error *err)
 
     if (ops->experts_create == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "backend '%s' computes no experts: take an algorithm that does",
+                        "backend '%s' computes no experts: use an algorithm that computes them",
                         op->r.x->backend.plugin->name);
     op_moe.shape(op->r.x, &problem);
     problem.u.moe.mlp = op->mlp;
@@ -579,8 +580,8 @@ struct op_weights op_moe_mlp_bytes(const struct experiment *x,
     if (!f->fused && memory == EPA_MEMORY_HOST) {
         struct mlp_experts all = {.pool = {.counting = true}};
 
-        lay_out(&w, f->recv_entries, local, backend_of(x) != NULL ? threads_of(x) : 1,
-                is_by_library(x), &all);
+        allocate_experts(&w, f->recv_entries, local, backend_of(x) != NULL ? threads_of(x) : 1,
+                         is_by_library(x), &all);
         out.host = all.pool.bytes;
         if (f->layout == EPA_LAYOUT_RANK)
             out.host += f->recv_entries * x->moe.hidden * sizeof(uint16_t);

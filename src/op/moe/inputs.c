@@ -1,6 +1,5 @@
-/* A rank's side of the MoE problem: its memory, its inputs, its traffic. Memory that
- * an algorithm sees is the backend's; where that is not the host, each array has a second
- * copy here, and backend->ops->write carries it over. */
+/* Memory, inputs and traffic of a rank. An algorithm uses backend memory. With a device backend each array
+ * has a host copy, and backend->ops->write transfers it. */
 #include "op/moe/moe.h"
 
 #include <math.h>
@@ -31,7 +30,7 @@ uint64_t op_moe_most_tokens(const struct experiment *x)
     return x->moe.max_tokens;
 }
 
-/* Those that the inputs' type does without have no bytes. */
+/* Arrays that the input type does not use have 0 bytes. */
 uint32_t op_moe_arrays(const struct experiment *x, uint64_t tokens, struct op_array *out)
 {
     const struct moe_options *m = &x->moe;
@@ -94,20 +93,18 @@ enum epa_status op_moe_refuse(const struct experiment *x, const struct epa_footp
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "moe.dtype: only bf16 and f16 can be verified");
     if (f->recv_dtype != (enum epa_dtype)x->moe.dtype && f->recv_dtype != EPA_FP8_E4M3)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "the algorithm delivers rows that are neither %s, as moe.dtype is, "
-                        "nor FP8",
+                        "the algorithm delivers rows that are neither %s (moe.dtype) nor FP8",
                         dtype);
     if (f->output_dtype != (enum epa_dtype)x->moe.dtype && f->output_dtype != EPA_FP8_E4M3 &&
         (f->output_dtype != EPA_F32 || !f->fused || f->sum != EPA_SUM_BY_RANK ||
          x->expert.kind != EXPERT_MLP))
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "the algorithm sends expert outputs that are neither %s, as moe.dtype is, "
-                        "nor FP8",
-                        dtype);
+        return epa_fail(
+            err, EPA_ERR_UNSUPPORTED,
+            "the algorithm sends expert outputs that are neither %s (moe.dtype) nor FP8", dtype);
     if (f->fused && f->layout != EPA_LAYOUT_EXPERT)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "the algorithm does the experts' work itself and delivers rows by "
-                        "rank; it can do that by expert alone");
+                        "the algorithm computes the experts and delivers rows in layout rank; this "
+                        "needs layout expert");
     if (x->moe.input_dtype == MOE_INPUT_FP8 && f->recv_dtype != EPA_FP8_E4M3)
         return epa_fail(
             err, EPA_ERR_CONFIG,
@@ -117,8 +114,8 @@ enum epa_status op_moe_refuse(const struct experiment *x, const struct epa_footp
     if ((f->recv_dtype == EPA_FP8_E4M3 || f->output_dtype == EPA_FP8_E4M3) &&
         x->moe.hidden % x->moe.fp8_group_size != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "moe.hidden (%u) is no multiple of moe.fp8_group_size (%u)", x->moe.hidden,
-                        x->moe.fp8_group_size);
+                        "moe.hidden (%u) is not a multiple of moe.fp8_group_size (%u)",
+                        x->moe.hidden, x->moe.fp8_group_size);
     if (f->recv_entries >= UINT32_MAX || f->recv_rows >= UINT32_MAX)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "more than 2^32 received rows in a rank");
     return EPA_OK;
@@ -165,7 +162,7 @@ enum epa_status op_moe_init(struct op_rank *rank, const struct op_params *p, str
     return status == EPA_OK ? op_moe_mlp_create(op, err) : status;
 }
 
-/* Entries that a rank can have at most; the rest of what plan() said is gaps. */
+/* Returns the maximum number of entries of a rank; the rest of the plan's capacity is gaps. */
 static uint64_t most_entries(const struct experiment *x, const struct epa_moe_footprint *f)
 {
     uint64_t local = x->moe.experts / x->ranks;
@@ -175,7 +172,7 @@ static uint64_t most_entries(const struct experiment *x, const struct epa_moe_fo
     return most < f->recv_entries ? most : f->recv_entries;
 }
 
-/* Copies on the host of what a device holds, other than inputs and outputs: for checks. */
+/* Returns the bytes of host copies of received rows and lists, for checks with a device. */
 static uint64_t staged_bytes(const struct experiment *x, const struct epa_moe_footprint *f)
 {
     uint64_t entries = most_entries(x, f);
@@ -203,7 +200,7 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *fo
     return shared + (checks ? op_moe_check_bytes(x) : 0);
 }
 
-/* A NaN and an infinity, in half of the tokens. */
+/* Plants a NaN and an infinity in half of the tokens. */
 static void plant_nonfinite(uint64_t key, bool f16, uint32_t hidden, uint16_t *x)
 {
     uint64_t draw = random_at(key, 0);
@@ -216,10 +213,9 @@ static void plant_nonfinite(uint64_t key, bool f16, uint32_t hidden, uint16_t *x
     x[other] = (uint16_t)(sign | (f16 ? 0x7c00 : 0x7f80));
 }
 
-/* One group in 16 gets values that trip up careless numerics. They are finite: verify.nonfinite
- * plants others. In f16 an outlier has the largest
- * exponent: the output of synthetic experts overflows, for some; `times`, not 0, is what it is
- * multiplied by instead. */
+/* Plants values that reveal careless numerics in one group of 16. They are finite; verify.nonfinite plants
+ * non-finite ones. With `times` 0 an outlier has the largest exponent, and in f16 the output of some
+ * synthetic experts overflows. Otherwise the outlier is the value times `times`. */
 static void plant_hard_values(uint64_t key, bool f16, float times, uint32_t group, uint32_t groups,
                               uint16_t *x)
 {
@@ -233,7 +229,7 @@ static void plant_hard_values(uint64_t key, bool f16, float times, uint32_t grou
         case 0:
             memset(x, 0, group * sizeof(*x));
             break;
-        case 1: /* an outlier: all others are near the lowest codes */
+        case 1: /* an outlier: all other values have codes near the lowest ones */
             x[at] = times == 0 ? (uint16_t)((x[at] & 0x8000u) | (0x7bffu - (r >> 12 & 1023u)))
                                : word_of_float(f16, float_of_word(f16, x[at]) * times);
             break;
@@ -241,7 +237,7 @@ static void plant_hard_values(uint64_t key, bool f16, float times, uint32_t grou
             for (uint32_t i = 0; i < group; i++)
                 x[i] &= denormal;
             break;
-        case 3: /* denormals and zeros of both signs among the others */
+        case 3: /* denormals and zeros of both signs among other values */
             x[at] &= denormal;
             x[(at + 1) % group] = 0x8000;
             x[(at + 2) % group] = 0;
@@ -302,21 +298,21 @@ static void fill_tokens(struct op_moe *op, struct op_slot *s, uint32_t tokens)
     }
 }
 
-/* ---- traffic: counted from the routing of all ranks, none of which has to be there: a world may
- * be larger than any that this machine can run ---- */
+/* ---- traffic, computed from the routing of all ranks: the world may be larger than any world that this
+ * machine can run ---- */
 
-/* One for each choice; one for each token and rank. */
+/* Numbers of rows: one per choice; one per token and rank. */
 struct rows {
     uint64_t all, once;
 };
 
-/* Of one rank in an iteration. */
+/* Counts of one rank in an iteration. */
 struct counted {
     uint64_t chosen, arrived;      /* choices of its tokens, and of its experts */
-    struct rows rows;              /* out and in, its own included */
+    struct rows rows;              /* sent and received rows, including its own */
     struct rows out, in;           /* to and from other nodes */
-    struct rows node_out, node_in; /* of the first rank of a node: those of all its ranks */
-    uint64_t seen;                 /* the last token that has reached it, counted from 1 */
+    struct rows node_out, node_in; /* in the first rank of a node: sums over its ranks */
+    uint64_t seen;                 /* last token that was counted for it, from 1 */
 };
 
 static void count_row(struct rows *rows, bool first)
@@ -350,7 +346,7 @@ static void count_token(const struct experiment *x, uint32_t node, struct counte
     }
 }
 
-/* [ranks], nodes of so many each. of_expert: [experts], choices of each. */
+/* Returns the counts [ranks] with `node` ranks per node. of_expert: [experts], choices of each. */
 static struct counted *count_all(const struct experiment *x, const struct op_source *source,
                                  uint64_t iteration, uint32_t node, uint64_t *of_expert)
 {
@@ -375,13 +371,13 @@ static struct counted *count_all(const struct experiment *x, const struct op_sou
     return all;
 }
 
-/* As the algorithm sends them. */
+/* Returns the number of rows that the algorithm sends. */
 static uint64_t sent_of(const struct epa_moe_footprint *f, struct rows rows)
 {
     return f->dedup || f->layout == EPA_LAYOUT_RANK ? rows.once : rows.all;
 }
 
-/* Bytes of a token, or an expert output, and its scales. */
+/* Returns the bytes of a token or an expert output with its scales. */
 static uint64_t least_bytes(const struct op_moe *op, enum epa_dtype dtype)
 {
     const struct moe_options *moe = &op->r.x->moe;
@@ -390,7 +386,7 @@ static uint64_t least_bytes(const struct op_moe *op, enum epa_dtype dtype)
                                  : moe->hidden * sizeof(uint16_t);
 }
 
-/* What real experts take for so many entries, a multiply-add counted as two. */
+/* Returns the operations of real experts for a number of entries; a multiply-add counts as two. */
 static double mlp_flops(const struct op_moe *op, uint64_t entries)
 {
     const struct epa_mlp *m = &op->mlp;
@@ -472,7 +468,7 @@ void op_moe_load(const struct experiment *x, const struct op_source *source, uin
     free(of_expert);
 }
 
-/* Adds one iteration's `n` counts. `before`: iterations that are in the means already. */
+/* Adds one iteration's `n` counts. `before`: number of iterations in the means so far. */
 static void spread_add(struct routing_spread *s, const uint64_t *count, uint32_t n, uint64_t before)
 {
     uint64_t least = UINT64_MAX, most = 0, sum = 0;

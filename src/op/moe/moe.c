@@ -1,5 +1,5 @@
-/* Mixture of experts as an operation: its table, the relations between its options, and what
- * of it the report shows. */
+/* Mixture of experts as an operation: its table, the checks of its options, and its part of the
+ * report. */
 #include "op/moe/moe.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 /* ---- options ---- */
 
-static void check_shape(const struct config_check *c)
+static void check_moe_shape(const struct config_check *c)
 {
     const struct moe_options *m = &c->x->moe;
     uint32_t ranks = c->x->ranks;
@@ -56,8 +56,8 @@ static void check_routing(const struct config_check *c)
                        check_value(c, "moe.topk", m->topk));
 }
 
-/* The sums of tolerance: allclose are rounded at each step, those of algorithms once or
- * twice: more than rtol must not be lost by that alone. */
+/* With tolerance: allclose the reference rounds sums at each step, and algorithms round once or twice.
+ * The difference alone must not exceed rtol. */
 static void check_tolerance(const struct config_check *c)
 {
     const struct verify_options *v = &c->x->verify;
@@ -79,7 +79,7 @@ static void check_tolerance(const struct config_check *c)
                        origin_find(c->x, "verify.rtol") == NULL ? ", the default" : "");
 }
 
-/* The groups of channels that share a scale where weights are FP8. */
+/* Checks the groups of channels that share a scale with FP8 weights. */
 static void check_groups(const struct config_check *c, const char *channels_key, uint32_t channels,
                          const char *group_key, uint32_t group)
 {
@@ -99,7 +99,7 @@ static void check_groups(const struct config_check *c, const char *channels_key,
                    check_value(c, channels_key, channels), check_value(c, group_key, group));
 }
 
-/* Real experts. */
+/* Checks the options of real experts. */
 static void check_mlp(const struct config_check *c)
 {
     const struct expert_options *e = &c->x->expert;
@@ -141,9 +141,9 @@ static void check_mlp(const struct config_check *c)
                        "are held to a bound that follows from how they are computed");
 }
 
-static void check_options(const struct config_check *c)
+static void moe_check_options(const struct config_check *c)
 {
-    check_shape(c);
+    check_moe_shape(c);
     check_routing(c);
     check_tolerance(c);
     check_mlp(c);
@@ -153,7 +153,7 @@ bool op_moe_takes(const struct experiment *x, const char *key, uint64_t value, c
                   size_t room)
 {
     struct experiment copy = *x;
-    const struct config_check c = {&copy, NULL, check_options, NULL};
+    const struct config_check c = {&copy, NULL, moe_check_options, NULL};
     const char *reason = NULL;
     bool good;
 
@@ -164,7 +164,7 @@ bool op_moe_takes(const struct experiment *x, const char *key, uint64_t value, c
     return good;
 }
 
-static void check_footprint(const struct config_check *c, const struct epa_footprint *footprint)
+static void moe_check_footprint(const struct config_check *c, const struct epa_footprint *footprint)
 {
     const struct experiment *x = c->x;
     const struct epa_moe_footprint *f = &footprint->u.moe;
@@ -177,7 +177,7 @@ static void check_footprint(const struct config_check *c, const struct epa_footp
                        "verify.tolerance: allclose is tighter than FP8, and '%s' as it is set up "
                        "sends %s in FP8",
                        name, f->recv_dtype == EPA_FP8_E4M3 ? "rows" : "expert outputs");
-    /* One that computes real experts says how many operations that takes. */
+    /* An algorithm that computes real experts must announce the number of operations. */
     if (f->fused && x->expert.kind == EXPERT_MLP && !(footprint->flops > 0))
         check_conflict(c, "expert.kind", "algorithm.name",
                        "leave the experts to epa2a (fuse_expert: false), or set another kind",
@@ -198,7 +198,7 @@ static void check_footprint(const struct config_check *c, const struct epa_footp
             name);
 }
 
-static void shape(const struct experiment *x, struct epa_problem *out)
+static void moe_shape(const struct experiment *x, struct epa_problem *out)
 {
     const struct moe_options *m = &x->moe;
 
@@ -217,18 +217,18 @@ static void shape(const struct experiment *x, struct epa_problem *out)
 
 /* ---- a rank ---- */
 
-static void set_weights(const struct op_rank *rank, struct epa_problem *out)
+static void moe_set_weights(const struct op_rank *rank, struct epa_problem *out)
 {
     out->u.moe.mlp = op_moe_of(rank)->mlp;
 }
 
-/* Real experts are part of a layer as it is used; synthetic ones are not. */
+/* Real experts are part of a real layer and are timed; synthetic experts are not. */
 static bool experts_are_timed(const struct experiment *x, const struct epa_footprint *footprint)
 {
     return x->expert.kind == EXPERT_MLP && !footprint->u.moe.fused;
 }
 
-/* Expert outputs are where experts would have put them. */
+/* Points combine to the expert outputs of an earlier iteration. */
 static void outputs_in_graph(struct op_rank *rank, uint32_t slot)
 {
     const struct op_moe *op = op_moe_of(rank);
@@ -238,8 +238,8 @@ static void outputs_in_graph(struct op_rank *rank, uint32_t slot)
         moe->y = moe->y_space;
 }
 
-static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uint32_t slot,
-                             struct op_finding *f)
+static enum epa_status moe_check(struct op_rank *rank, enum epa_stage_kind kind, uint32_t slot,
+                                 struct op_finding *f)
 {
     return (kind == EPA_STAGE_DISPATCH ? op_moe_check_dispatch : op_moe_check_out)(rank, slot, f);
 }
@@ -293,9 +293,9 @@ static json_t *stats_json(const void *stats, const struct op_source *source)
                      "skipped_tokens", source != NULL ? (json_int_t)source->skipped : 0);
 }
 
-/* Rows are read by who computes the experts: where combine does, nobody else sees their layout.
- * Outputs that stay float32 on their way are no less than those in dtype. */
-static json_t *delivers(const struct experiment *x, const struct epa_footprint *footprint)
+/* The layout of rows is visible only if the core computes the experts. Outputs that stay float32 in
+ * transit are as precise as outputs in dtype. */
+static json_t *moe_delivers(const struct experiment *x, const struct epa_footprint *footprint)
 {
     static const char *const names[] = {
         [EPA_F32] = "f32", [EPA_BF16] = "bf16", [EPA_FP8_E4M3] = "fp8", [EPA_F16] = "f16"};
@@ -309,13 +309,13 @@ static json_t *delivers(const struct experiment *x, const struct epa_footprint *
                           json_boolean(f->fused), NULL);
 }
 
-static void warn(const struct experiment *x, const struct op_source *source, uint64_t iterations,
-                 struct text *out)
+static void moe_warn(const struct experiment *x, const struct op_source *source,
+                     uint64_t iterations, struct text *out)
 {
     unsigned long long period = routing_period(source, x), made = iterations,
                        tokens = source != NULL ? source->table.tokens : 0;
     uint64_t leading, repeats = routing_repeats(source, x, iterations, &leading);
-    char held[64] = ""; /* where the hidden states alone are from a file there is none */
+    char held[64] = ""; /* empty if only the hidden states are from a file */
 
     if (repeats > 0)
         text_add(
@@ -344,15 +344,16 @@ static void warn(const struct experiment *x, const struct op_source *source, uin
                  period, made, held);
 }
 
-/* Of synthetic experts nothing hangs on what they are. */
-static const char *head_also(const struct experiment *x)
+/* Synthetic experts have no options that influence results. */
+static const char *moe_head_also(const struct experiment *x)
 {
     return x->expert.kind == EXPERT_MLP ? "expert" : NULL;
 }
 
 static const char *const head[] = {"moe", NULL, "routing", "tokens", NULL, NULL};
 
-static enum epa_status measure(struct op_rank *rank, struct op_peaks *out, struct epa_error *err)
+static enum epa_status moe_measure(struct op_rank *rank, struct op_peaks *out,
+                                   struct epa_error *err)
 {
     const struct epa_mlp *mlp = &op_moe_of(rank)->weights.mlp;
 
@@ -360,7 +361,7 @@ static enum epa_status measure(struct op_rank *rank, struct op_peaks *out, struc
     return mlp->ffn == 0 ? EPA_OK : op_measure_peaks(rank, (enum epa_dtype)mlp->dtype, out, err);
 }
 
-static uint32_t choices(const struct experiment *x)
+static uint32_t moe_choices(const struct experiment *x)
 {
     return x->moe.topk;
 }
@@ -372,14 +373,14 @@ const struct operation op_moe = {
     .size_label = "tokens of a rank",
     .size = op_moe_most_tokens,
     .copies_key = "moe.topk",
-    .copies = choices,
+    .copies = moe_choices,
     .weights_keys = ", moe.experts, expert.ffn",
     .head = head,
-    .head_also = head_also,
-    .check_options = check_options,
+    .head_also = moe_head_also,
+    .check_options = moe_check_options,
     .refuse_footprint = op_moe_refuse,
-    .check_footprint = check_footprint,
-    .shape = shape,
+    .check_footprint = moe_check_footprint,
+    .shape = moe_shape,
     .open = routing_open,
     .close = routing_close,
     .state_bytes = sizeof(struct op_moe),
@@ -390,15 +391,15 @@ const struct operation op_moe = {
     .finish = op_moe_finish,
     .bytes = op_moe_bytes,
     .weights_bytes = op_moe_mlp_bytes,
-    .weights = set_weights,
-    .measure = measure,
+    .weights = moe_set_weights,
+    .measure = moe_measure,
     .between_by = op_moe_mlp_by,
     .inputs = op_moe_inputs,
     .between = op_moe_experts,
     .between_name = "experts",
     .between_is_timed = experts_are_timed,
     .between_in_graph = outputs_in_graph,
-    .check = check,
+    .check = moe_check,
     .partly =
         "expert.values: random: the float64 reference of real experts takes as many tokens as "
         "2^26 multiply-adds an iteration allow; expert.values: integers compares all outputs",
@@ -411,6 +412,6 @@ const struct operation op_moe = {
     .stats_lines = stats_lines,
     .stats_key = "routing",
     .stats_json = stats_json,
-    .delivers = delivers,
-    .warn = warn,
+    .delivers = moe_delivers,
+    .warn = moe_warn,
 };

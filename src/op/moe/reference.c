@@ -1,25 +1,25 @@
-/* Outputs of real experts, in float64, with everything that an implementation may do
- * differently carried along as the radius of an interval. A right output is always inside:
+/* Outputs of real experts in float64. The radius of an interval covers all permitted deviations of an
+ * implementation, so a right output is always inside the interval:
  *
- *   sums      An addition in float32, rounded or truncated, is off by u = 2^-23 of its
- *             result at most. With A1 = sum |x w|, whatever the order, no partial sum exceeds
- *             A1, and n additions are off by n u A1. That grows too fast for models of full size.
- *             Signs of weights are independent and do not depend on anything else, so for any order
- *             that does not depend on values a partial sum exceeds 9 sqrt(sum (x w)^2) with a
- *             probability of 2 exp(-81 / 2) = 5e-18 (Hoeffding): the smaller of both counts.
- *   exact     Sums of multiples of a unit, whose magnitudes add up to less than 2^24 units, are
- *             exact: radius 0. expert.values: integers are made for that.
- *   inputs    Radii r of what is added up: sum r |w|, or 9 sqrt(sum (r w)^2), as above.
- *   FP8       A group of products is such a sum. With fp8_sum_bits, 32 products that follow
- *             each other and the sum so far are aligned to the largest of them and truncated to
- *             so many fraction bits, and so is their sum; 32 by 32 in any order. Then come three
- *             roundings, and the sum over groups.
- *   rounding  Ends of an interval are rounded: to nearest is monotone. An interval within one
- *             rounding step becomes a point. Codes of FP8 likewise, from both ends of the scale.
- *   SwiGLU    Relative 2^-20 + |gate| 2^-22: an exp in float32 with an argument that was
- *             rounded, a division, two products.
+ *   sums      An addition in float32, rounded or truncated, has an error of at most u = 2^-23 of its
+ *             result. With A1 = sum |x w| no partial sum exceeds A1 in any order, and n additions have an
+ *             error of at most n u A1. This bound grows too fast for models of full size. The signs of
+ *             weights are independent of each other and of all other values. So for any order that does
+ *             not depend on values, a partial sum exceeds 9 sqrt(sum (x w)^2) with probability
+ *             2 exp(-81 / 2) = 5e-18 (Hoeffding). The smaller bound counts.
+ *   exact     Sums of multiples of a unit with a sum of magnitudes below 2^24 units are exact: radius 0.
+ *             expert.values: integers have this property.
+ *   inputs    Radii r of the summed values: sum r |w|, or 9 sqrt(sum (r w)^2), as above.
+ *   FP8       A group of products is such a sum. With fp8_sum_bits, 32 consecutive products and the sum so
+ *             far are aligned to the largest of them and truncated to fp8_sum_bits fraction bits; their
+ *             sum is truncated, too. The steps of 32 run in any order. Three roundings and the sum over
+ *             groups follow.
+ *   rounding  Ends of an interval are rounded, since rounding to nearest is monotone. An interval within
+ *             one rounding step becomes a point. FP8 codes follow from both ends of the scale.
+ *   SwiGLU    Relative 2^-20 + |gate| 2^-22: a float32 exp of a rounded argument, a division, two
+ *             products.
  *
- * Only float64's own error has to be guessed at: 2^-40 of A1. */
+ * Only the error of float64 itself is an estimate: 2^-40 of A1. */
 #include "op/moe/moe.h"
 
 #include <math.h>
@@ -35,25 +35,25 @@ static const double unit_roundoff = 0x1p-23, deviations = 9;
 
 struct reference {
     struct reference_params p;
-    struct pool pool; /* all of the arrays */
+    struct pool pool; /* memory of all arrays below */
     float decode[256];
     void *row;              /* a row of weights */
-    float *w, *block_scale; /* the same as float; scales of its blocks, a row of them */
+    float *w, *block_scale; /* the row as float; scales of its blocks */
     uint32_t *column;       /* integers: entries of a matrix, [rows][WEIGHTS_ENTRIES] */
     float *value;
     uint8_t *entries;                   /* [rows] */
     double *center, *radius;            /* [p.rows][up rows] */
-    float *c, *r;                       /* [p.rows][ffn]; the intermediate: codes where it is FP8 */
+    float *c, *r;                       /* [p.rows][ffn]: intermediate (codes for FP8), radius */
     float *scale;                       /* [p.rows][ffn / group] */
     float *low, *high, *q_low, *q_high; /* [ffn] */
 };
 
-/* A sum of products and what its error hangs on. */
+/* A sum of products, and the terms of its error bound. */
 struct dot {
-    double sum, a1, a2, r1, r2; /* a2, r2: of squares */
-    double most;                /* of a group: the largest product */
-    double above, below;        /* of a group: sums of its steps that are above 0, or below */
-    double accumulation;        /* FP8: of the additions within groups */
+    double sum, a1, a2, r1, r2; /* a2, r2: sums of squares */
+    double most;                /* largest product of a group */
+    double above, below;        /* sums of the positive and of the negative steps of a group */
+    double accumulation;        /* FP8: error of the additions within groups */
     bool exact;
 };
 
@@ -71,7 +71,7 @@ double reference_cost(const struct weights *w)
     return rows * w->hidden + (double)w->hidden * w->mlp.ffn;
 }
 
-static void lay_out(const struct weights *w, uint32_t n_rows, struct reference *R)
+static void allocate_reference(const struct weights *w, uint32_t n_rows, struct reference *R)
 {
     size_t rows = n_rows, ffn = w->mlp.ffn, up = epa_mlp_up_rows(&w->mlp);
     size_t columns = w->hidden > ffn ? w->hidden : ffn, most = w->hidden > up ? w->hidden : up;
@@ -100,7 +100,7 @@ uint64_t reference_bytes(const struct weights *w, uint32_t rows)
 {
     struct reference R = {.pool = {.counting = true}};
 
-    lay_out(w, rows, &R);
+    allocate_reference(w, rows, &R);
     return sizeof(R) + R.pool.bytes;
 }
 
@@ -119,7 +119,7 @@ struct reference *reference_create(const struct reference_params *p)
     R->p = *p;
     for (uint32_t q = 0; q < 256; q++)
         R->decode[q] = float_of_e4m3((uint8_t)q);
-    lay_out(p->weights, p->rows, R);
+    allocate_reference(p->weights, p->rows, R);
     if (!R->pool.failed)
         return R;
     reference_destroy(R);
@@ -128,8 +128,8 @@ struct reference *reference_create(const struct reference_params *p)
 
 /* ---- sums ---- */
 
-/* What the additions of a group may lose, in units of its codes' products. Aligned sums: steps in
- * any order, so that no partial sum is further from 0 than all steps of one sign. */
+/* Returns the error bound of the additions of a group in units of the products of codes. Aligned sums:
+ * steps run in any order, so no partial sum is further from 0 than the sum of all steps of one sign. */
 static double lost_in_group(const struct reference *R, const struct dot *g, uint32_t group)
 {
     double root = deviations * sqrt(g->a2), sum = (g->a1 < root ? g->a1 : root) + g->r1;
@@ -141,15 +141,15 @@ static double lost_in_group(const struct reference *R, const struct dot *g, uint
     most = (g->most > most ? g->most : most) + g->r1;
     if (most == 0)
         return 0;
-    /* The exponent of a code below 2^-6 counts as -6, that of its product as up to 2. */
+    /* The exponent of a code below 2^-6 counts as -6, so the exponent of its product may count as 2. */
     most = most > 4 ? most : 4;
-    /* 1.02: partial sums are off themselves. */
+    /* The factor 1.02 covers the error of the partial sums. */
     (void)frexp(1.02 * most, &exponent); /* below 2^exponent */
     return group / STEP * (STEP + 2) * ldexp(1, exponent - 1 - (int)R->p.fp8_sum_bits) +
            3 * unit_roundoff * sum;
 }
 
-/* A group's products c w with radii r |w|, added to a dot. `by`: what it counts for. */
+/* Adds a group's products c w with radii r |w|, times `by`, to a dot. */
 static void add_group(const struct reference *R, struct dot *d, const struct dot *g, uint32_t group,
                       double by, double unit)
 {
@@ -170,7 +170,7 @@ static void end_step(struct dot *g, double sum)
     g->below += sum < 0 ? sum : 0;
 }
 
-/* n products, a multiple of LANES: a step, or more where steps do not count. */
+/* Adds n products, a multiple of LANES: one step, or more if steps do not matter. */
 static void add_lanes(struct dot *g, const float *c, const float *r, const float *w, uint32_t n)
 {
     double sum[LANES] = {0}, a1[LANES] = {0}, a2[LANES] = {0}, r1[LANES] = {0}, r2[LANES] = {0};
@@ -204,8 +204,8 @@ static void add_lanes(struct dot *g, const float *c, const float *r, const float
     end_step(g, step);
 }
 
-/* Row `row` of a matrix, which R->w holds, times c +- r. `group`: channels that share one of
- * `scale` (NULL: native). */
+/* Multiplies row `row` of a matrix, in R->w, by c +- r. `group`: channels per element of `scale` (NULL:
+ * native). */
 static struct dot multiply_dense(const struct reference *R, const float *c, const float *r,
                                  const float *scale, uint32_t k, uint32_t group)
 {
@@ -227,7 +227,7 @@ static struct dot multiply_dense(const struct reference *R, const float *c, cons
     return d;
 }
 
-/* integers. unit: of the products c w. */
+/* integers: multiplies a sparse row. unit: unit of the products c w. */
 static struct dot multiply_sparse(const struct reference *R, uint32_t row, const float *c,
                                   const float *r, const float *scale, uint32_t group, double unit)
 {
@@ -266,8 +266,7 @@ static struct dot multiply_sparse(const struct reference *R, uint32_t row, const
     return d;
 }
 
-/* How far from its sum a dot of k terms may be. unit: what all its terms are multiples of; 0:
- * nothing. */
+/* Returns the error bound of a dot of k terms. unit: common unit of all terms; 0: none. */
 static double radius_of(const struct reference *R, const struct dot *d, uint32_t k, uint32_t group,
                         double unit)
 {
@@ -315,9 +314,9 @@ static void load_entries(struct reference *R, uint32_t expert, enum weights_matr
                                      R->value + (size_t)row * WEIGHTS_ENTRIES);
 }
 
-/* ---- between ---- */
+/* ---- intermediate ---- */
 
-/* Ends of an interval as float32, outwards. */
+/* Round the ends of an interval outwards to float32. */
 static float float_below(double v)
 {
     float f = (float)v;
@@ -351,7 +350,7 @@ static struct interval swiglu(struct interval g, struct interval u)
 
     if (g.low < turn && g.high > turn)
         low = least;
-    /* Some do not go on where exp overflows: nobody sees 2^-100. */
+    /* Some implementations return 0 if exp overflows; 2^-100 covers the difference. */
     low -= part * fabs(low) + 0x1p-100;
     high += part * fabs(high) + 0x1p-100;
     for (int i = 0; i < 4; i++) {
@@ -363,8 +362,8 @@ static struct interval swiglu(struct interval g, struct interval u)
     return out;
 }
 
-/* The largest float32 of those that a magnitude may have: of each value the least, of all the
- * most, and the other way round. */
+/* The scale follows from the largest magnitude of the group, which is between the maximum of the smallest
+ * and the maximum of the largest magnitudes of the intervals. */
 struct reference_scale reference_quantise(const float *low, const float *high, uint32_t n,
                                           float *q_low, float *q_high)
 {
@@ -384,7 +383,7 @@ struct reference_scale reference_quantise(const float *low, const float *high, u
         s.high *= 1.0f / 448.0f;
     }
     for (uint32_t i = 0; i < n; i++) {
-        /* Towards 0 by the larger scale; x / 0 saturates, 0 / 0 is none of it. */
+        /* The larger scale gives the end towards 0; x / 0 saturates, and 0 / 0 does not occur. */
         float l = low[i] > 0 ? low[i] / s.high : low[i] < 0 ? low[i] / s.low : 0;
         float h = high[i] > 0 ? high[i] / s.low : high[i] < 0 ? high[i] / s.high : 0;
 
@@ -394,8 +393,8 @@ struct reference_scale reference_quantise(const float *low, const float *high, u
     return s;
 }
 
-/* R->low, R->high of a row: the intermediate before it is rounded. */
-static void activate(struct reference *R, const double *center, const double *radius)
+/* Computes R->low and R->high of a row: the intermediate before rounding. */
+static void activate_row(struct reference *R, const double *center, const double *radius)
 {
     const struct epa_mlp *m = &R->p.weights->mlp;
 
@@ -412,7 +411,7 @@ static void activate(struct reference *R, const double *center, const double *ra
     }
 }
 
-/* ... and after: c +- r, in units of scale. */
+/* Rounds the intermediate to c +- r in units of scale. */
 static void round_intermediate(struct reference *R, float *c, float *r, float *scale)
 {
     const struct epa_mlp *m = &R->p.weights->mlp;
@@ -435,7 +434,7 @@ static void round_intermediate(struct reference *R, float *c, float *r, float *s
         float mid = (float)(((double)s.low + (double)s.high) / 2), part;
         double below, above;
 
-        /* A group of zeros, or nearly so: its scale may be 0, and its codes are then anything. */
+        /* A group of zeros or tiny values: its scale may be 0, and its codes are then arbitrary. */
         mid = mid == 0 ? 0x1p-149f : mid;
         below = (double)mid - (double)s.low;
         above = (double)s.high - (double)mid;
@@ -463,7 +462,7 @@ static void store_output(const struct reference *R, double center, double radius
         l = float_of_word(f16, word_of_float(f16, l));
         h = float_of_word(f16, word_of_float(f16, h));
     }
-    /* What may have overflowed says nothing. */
+    /* A possible overflow makes the output unknown. */
     if (!isfinite(l) || !isfinite(h)) {
         l = -INFINITY;
         h = INFINITY;
@@ -478,7 +477,7 @@ void reference_expert(struct reference *R, uint32_t expert, uint32_t n,
     const struct weights *w = R->p.weights;
     uint32_t up = weights_rows(w, WEIGHTS_UP), ffn = w->mlp.ffn, group = w->mlp.fp8_group_size,
              x_group = w->x_group;
-    double unit = w->integers ? WEIGHTS_UNIT_X * WEIGHTS_UNIT_UP : 0; /* of the first sums */
+    double unit = w->integers ? WEIGHTS_UNIT_X * WEIGHTS_UNIT_UP : 0; /* unit of the first sums */
     double mid_unit = w->mlp.activation == EPA_ACTIVATION_NONE ? unit : 0;
     bool fp8 = is_fp8(R);
 
@@ -496,7 +495,7 @@ void reference_expert(struct reference *R, uint32_t expert, uint32_t n,
         }
     }
     for (size_t k = 0; k < n; k++) {
-        activate(R, R->center + k * up, R->radius + k * up);
+        activate_row(R, R->center + k * up, R->radius + k * up);
         round_intermediate(R, R->c + k * ffn, R->r + k * ffn, R->scale + k * ffn);
     }
     load_entries(R, expert, WEIGHTS_DOWN);

@@ -1,8 +1,7 @@
-/* Routing: each token draws its choices from a random stream of its own, so that a
- * token's choices do not depend on how many tokens there are. Popularity (zipf,
- * lognormal) is a tree of integer sums: a choice is one way down, the drawn expert is
- * taken out, and put back when the token has all of its choices; integers make that
- * exact. */
+/* Routing: each token draws its choices from its own random stream, so that its choices do not depend on
+ * the number of tokens. Popularity (zipf, lognormal) is a tree of integer sums: a draw descends the tree,
+ * removes the drawn expert, and restores all experts after the last choice of the token. Integer sums make
+ * the removal exact. */
 #include "op/moe/routing.h"
 
 #include <math.h>
@@ -13,13 +12,13 @@
 #include "op/moe/moe.h"
 #include "op/op.h"
 
-enum { ROUTING_REPEATS_LEAST = 8 }; /* tokens; of fewer, most are easily one */
+enum { ROUTING_REPEATS_LEAST = 8 }; /* tokens; fewer tokens often have a majority by chance */
 #define ROUTING_WEIGHT_MAX 4.0f     /* of routing.weights: signed */
 
 struct popularity {
     uint32_t leaves;                           /* a power of two; expert e is node leaves + e */
     uint64_t node[2 * EXPERIMENT_EXPERTS_MAX]; /* node i is the sum of 2i and 2i + 1 */
-    uint64_t weight[EXPERIMENT_EXPERTS_MAX];   /* of an expert while it is not taken out */
+    uint64_t weight[EXPERIMENT_EXPERTS_MAX];   /* weight of each expert without removal */
 };
 
 void routing_close(struct op_source *source)
@@ -32,8 +31,8 @@ void routing_close(struct op_source *source)
     free(source);
 }
 
-/* The token that more than half of `n` have, if there is one (Boyer and Moore); NULL: there is
- * none. */
+/* Returns the choices that more than half of the `n` tokens have (Boyer and Moore); NULL: no such
+ * choices. */
 static const int32_t *majority(const int32_t *token, uint64_t n, uint32_t topk)
 {
     const int32_t *candidate = token;
@@ -51,9 +50,9 @@ static const int32_t *majority(const int32_t *token, uint64_t n, uint32_t topk)
     return 2 * found > n ? candidate : NULL;
 }
 
-/* Windows of tokens most of which are one: how many of the first `counted`, and in these and all
- * before the first that is none, how many such tokens, and where the last is of a start of such
- * windows alone. */
+/* Windows of tokens with a majority of one token: the number of such windows among the first `counted`;
+ * the number of repeated tokens; and the end of the last repeated token in the leading sequence of such
+ * windows. */
 struct repeats {
     uint64_t windows, tokens, leading;
 };
@@ -62,7 +61,7 @@ static struct repeats find_repeats(const struct routing_table *t, uint64_t token
                                    uint64_t counted)
 {
     struct repeats r = {0, 0, 0};
-    bool all = true; /* so far */
+    bool all = true; /* all windows so far have a majority */
 
     for (uint64_t from = 0, i = 0; from < tokens && (i < counted || all); from += step, i++) {
         uint64_t n = tokens - from < step ? tokens - from : step;
@@ -89,14 +88,14 @@ uint64_t routing_warmup(const struct routing_table *t, uint64_t *repeated)
     return r.leading;
 }
 
-/* Whether something is left of `what` without its first tokens. */
+/* Checks that tokens of `what` remain after routing.skip. */
 static enum epa_status check_skip(uint64_t skip, const char *what, uint64_t tokens,
                                   struct epa_error *err)
 {
     if (tokens > skip)
         return EPA_OK;
     return epa_fail(err, EPA_ERR_CONFIG,
-                    "routing.skip is %llu, and %s has %llu tokens: nothing would be left",
+                    "routing.skip is %llu, but %s has %llu tokens: none would remain",
                     (unsigned long long)skip, what, (unsigned long long)tokens);
 }
 
@@ -109,7 +108,7 @@ static enum epa_status skip_tokens(const struct experiment *x, struct op_source 
     if (x->routing.skip == UINT32_MAX)
         skip = routing_warmup(&s->table, &repeated);
     if (x->routing.skip == UINT32_MAX && skip >= s->table.tokens)
-        skip = 0; /* all of it is one token */
+        skip = 0; /* the whole file is one repeated token */
     status = check_skip(skip, x->routing.path, s->table.tokens, err);
     if (status == EPA_OK && s->hidden.x != NULL)
         status = check_skip(skip, x->routing.hidden_states, s->hidden.tokens, err);
@@ -183,13 +182,14 @@ uint64_t routing_repeats(const struct op_source *source, const struct experiment
     return r.windows;
 }
 
-/* The row of a table with `rows` rows where the window of (rank, iteration) begins. */
-static uint64_t window(const struct experiment *x, uint32_t rank, uint64_t iteration, uint64_t rows)
+/* Returns the first row of the window of (rank, iteration) in a table with `rows` rows. */
+static uint64_t window_begin(const struct experiment *x, uint32_t rank, uint64_t iteration,
+                             uint64_t rows)
 {
     uint64_t step = (uint64_t)x->ranks * x->moe.max_tokens % rows;
     uint64_t start = (uint64_t)rank * x->moe.max_tokens % rows;
 
-    /* rows is below 2^32 by the limits of the readers, so that no product overflows. */
+    /* The readers limit rows to less than 2^32, so no product overflows. */
     return (iteration % rows * step + start) % rows;
 }
 
@@ -201,10 +201,10 @@ uint32_t routing_tokens_of(const struct experiment *x, uint32_t rank, uint64_t i
 static void add_along(struct popularity *p, uint32_t expert, uint64_t weight)
 {
     for (uint32_t i = p->leaves + expert; i != 0; i /= 2)
-        p->node[i] += weight; /* unsigned: 0 - weight takes away */
+        p->node[i] += weight; /* unsigned: adding 0 - weight subtracts */
 }
 
-/* Logarithms of popularity, in `out` by expert. */
+/* Writes the logarithm of the popularity of each expert to `out`. */
 static void popularity_logs(const struct experiment *x, double *out)
 {
     struct random r = {.key = random_key(x->seed, RANDOM_POPULARITY, 0, 0)};
@@ -219,7 +219,7 @@ static void popularity_logs(const struct experiment *x, double *out)
             out[e] = x->routing.sigma * radius * cos(6.283185307179586 * random_unit(&r));
         }
     }
-    /* Shuffled, so that the popular ones are not neighbours on rank 0. */
+    /* Shuffles the experts, so that popular ones are not neighbours on rank 0. */
     for (uint32_t e = n - 1; e > 0; e--) {
         uint32_t other = random_below(&r, e + 1);
         double swap = out[e];
@@ -229,7 +229,7 @@ static void popularity_logs(const struct experiment *x, double *out)
     }
 }
 
-/* The most popular weighs 2^31 and none less than 1, so that topk distinct always exist. */
+/* The most popular expert weighs 2^31 and each at least 1, so topk distinct choices always exist. */
 static void popularity_init(struct popularity *p, const struct experiment *x)
 {
     double logs[EXPERIMENT_EXPERTS_MAX], top = -INFINITY;
@@ -251,7 +251,7 @@ static void popularity_init(struct popularity *p, const struct experiment *x)
 
 static uint32_t popularity_draw(const struct popularity *p, struct random *r)
 {
-    /* Sums are below 2^44, so that the product stays below the sum. */
+    /* Sums are below 2^44, so the rounded product is less than the sum. */
     uint64_t v = (uint64_t)(random_unit(r) * (double)p->node[1]);
     uint32_t i = 1;
 
@@ -283,7 +283,7 @@ static bool among(const int32_t *expert, uint32_t n, int32_t e)
     return false;
 }
 
-/* Choices `from` to topk - 1: distinct, all experts alike. */
+/* Draws the choices `from` to topk - 1: distinct, with equal probability for all experts. */
 static void choose_evenly(struct random *r, uint32_t experts, uint32_t from, uint32_t topk,
                           int32_t *expert)
 {
@@ -293,7 +293,7 @@ static void choose_evenly(struct random *r, uint32_t experts, uint32_t from, uin
         while (among(expert, k, expert[k]));
 }
 
-/* A magnitude above 0 and up to ROUTING_WEIGHT_MAX, and a random sign. */
+/* Draws a magnitude above 0 and up to ROUTING_WEIGHT_MAX, and a random sign. */
 static float draw_signed(struct random *r)
 {
     uint64_t draw = random_next(r);
@@ -302,15 +302,15 @@ static float draw_signed(struct random *r)
     return (draw & 1) != 0 ? -magnitude : magnitude;
 }
 
-/* In [0, 1), of both signs, or positive and adding up to 1 over the kept choices. */
-static void weigh(const struct experiment *x, struct random *r, const int32_t *expert,
-                  float *weight)
+/* Draws weights in [0, 1), of both signs, or positive with the sum 1 over the kept choices. */
+static void draw_weights(const struct experiment *x, struct random *r, const int32_t *expert,
+                         float *weight)
 {
     uint32_t topk = x->moe.topk;
     double sum = 0;
 
     if (x->routing.weights == WEIGHTS_UNIFORM) {
-        for (uint32_t k = 0; k < topk; k++) /* 24 bits: none is rounded up to 1 */
+        for (uint32_t k = 0; k < topk; k++) /* 24 bits, so that no weight is rounded up to 1 */
             weight[k] = expert[k] < 0 ? 0 : (float)(random_next(r) >> 40) * 0x1p-24f;
         return;
     }
@@ -327,8 +327,8 @@ static void weigh(const struct experiment *x, struct random *r, const int32_t *e
         weight[k] = expert[k] < 0 ? 0 : (float)(weight[k] / sum);
 }
 
-static void generate(const struct experiment *x, struct popularity *p, uint64_t key,
-                     int32_t *expert, float *weight)
+static void generate_choices(const struct experiment *x, struct popularity *p, uint64_t key,
+                             int32_t *expert, float *weight)
 {
     struct random r = {.key = key};
     uint32_t topk = x->moe.topk;
@@ -348,27 +348,27 @@ static void generate(const struct experiment *x, struct popularity *p, uint64_t 
             if (random_unit(&r) < x->routing.share)
                 expert[k] = -1;
         break;
-    case ROUTING_MAXVIO: /* all of them are there */
+    case ROUTING_MAXVIO: /* has made all choices already */
         break;
     default:
         choose_evenly(&r, x->moe.experts, 0, topk, expert);
         break;
     }
-    weigh(x, &r, expert, weight);
+    draw_weights(x, &r, expert, weight);
 }
 
 /* ---- MaxVio ----
  *
  * Routing by MaxVio, the measure of load balance of "Auxiliary-Loss-Free Load Balancing
  * Strategy for Mixture-of-Experts": (load of the most loaded expert - mean load) / mean load.
- * Nothing is drawn that could miss it. Of all tokens of an iteration, on whatever rank, every
- * so many-th wants the one hot expert, as many as it takes; all other choices are dealt to
- * the other experts in turn, so that none of them has more than the mean, rounded up. */
+ * The choices are not random, so the measure is exact. One expert is hot. Tokens at equal distances
+ * over all ranks of an iteration choose it, as many as the measure requires. All other choices are dealt
+ * to the other experts cyclically, so that none of them exceeds the mean, rounded up. */
 
 struct deal {
-    uint64_t tokens, hot;                  /* of all ranks; how many want the hot expert */
-    uint64_t first;                        /* the rank's first token among all */
-    int32_t order[EXPERIMENT_EXPERTS_MAX]; /* experts; the hot one is the last */
+    uint64_t tokens, hot;                  /* tokens of all ranks; tokens with the hot expert */
+    uint64_t first;                        /* index of the rank's first token among all tokens */
+    int32_t order[EXPERIMENT_EXPERTS_MAX]; /* experts; the last one is hot */
 };
 
 static void shuffle(int32_t *item, uint32_t n, uint64_t key)
@@ -384,7 +384,7 @@ static void shuffle(int32_t *item, uint32_t n, uint64_t key)
     }
 }
 
-/* The hot expert is the same in all iterations, the order of the others is not. */
+/* The hot expert is the same in all iterations; the order of the others differs. */
 static void deal_init(struct deal *d, const struct experiment *x, uint32_t rank, uint64_t iteration)
 {
     uint32_t experts = x->moe.experts;
@@ -406,7 +406,7 @@ static void deal_init(struct deal *d, const struct experiment *x, uint32_t rank,
     shuffle(d->order, experts - 1, random_key(x->seed, RANDOM_POPULARITY, 1, iteration));
 }
 
-/* Of the first n tokens of all, how many want the hot expert. */
+/* Returns how many of the first n tokens choose the hot expert. */
 static uint64_t hot_of(const struct deal *d, uint64_t n)
 {
     return d->tokens > 0 ? n * d->hot / d->tokens : 0;
@@ -426,7 +426,7 @@ static void maxvio_fill(const struct experiment *x, uint32_t rank, uint64_t iter
 
         if (hot_of(&d, nth + 1) > before)
             expert[k++] = d.order[others];
-        for (; k < topk; k++) /* at most `others` in a row, so distinct */
+        for (; k < topk; k++) /* at most `others` consecutive experts, so distinct */
             expert[k] = d.order[dealt++ % others];
     }
 }
@@ -447,14 +447,14 @@ static void copy_rows(const struct experiment *x, const struct routing_table *ta
     }
 }
 
-static void fill(const struct experiment *x, const struct op_source *source, uint32_t rank,
-                 uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight)
+static void fill_rows(const struct experiment *x, const struct op_source *source, uint32_t rank,
+                      uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight)
 {
     uint64_t key = random_key(x->seed, RANDOM_ROUTE, rank, iteration);
     struct popularity popularity;
 
     if (x->routing.kind == ROUTING_FILE) {
-        uint64_t row = window(x, rank, iteration, source->table.tokens);
+        uint64_t row = window_begin(x, rank, iteration, source->table.tokens);
 
         copy_rows(x, &source->table, row, tokens, expert, weight);
         return;
@@ -467,12 +467,12 @@ static void fill(const struct experiment *x, const struct op_source *source, uin
     for (uint32_t t = 0; t < tokens; t++) {
         size_t at = (size_t)t * x->moe.topk;
 
-        generate(x, &popularity, random_at(key, t), expert + at, weight + at);
+        generate_choices(x, &popularity, random_at(key, t), expert + at, weight + at);
     }
 }
 
-/* expert.values: integers: weights are multiples of a unit, so that sums are exact. A kept choice
- * keeps a weight other than 0. */
+/* expert.values: integers: rounds weights to multiples of a unit, so that sums are exact. The weight of a
+ * kept choice stays non-zero. */
 static void round_weights(const struct experiment *x, size_t n, const int32_t *expert,
                           float *weight)
 {
@@ -488,7 +488,7 @@ static void round_weights(const struct experiment *x, size_t n, const int32_t *e
 void routing_fill(const struct experiment *x, const struct op_source *source, uint32_t rank,
                   uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight)
 {
-    fill(x, source, rank, iteration, tokens, expert, weight);
+    fill_rows(x, source, rank, iteration, tokens, expert, weight);
     round_weights(x, (size_t)tokens * x->moe.topk, expert, weight);
 }
 
@@ -510,6 +510,6 @@ const uint16_t *routing_hidden(const struct op_source *source, const struct expe
 
     if (source == NULL || source->hidden.tokens == 0)
         return NULL;
-    row = (window(x, rank, iteration, source->hidden.tokens) + token) % source->hidden.tokens;
+    row = (window_begin(x, rank, iteration, source->hidden.tokens) + token) % source->hidden.tokens;
     return source->hidden.x + (size_t)row * x->moe.hidden;
 }

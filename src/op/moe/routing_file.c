@@ -2,14 +2,13 @@
  * parts: the header of a .npy file first, then the rows of the layer that it needs; JSON lines line
  * by line. Only the result takes memory, and its size is known before its memory is allocated.
  *
- * JSON lines are as routing loggers write them, an object a line: one with `topk_ids` is a token
- * (`topk_weights` and `layer` are optional), one of type "meta" has top_k and num_experts, and
- * objects of other types are skipped. jansson reads each line by itself, so that a broken line has
- * a number and a column.
+ * JSON lines have the format of routing loggers, one object per line: an object with `topk_ids` is a token
+ * (`topk_weights` and `layer` are optional), an object of type "meta" has top_k and num_experts, and
+ * objects of other types are skipped. jansson reads each line separately, so that messages about a broken
+ * line give its number and column.
  *
- * A .npy file is a magic, a version, the length of a header and the header as numpy writes it:
- * {'descr': '<i4', 'fortran_order': False, 'shape': (128, 8), }; then the items, and nothing
- * else. */
+ * A .npy file consists of a magic, a version, the length of the header, the header in the format of numpy
+ * ({'descr': '<i4', 'fortran_order': False, 'shape': (128, 8), }), and the items. */
 #include "op/moe/routing.h"
 
 #include <errno.h>
@@ -28,28 +27,28 @@
 
 enum { NO_LAYER = -1, LINE_BYTES_MAX = 1 << 20 };
 enum { NPY_DIMENSIONS = 3, NPY_MAGIC_BYTES = 6, NPY_HEADER_MAX = 16384 };
-enum { SKIP_SEEK = 1 << 16 }; /* bytes; it takes longer to read so many than to seek */
+enum { SKIP_SEEK = 1 << 16 }; /* bytes; a seek is faster than a read of this length */
 
-/* A file of routing while it is read. */
+/* State of reading a file of routing. */
 struct reader {
     const char *name;
-    struct routing_shape shape; /* what is 0 is taken from the first place that has it */
+    struct routing_shape shape; /* a member of 0 is set by the first line or header that has it */
     struct routing_table table;
-    uint64_t room; /* tokens that the table has memory for */
+    uint64_t room; /* capacity of the table in tokens */
     int64_t id[ROUTING_TOPK_MAX];
     struct epa_error *err;
-    /* JSON lines: the line. .npy: line_number is 0, and `offset` that of the token. */
+    /* JSON lines: the present line. .npy: line_number is 0, and `offset` is the token's offset. */
     const char *line;
     size_t line_bytes, line_number, offset;
     uint32_t item_bytes;
-    int64_t first_layer; /* of the first token; INT64_MIN: there was none */
+    int64_t first_layer; /* layer of the first token; INT64_MIN: no token yet */
 };
 
-/* ---- suggestions: each one is a setting that the experiment accepts ---- */
+/* ---- suggestions: settings that the experiment accepts ---- */
 
 enum { SUGGESTION = 240 };
 
-/* How the user sets `key`: in the experiment, or by an option of `routing stats`. */
+/* Returns the user's name of `key`: the key of the experiment, or an option of `routing stats`. */
 static const char *name_of(const struct routing_shape *shape, const char *key)
 {
     if (shape->x != NULL)
@@ -59,7 +58,7 @@ static const char *name_of(const struct routing_shape *shape, const char *key)
                                              : key;
 }
 
-/* ": set moe.topk to 8", or why the experiment cannot have that. Returns buf. */
+/* Writes ": set moe.topk to 8", or the reason why the value is invalid. Returns buf. */
 static const char *suggest(const struct routing_shape *shape, const char *key, uint64_t value,
                            char buf[SUGGESTION])
 {
@@ -76,8 +75,8 @@ static const char *suggest(const struct routing_shape *shape, const char *key, u
 
 /* ---- choices ---- */
 
-/* The column of item `index` of the list `key`, or of the key (SIZE_MAX), found by a scan of the
- * text, as jansson does not keep places. */
+/* Returns the column of item `index` of the list `key`, or of the key (SIZE_MAX). Scans the text, since
+ * jansson does not keep positions. */
 static size_t column_of(const struct reader *r, const char *key, size_t index)
 {
     const char *p = memmem(r->line, r->line_bytes, key, strlen(key)),
@@ -86,7 +85,7 @@ static size_t column_of(const struct reader *r, const char *key, size_t index)
     if (p == NULL || p == r->line)
         return 1;
     if (index == SIZE_MAX)
-        return (size_t)(p - r->line); /* of its quote */
+        return (size_t)(p - r->line); /* column of the opening quote */
     while (p < end && *p != '[')
         p++;
     for (p++; p < end && index > 0; p++)
@@ -96,10 +95,10 @@ static size_t column_of(const struct reader *r, const char *key, size_t index)
     return (size_t)(p - r->line) + 1;
 }
 
-/* At item `index` of `key`: NULL, the line as a whole. */
+/* Fails at item `index` of `key`; NULL: at the whole line. */
 EPA_PRINTF(4, 5)
-static enum epa_status refuse(const struct reader *r, const char *key, size_t index,
-                              const char *fmt, ...)
+static enum epa_status fail_at(const struct reader *r, const char *key, size_t index,
+                               const char *fmt, ...)
 {
     char what[320];
     va_list args;
@@ -115,8 +114,8 @@ static enum epa_status refuse(const struct reader *r, const char *key, size_t in
                     key == NULL ? (size_t)1 : column_of(r, key, index), what);
 }
 
-/* Room for one token more, at least; `tokens` in all, where that is known. */
-static enum epa_status grow(struct reader *r, uint64_t tokens)
+/* Makes room for at least one more token, or for `tokens` in all if known. */
+static enum epa_status grow_table(struct reader *r, uint64_t tokens)
 {
     uint64_t room = r->room == 0 ? 1024 : r->room * 2;
     size_t row = r->shape.topk * sizeof(int32_t);
@@ -142,7 +141,7 @@ static enum epa_status grow(struct reader *r, uint64_t tokens)
     return EPA_OK;
 }
 
-/* The next token has the choices in r->id, distinct and in range, and even weights. */
+/* Adds a token with the choices in r->id, which must be distinct and in range, and equal weights. */
 static enum epa_status take_ids(struct reader *r)
 {
     uint32_t topk = r->shape.topk, experts = r->shape.experts, kept = 0;
@@ -154,18 +153,18 @@ static enum epa_status take_ids(struct reader *r)
         int64_t id = r->id[k];
 
         if (id < -1 || id >= most)
-            return refuse(r, "topk_ids", k,
-                          "choice %u is expert %lld; %s %lld, so 0 to %lld, or -1 for a dropped "
-                          "choice",
-                          k, (long long)id,
-                          experts == 0         ? "the most experts are"
-                          : r->shape.x != NULL ? "moe.experts is"
-                                               : "the number of experts is",
-                          (long long)most, (long long)most - 1);
+            return fail_at(r, "topk_ids", k,
+                           "choice %u is expert %lld; %s %lld, so 0 to %lld, or -1 for a dropped "
+                           "choice",
+                           k, (long long)id,
+                           experts == 0         ? "the most experts are"
+                           : r->shape.x != NULL ? "moe.experts is"
+                                                : "the number of experts is",
+                           (long long)most, (long long)most - 1);
         for (uint32_t j = 0; j < k && id >= 0; j++)
             if (r->id[j] == id)
-                return refuse(r, "topk_ids", k, "expert %lld twice, as choices %u and %u",
-                              (long long)id, j, k);
+                return fail_at(r, "topk_ids", k, "expert %lld twice, as choices %u and %u",
+                               (long long)id, j, k);
         expert[k] = (int32_t)id;
         kept += id >= 0;
     }
@@ -183,7 +182,7 @@ static enum epa_status reader_end(struct reader *r, enum epa_status status,
     t->topk = r->shape.topk;
     for (uint64_t i = 0; i < t->tokens * t->topk; i++)
         experts = t->expert[i] >= (int32_t)experts ? (uint32_t)t->expert[i] + 1 : experts;
-    t->experts = r->shape.experts != 0 ? r->shape.experts : experts; /* else nothing has said it */
+    t->experts = r->shape.experts != 0 ? r->shape.experts : experts; /* otherwise the maximum */
     if (status == EPA_OK) {
         *out = *t;
         return EPA_OK;
@@ -199,9 +198,9 @@ struct npy {
     char kind; /* 'i', 'u' or 'f' */
     uint32_t item_bytes, dimensions;
     uint64_t shape[NPY_DIMENSIONS];
-    uint64_t items; /* the product of shape, not 0 */
-    size_t offset;  /* of the first item */
-    FILE *in;       /* at the next byte to read, which is at `at` */
+    uint64_t items; /* product of shape, not 0 */
+    size_t offset;  /* offset of the first item */
+    FILE *in;       /* positioned at byte `at` */
     uint64_t at;
 };
 
@@ -214,7 +213,7 @@ static uint64_t little_endian(const unsigned char *p, uint32_t bytes)
     return v;
 }
 
-/* The value of a key of the header, or "". */
+/* Returns the value of a key of the header, or "". */
 static const char *npy_value(const char *header, const char *key)
 {
     const char *p = strstr(header, key);
@@ -222,8 +221,8 @@ static const char *npy_value(const char *header, const char *key)
     return p == NULL ? "" : p + strlen(key) + strspn(p + strlen(key), " :");
 }
 
-/* Reads the header as numpy writes it. Returns why the array cannot be used, or NULL; `floats` are
- * expected, or integers. */
+/* Reads the header in the format of numpy. Returns the reason why the array is not usable, or NULL. The
+ * caller requires floats (`floats`) or integers. */
 static const char *npy_read_header(const char *header, bool floats, struct npy *out)
 {
     const char *descr = npy_value(header, "'descr'"), *p = npy_value(header, "'shape'");
@@ -291,7 +290,7 @@ static enum epa_status npy_open(const char *name, FILE *in, uint64_t bytes, bool
 
     n = fread(head, 1, start, in);
     if (n < NPY_MAGIC_BYTES || memcmp(head, "\x93NUMPY", NPY_MAGIC_BYTES) != 0)
-        wrong = "no .npy file: it should begin with \\x93NUMPY";
+        wrong = "not an .npy file: it does not begin with \\x93NUMPY";
     else if (n == start && head[NPY_MAGIC_BYTES] > 1) {
         n += fread(head + n, 1, 2, in);
         start += 2;
@@ -425,7 +424,7 @@ static void npy_ids(const struct npy *npy, const unsigned char *data, uint32_t t
     for (uint32_t k = 0; k < topk; k++) {
         uint64_t v = little_endian(data + (size_t)k * npy->item_bytes, npy->item_bytes);
 
-        if (npy->kind == 'i') /* the sign goes up and comes down again */
+        if (npy->kind == 'i') /* sign extension: shift left and back */
             id[k] = (int64_t)(v << unused) >> unused;
         else
             id[k] = v > INT64_MAX ? INT64_MAX : (int64_t)v;
@@ -449,7 +448,7 @@ static enum epa_status read_npy_routing(const char *name, FILE *in, uint64_t byt
         return status;
     r.item_bytes = npy.item_bytes;
     row = (size_t)r.shape.topk * npy.item_bytes;
-    status = grow(&r, npy.shape[0]);
+    status = grow_table(&r, npy.shape[0]);
     for (uint64_t t = 0; t < npy.shape[0] && status == EPA_OK; t++) {
         status = npy_skip(name, &npy, layer * row, err);
         r.offset = npy.at;
@@ -468,13 +467,13 @@ static enum epa_status read_npy_routing(const char *name, FILE *in, uint64_t byt
     return reader_end(&r, status, out);
 }
 
-/* A value of hidden states, rounded to dtype. */
+/* Reads a value of hidden states and rounds it to dtype. */
 static enum epa_status take_value(const char *name, const struct npy *npy, uint64_t i,
                                   const unsigned char *data, const struct routing_shape *shape,
                                   uint16_t *out, struct epa_error *err)
 {
-    /* Sums of larger ones overflow in bf16, and then right and wrong look the same. In f16
-     * whatever is a number there can be summed. */
+    /* Sums of larger values overflow in bf16, and the check could not detect errors. All finite f16
+     * values are permitted. */
     float most = shape->f16 ? 65504.0f : 1e30f;
     uint32_t bits = (uint32_t)little_endian(data, npy->item_bytes);
     float v = npy->item_bytes == 2 ? float_of_f16((uint16_t)bits) : float_of_bits(bits);
@@ -540,7 +539,7 @@ static enum epa_status read_npy_hidden(const char *name, FILE *in, uint64_t byte
 
 /* ---- JSON lines ---- */
 
-/* A number of the meta line, where it is there, must be that of the experiment. */
+/* Checks that a number of the meta line, if present, equals the number of the experiment. */
 static enum epa_status check_meta(const struct reader *r, const json_t *object, const char *key,
                                   const char *option, uint32_t max, uint32_t *want)
 {
@@ -551,25 +550,25 @@ static enum epa_status check_meta(const struct reader *r, const json_t *object, 
     if (value == NULL || json_is_null(value))
         return EPA_OK;
     if (!json_is_integer(value))
-        return refuse(r, key, SIZE_MAX, "%s should be a whole number", key);
+        return fail_at(r, key, SIZE_MAX, "%s should be a whole number", key);
     if (have == *want)
         return EPA_OK;
     if (*want != 0 && r->shape.x == NULL && r->table.tokens == 0 &&
         strcmp(option, "moe.experts") == 0)
-        return refuse(r, key, SIZE_MAX, "%s is %lld, --experts is %u: leave it out", key, have,
-                      *want);
+        return fail_at(r, key, SIZE_MAX, "%s is %lld, --experts is %u: leave it out", key, have,
+                       *want);
     if (*want != 0 && r->shape.x == NULL)
-        return refuse(r, key, SIZE_MAX, "%s is %lld, and lines before have %u", key, have, *want);
+        return fail_at(r, key, SIZE_MAX, "%s is %lld, and lines before have %u", key, have, *want);
     if (*want != 0)
-        return refuse(r, key, SIZE_MAX, "%s is %lld, %s is %u%s", key, have, option, *want,
-                      suggest(&r->shape, option, have > 0 ? (uint64_t)have : 0, more));
+        return fail_at(r, key, SIZE_MAX, "%s is %lld, %s is %u%s", key, have, option, *want,
+                       suggest(&r->shape, option, have > 0 ? (uint64_t)have : 0, more));
     if (have < 1 || have > max)
-        return refuse(r, key, SIZE_MAX, "%s is %lld; 1 to %u are read", key, have, max);
+        return fail_at(r, key, SIZE_MAX, "%s is %lld; 1 to %u are read", key, have, max);
     *want = (uint32_t)have;
     return EPA_OK;
 }
 
-/* Whether the token is of the layer asked for. */
+/* Sets *wanted if the token belongs to the requested layer. */
 static enum epa_status check_layer(struct reader *r, const json_t *object, bool *wanted)
 {
     const json_t *value = json_object_get(object, "layer");
@@ -578,42 +577,43 @@ static enum epa_status check_layer(struct reader *r, const json_t *object, bool 
     if (value != NULL && !json_is_null(value)) {
         layer = json_integer_value(value);
         if (!json_is_integer(value) || layer < 0)
-            return refuse(r, "layer", SIZE_MAX,
-                          "layer should be a whole number that is not negative");
+            return fail_at(r, "layer", SIZE_MAX,
+                           "layer should be a whole number that is not negative");
     }
     if (r->first_layer == INT64_MIN)
         r->first_layer = layer;
     *wanted = true;
     if (r->shape.layer == UINT32_MAX)
         return layer == r->first_layer ? EPA_OK
-                                       : refuse(r, layer == NO_LAYER ? NULL : "layer", SIZE_MAX,
-                                                "tokens of several layers; say which with %s",
-                                                name_of(&r->shape, "routing.layer"));
+                                       : fail_at(r, layer == NO_LAYER ? NULL : "layer", SIZE_MAX,
+                                                 "tokens of several layers; say which with %s",
+                                                 name_of(&r->shape, "routing.layer"));
     if (layer == NO_LAYER)
-        return refuse(r, NULL, 0, "this token has no layer, %s asks for %u",
-                      name_of(&r->shape, "routing.layer"), r->shape.layer);
+        return fail_at(r, NULL, 0, "this token has no layer, %s asks for %u",
+                       name_of(&r->shape, "routing.layer"), r->shape.layer);
     *wanted = layer == (int64_t)r->shape.layer;
     return EPA_OK;
 }
 
-/* A token whose number of choices is not topk. The setting would have to change only if the tokens
- * before do not have it. */
-static enum epa_status refuse_count(const struct reader *r, size_t n)
+/* Reports a token whose number of choices is not topk. Suggests another topk only for the first token,
+ * since earlier tokens fit the present one. */
+static enum epa_status report_count(const struct reader *r, size_t n)
 {
     uint32_t topk = r->shape.topk;
     char more[SUGGESTION];
 
     if (n == 0 || (n < topk && r->table.tokens > 0))
-        return refuse(r, "topk_ids", SIZE_MAX,
-                      "%zu choices, and each token has %u: write -1 for a dropped choice", n, topk);
+        return fail_at(r, "topk_ids", SIZE_MAX,
+                       "%zu choices, and each token has %u: write -1 for a dropped choice", n,
+                       topk);
     if (r->table.tokens > 0)
-        return refuse(r, "topk_ids", SIZE_MAX,
-                      "%zu choices, and tokens before have %u: fill all up to one number with -1, "
-                      "for dropped choices",
-                      n, topk);
-    return refuse(r, "topk_ids", SIZE_MAX, "%zu choices, %s is %u%s", n,
-                  r->shape.x != NULL ? "moe.topk" : "top_k", topk,
-                  suggest(&r->shape, "moe.topk", n, more));
+        return fail_at(r, "topk_ids", SIZE_MAX,
+                       "%zu choices, and tokens before have %u: fill all up to one number with -1, "
+                       "for dropped choices",
+                       n, topk);
+    return fail_at(r, "topk_ids", SIZE_MAX, "%zu choices, %s is %u%s", n,
+                   r->shape.x != NULL ? "moe.topk" : "top_k", topk,
+                   suggest(&r->shape, "moe.topk", n, more));
 }
 
 static enum epa_status read_ids(struct reader *r, const json_t *list)
@@ -621,16 +621,16 @@ static enum epa_status read_ids(struct reader *r, const json_t *list)
     uint32_t topk = r->shape.topk;
 
     if (!json_is_array(list))
-        return refuse(r, "topk_ids", SIZE_MAX, "topk_ids should be a list of expert numbers");
+        return fail_at(r, "topk_ids", SIZE_MAX, "topk_ids should be a list of expert numbers");
     if (json_is_array(json_array_get(list, 0)))
-        return refuse(r, "topk_ids", 0, "a list of lists; each token needs a line of its own");
+        return fail_at(r, "topk_ids", 0, "a list of lists; each token needs a line of its own");
     if (json_array_size(list) != topk)
-        return refuse_count(r, json_array_size(list));
+        return report_count(r, json_array_size(list));
     for (uint32_t k = 0; k < topk; k++) {
         const json_t *item = json_array_get(list, k);
 
         if (!json_is_integer(item))
-            return refuse(r, "topk_ids", k, "choice %u is not a whole number", k);
+            return fail_at(r, "topk_ids", k, "choice %u is not a whole number", k);
         r->id[k] = json_integer_value(item);
     }
     return take_ids(r);
@@ -643,16 +643,17 @@ static enum epa_status read_weights(const struct reader *r, const json_t *list)
     if (list == NULL || json_is_null(list))
         return EPA_OK;
     if (!json_is_array(list) || json_array_size(list) != topk)
-        return refuse(r, "topk_weights", SIZE_MAX,
-                      "topk_weights should be a list of %u, one for each choice", topk);
+        return fail_at(r, "topk_weights", SIZE_MAX,
+                       "topk_weights should be a list of %u, one for each choice", topk);
     for (uint32_t k = 0; k < topk; k++) {
         const json_t *item = json_array_get(list, k);
         double v = json_number_value(item);
 
         if (!json_is_number(item))
-            return refuse(r, "topk_weights", k, "weight %u is not a number", k);
-        if (!(v >= 0 && v <= 1e6)) /* sums stay finite, whatever the hidden states */
-            return refuse(r, "topk_weights", k, "weight %u is %g; weights are from 0 to 1e6", k, v);
+            return fail_at(r, "topk_weights", k, "weight %u is not a number", k);
+        if (!(v >= 0 && v <= 1e6)) /* keeps sums finite for all hidden states */
+            return fail_at(r, "topk_weights", k, "weight %u is %g; weights are from 0 to 1e6", k,
+                           v);
         r->table.weight[r->table.tokens * topk + k] = r->id[k] >= 0 ? (float)v : 0;
     }
     return EPA_OK;
@@ -666,7 +667,7 @@ static enum epa_status read_object(struct reader *r, const json_t *object)
     bool wanted = false;
 
     if (!json_is_object(object))
-        return refuse(r, NULL, 0, "each line should be a JSON object");
+        return fail_at(r, NULL, 0, "each line should be a JSON object");
     if (ids != NULL) {
         status = check_layer(r, object, &wanted);
         if (status != EPA_OK || !wanted)
@@ -675,9 +676,9 @@ static enum epa_status read_object(struct reader *r, const json_t *object)
             json_array_size(ids) <= ROUTING_TOPK_MAX)
             r->shape.topk = (uint32_t)json_array_size(ids);
         if (r->shape.topk == 0)
-            return refuse(r, "topk_ids", SIZE_MAX,
-                          "topk_ids should be a list of 1 to %d expert numbers", ROUTING_TOPK_MAX);
-        status = grow(r, 0);
+            return fail_at(r, "topk_ids", SIZE_MAX,
+                           "topk_ids should be a list of 1 to %d expert numbers", ROUTING_TOPK_MAX);
+        status = grow_table(r, 0);
         if (status == EPA_OK)
             status = read_ids(r, ids);
         if (status == EPA_OK)
@@ -693,7 +694,7 @@ static enum epa_status read_object(struct reader *r, const json_t *object)
         return status;
     }
     if (type == NULL || strcmp(type, "route") == 0)
-        return refuse(r, NULL, 0, "this line has no topk_ids");
+        return fail_at(r, NULL, 0, "this line has no topk_ids");
     return EPA_OK;
 }
 
@@ -705,7 +706,7 @@ static enum epa_status read_line(struct reader *r)
     enum epa_status status;
 
     if (r->line_bytes > LINE_BYTES_MAX)
-        return refuse(r, NULL, 0, "a line of more than 1 MiB; up to 1 MiB are read");
+        return fail_at(r, NULL, 0, "a line of more than 1 MiB; up to 1 MiB are read");
     while (blank < r->line_bytes && memchr(" \t\r", r->line[blank], 3) != NULL)
         blank++;
     if (blank == r->line_bytes)
@@ -742,7 +743,7 @@ static enum epa_status read_json_lines(const char *name, FILE *in,
     size_t bytes, mark;
 
     while (status == EPA_OK && next_line(in, line, &bytes)) {
-        mark = text_mark_bytes(line, bytes); /* of an appended file */
+        mark = text_mark_bytes(line, bytes); /* byte order mark, also of an appended file */
         r.line = line + mark;
         r.line_bytes = bytes - mark;
         r.line_number++;
@@ -765,7 +766,7 @@ static enum epa_status read_json_lines(const char *name, FILE *in,
 
 /* ---- files ---- */
 
-/* The first byte of .npy is no character of JSON or UTF-8. */
+/* Returns true for .npy, whose first byte is invalid in JSON and UTF-8. */
 static bool begins_as_npy(FILE *in)
 {
     int first = getc(in);

@@ -1,6 +1,5 @@
-/* `epa2a routing stats`: what a captured routing holds. How much of it is one token repeated, how
- * load is spread over experts and over ranks, how that changes from the start of the file to its
- * end, and which generator of routing: comes nearest to it. */
+/* `epa2a routing stats`: statistics of a captured routing: the share of one repeated token, the load of
+ * experts and ranks, its change over the file, and the generator of `routing` that fits best. */
 #include "op/moe/routing.h"
 
 #include <math.h>
@@ -13,23 +12,23 @@
 #include "op/op.h"
 
 enum {
-    PARTS = 8,           /* of the file, in order */
-    HOTTEST = 4,         /* experts that are named */
-    DRAWN_TOKENS = 8192, /* of a generator, for a comparison */
+    PARTS = 8,           /* parts of the file, in order */
+    HOTTEST = 4,         /* number of named experts */
+    DRAWN_TOKENS = 8192, /* tokens that a generator draws for a comparison */
     RANKS_MOST = 256
 };
 
-/* Choices by expert of a range of tokens. mean, cv and max are over experts. */
+/* Choices per expert of a range of tokens. mean, cv and max are over experts. */
 struct load {
     uint64_t tokens, kept, dropped;
     uint64_t min, max;
     double mean, cv;
-    uint32_t idle; /* experts without a token */
+    uint32_t idle; /* number of experts without a token */
     uint32_t hottest[HOTTEST];
     uint64_t of_expert[EXPERIMENT_EXPERTS_MAX];
 };
 
-/* NaN: all choices were dropped. */
+/* Returns max / mean; NaN if all choices were dropped. */
 static double imbalance(const struct load *l)
 {
     return l->kept > 0 ? (double)l->max / l->mean : NAN;
@@ -68,7 +67,7 @@ static void count_load(const struct routing_table *t, uint64_t from, uint64_t to
     out->cv = out->kept > 0 ? sqrt(squares / t->experts) / out->mean : NAN;
 }
 
-/* Largest load of a rank over the mean, if as many neighbours as fit are on each of `ranks`. */
+/* Returns the largest load of a rank over the mean, with neighbouring experts on each of `ranks`. */
 static double rank_imbalance(const struct load *l, uint32_t experts, uint32_t ranks)
 {
     uint32_t each = experts / ranks;
@@ -93,7 +92,7 @@ static int by_size(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Shares of all choices by expert, the largest first. */
+/* Sorts the shares of experts in all choices, the largest first. */
 static void sorted_shares(const struct load *l, uint32_t experts, double *out)
 {
     for (uint32_t e = 0; e < experts; e++)
@@ -108,14 +107,14 @@ struct routing_fit {
 
 struct fit {
     const struct routing_table *log;
-    double share[EXPERIMENT_EXPERTS_MAX]; /* of the log */
-    struct load load;                     /* of what was drawn */
+    double share[EXPERIMENT_EXPERTS_MAX]; /* sorted shares of the log */
+    struct load load;                     /* load of the drawn tokens */
     struct routing_table drawn;
 };
 
-/* The part of the choices that is on other experts than a generator would have them on, experts
- * sorted by load on both sides: 0 is a perfect fit. */
-static double distance(struct fit *f, int kind, double parameter)
+/* Returns the part of the choices on other experts than the choices of a generator, with experts sorted by load
+ * on both sides: 0 is a perfect fit. */
+static double fit_distance(struct fit *f, int kind, double parameter)
 {
     struct experiment x = {.seed = 1, .ranks = 1};
     double share[EXPERIMENT_EXPERTS_MAX], sum = 0;
@@ -135,7 +134,7 @@ static double distance(struct fit *f, int kind, double parameter)
 
 static void try_parameter(struct fit *f, int kind, double parameter, struct routing_fit *best)
 {
-    double d = parameter < 0 ? INFINITY : distance(f, kind, parameter);
+    double d = parameter < 0 ? INFINITY : fit_distance(f, kind, parameter);
 
     if (d < best->distance) {
         best->distance = d;
@@ -143,7 +142,7 @@ static void try_parameter(struct fit *f, int kind, double parameter, struct rout
     }
 }
 
-/* The best parameter up to 4, to 0.01: by tenths, then around the best of these. */
+/* Finds the best parameter up to 4 in steps of 0.01: first by tenths, then around the best tenth. */
 static struct routing_fit best_of(struct fit *f, int kind, const char *name, const char *key)
 {
     struct routing_fit best = {.kind = name, .key = key, .distance = INFINITY};
@@ -183,8 +182,8 @@ static struct routing_fit fit_generators(const struct routing_table *t, const st
 struct routing_log {
     const char *path;
     struct routing_table table;
-    uint64_t repeated, leading; /* tokens: in all; at the start of the file */
-    uint64_t skip;              /* leading, unless nothing follows */
+    uint64_t repeated, leading; /* repeated tokens: in all; at the start of the file */
+    uint64_t skip;              /* leading, or 0 if no token follows */
     struct load whole, part[PARTS];
     uint64_t part_from[PARTS + 1];
     struct routing_fit fit;
@@ -220,7 +219,7 @@ static void describe_load(const struct routing_log *log, struct text *out)
     text_add(out, "\n");
 }
 
-static void describe(const struct routing_log *log, struct text *out)
+static void describe_log(const struct routing_log *log, struct text *out)
 {
     const struct routing_table *t = &log->table;
     char tokens[32], path[256];
@@ -271,7 +270,7 @@ static json_t *load_json(const struct load *l, uint64_t from)
         l->kept > 0 ? json_integer(l->hottest[0]) : json_null(), NULL);
 }
 
-static json_t *document(const struct routing_log *log)
+static json_t *log_json(const struct routing_log *log)
 {
     const struct routing_table *t = &log->table;
     json_t *parts = json_array(), *ranks = json_array(), *experts = json_array();
@@ -321,8 +320,8 @@ enum epa_status op_describe_routing(const char *path, uint32_t layer, uint32_t e
             count_load(&log->table, log->part_from[i], log->part_from[i + 1], &log->part[i]);
         if (log->whole.kept > 0)
             log->fit = fit_generators(&log->table, &log->whole);
-        describe(log, out);
-        *json = document(log);
+        describe_log(log, out);
+        *json = log_json(log);
     }
     free(log->table.expert);
     free(log->table.weight);

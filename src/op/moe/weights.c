@@ -6,7 +6,7 @@
 #include "base/random.h"
 #include "epa2a/gemm.h"
 
-/* integers, FP8: the entry of a pilot row, with its block's scale. */
+/* integers, FP8: entry of a pilot row before its block's scale. */
 static const float pilot_product = 128;
 
 struct epa_mlp weights_shape(const struct experiment *x)
@@ -22,7 +22,7 @@ struct epa_mlp weights_shape(const struct experiment *x)
                             .fp8_group_size = e->fp8_group_size};
 }
 
-/* Tokens of integers are made by groups that divide hidden. */
+/* Returns the group size of tokens of integers, a divisor of hidden. */
 static uint32_t x_group_of(const struct experiment *x)
 {
     uint32_t hidden = x->moe.hidden, group = x->moe.fp8_group_size;
@@ -64,7 +64,7 @@ static uint64_t row_key(const struct weights *w, uint32_t expert, enum weights_m
     return random_at(random_key(w->seed, RANDOM_WEIGHTS, (uint32_t)m, expert), row);
 }
 
-/* The least exponent such that 2^it is no less than the root of n. */
+/* Returns the least e with 2^e >= sqrt(n). */
 static int root_exponent(uint32_t n)
 {
     int bits = 0;
@@ -76,7 +76,7 @@ static int root_exponent(uint32_t n)
 
 /* ---- random ---- */
 
-/* n bytes, a multiple of 8: of each element of a hash some bits, plus `base`. */
+/* Fills n bytes, a multiple of 8: the bits of a hash in `mask`, plus `base`. */
 static void fill_masked(uint64_t key, uint64_t mask, uint64_t base, size_t n, char *out)
 {
     for (size_t i = 0; i < n / 8; i++) {
@@ -86,14 +86,15 @@ static void fill_masked(uint64_t key, uint64_t mask, uint64_t base, size_t n, ch
     }
 }
 
-/* Magnitudes from 1 to 16 times 2^e, root mean square 7: e makes that 1 / sqrt(columns). */
+/* Fills a row with magnitudes from 1 to 16 times 2^e, with root mean square 7 * 2^e: e makes it about
+ * 1 / sqrt(columns). */
 static void fill_dense(const struct weights *w, uint64_t key, uint32_t columns, void *out)
 {
     const uint64_t words = UINT64_C(0x0001000100010001), bytes = UINT64_C(0x0101010101010101);
     int e = -3 - root_exponent(columns);
 
     switch (w->mlp.dtype) {
-    case EPA_FP8_E4M3: /* 16 to 240; the block's scale does the rest */
+    case EPA_FP8_E4M3: /* 16 to 240; the block's scale provides the rest of the factor */
         fill_masked(key, 0x9f * bytes, 0x58 * bytes, columns, out);
         break;
     case EPA_F16:
@@ -107,7 +108,7 @@ static void fill_dense(const struct weights *w, uint64_t key, uint32_t columns, 
 
 /* ---- integers ---- */
 
-/* Where in a group of `group` channels, the g-th of all, the pilot is. */
+/* Returns the channel of the pilot of group g. */
 static uint32_t x_pilot(const struct weights *w, uint32_t g)
 {
     return (uint32_t)(random_key(w->seed, RANDOM_PILOTS, 0, g) >> 32) % w->x_group;
@@ -119,7 +120,7 @@ static uint32_t ffn_pilot(const struct weights *w, uint32_t expert, uint32_t g)
            w->mlp.fp8_group_size;
 }
 
-/* integers, FP8: 1, 2 or 4 quarters of the most that a block's scale may be. */
+/* integers, FP8: returns 1, 2 or 4 quarters of the largest permitted scale of a block. */
 static float block_scale(uint64_t z, enum weights_matrix m)
 {
     return (float)(1u << (z >> 32) % 3) *
@@ -200,7 +201,7 @@ void weights_scales(const struct weights *w, uint32_t expert, enum weights_matri
 {
     uint32_t columns = weights_columns(w, m), n = weights_scales_of_row(w, m);
     uint64_t key = random_at(random_key(w->seed, RANDOM_BLOCKS, (uint32_t)m, expert), block);
-    /* 1 to 2 times this, with a root mean square of 113 in codes. */
+    /* Scales are 1 to 2 times this value; codes have a root mean square of 113. */
     float least = float_of_bits((uint32_t)(127 - 7 - root_exponent(columns)) << 23);
 
     for (uint32_t i = 0; i < n; i++) {
