@@ -1,6 +1,6 @@
-/* AllGather and GEMM as an operation. gemm.m rows of A are dealt to the ranks, or `tokens` says how
- * many each has; A is new in each iteration, B stays. What matrices hold, and how C is checked,
- * is in ag_gemm_check.c. */
+/* AllGather and GEMM as an operation. The ranks share gemm.m rows of A evenly, or `tokens` sets the rows
+ * of each rank. A is new in each iteration; B is constant. ag_gemm_check.c makes the values of the
+ * matrices and checks C. */
 #include "op/op.h"
 #include "config/check.h"
 
@@ -20,7 +20,7 @@ static struct op_ag_gemm *op_of(const struct op_rank *rank)
 
 /* ---- options ---- */
 
-/* The rows of A of all ranks, dealt out evenly. */
+/* Returns a rank's share of the rows of A, divided evenly. */
 static uint32_t even_share(const struct experiment *x, uint32_t rank)
 {
     uint64_t m = x->gemm.m;
@@ -28,7 +28,7 @@ static uint32_t even_share(const struct experiment *x, uint32_t rank)
     return (uint32_t)(m * (rank + 1) / x->ranks - m * rank / x->ranks);
 }
 
-/* Of one rank, at most. */
+/* Returns the maximum number of rows of one rank. */
 static uint32_t max_rows(const struct experiment *x)
 {
     uint32_t most = 1;
@@ -46,13 +46,13 @@ static uint32_t rows_of(const struct experiment *x, uint32_t rank, uint64_t iter
                         iteration);
 }
 
-/* Of all ranks together, at most. */
+/* Returns the maximum number of rows of all ranks together. */
 static uint64_t all_rows(const struct experiment *x)
 {
     return (uint64_t)x->ranks * max_rows(x);
 }
 
-static void check_options(const struct config_check *c)
+static void ag_gemm_check_options(const struct config_check *c)
 {
     const struct experiment *x = c->x;
     uint64_t sum = 0;
@@ -77,12 +77,12 @@ static void check_options(const struct config_check *c)
                        (unsigned long long)sum, check_value(c, "gemm.m", x->gemm.m));
 }
 
-static uint64_t size(const struct experiment *x)
+static uint64_t ag_gemm_size(const struct experiment *x)
 {
     return x->gemm.m;
 }
 
-static void shape(const struct experiment *x, struct epa_problem *out)
+static void ag_gemm_shape(const struct experiment *x, struct epa_problem *out)
 {
     *out = (struct epa_problem){.op = EPA_OP_AG_GEMM,
                                 .u.ag_gemm = {.max_rows = max_rows(x),
@@ -92,7 +92,7 @@ static void shape(const struct experiment *x, struct epa_problem *out)
                                               .bias = x->gemm.bias}};
 }
 
-static struct gemm_values values_of(const struct experiment *x)
+static struct gemm_values gemm_values_of(const struct experiment *x)
 {
     return (struct gemm_values){.seed = x->seed,
                                 .n = x->gemm.n / x->ranks,
@@ -104,7 +104,7 @@ static struct gemm_values values_of(const struct experiment *x)
 
 /* ---- memory ---- */
 
-/* Bytes of a row of A, of its scales, and of C; and of all of B, its scales and the bias. */
+/* Bytes of a row of A, of its scales, and of C; and bytes of B, its scales and the bias. */
 struct sizes {
     size_t row, row_scale, c_row, b, b_scale, bias;
 };
@@ -123,13 +123,13 @@ static struct sizes sizes_of(const struct experiment *x)
                           .bias = n * sizeof(float)};
 }
 
-static uint64_t most_units(const struct experiment *x)
+static uint64_t ag_gemm_most_units(const struct experiment *x)
 {
     return max_rows(x);
 }
 
-/* Of C one row more than there can be, which must stay as it is. */
-static uint32_t arrays(const struct experiment *x, uint64_t rows, struct op_array *out)
+/* C has one row more than the maximum; the algorithm must not write this row. */
+static uint32_t ag_gemm_arrays(const struct experiment *x, uint64_t rows, struct op_array *out)
 {
     struct sizes size = sizes_of(x);
 
@@ -140,10 +140,10 @@ static uint32_t arrays(const struct experiment *x, uint64_t rows, struct op_arra
     return ARRAYS;
 }
 
-static uint64_t bytes(const struct experiment *x, const struct epa_footprint *footprint,
-                      enum epa_memory memory, uint32_t slots, bool checks)
+static uint64_t ag_gemm_bytes(const struct experiment *x, const struct epa_footprint *footprint,
+                              enum epa_memory memory, uint32_t slots, bool checks)
 {
-    const struct gemm_values v = values_of(x);
+    const struct gemm_values v = gemm_values_of(x);
     struct sizes size = sizes_of(x);
     uint64_t all = size.b + size.b_scale + size.bias;
 
@@ -153,7 +153,7 @@ static uint64_t bytes(const struct experiment *x, const struct epa_footprint *fo
     return checks ? all + gemm_reference_bytes(&v, all_rows(x)) : all;
 }
 
-static void finish(struct op_rank *rank)
+static void ag_gemm_finish(struct op_rank *rank)
 {
     struct op_ag_gemm *op = op_of(rank);
 
@@ -163,8 +163,9 @@ static void finish(struct op_rank *rank)
     gemm_reference_destroy(op->reference);
 }
 
-/* Makes B, its scales and the bias, which stay. */
-static enum epa_status init(struct op_rank *rank, const struct op_params *p, struct epa_error *err)
+/* Makes B, its scales and the bias, which are constant. */
+static enum epa_status ag_gemm_init(struct op_rank *rank, const struct op_params *p,
+                                    struct epa_error *err)
 {
     struct op_ag_gemm *op = op_of(rank);
     const struct experiment *x = p->x;
@@ -174,7 +175,7 @@ static enum epa_status init(struct op_rank *rank, const struct op_params *p, str
     const uint64_t n[] = {size.b, size.b_scale, size.bias};
     enum epa_status status = EPA_OK;
 
-    op->values = values_of(x);
+    op->values = gemm_values_of(x);
     for (uint32_t i = 0; i < 3 && status == EPA_OK; i++)
         status = op_buffer_alloc(p->backend, "B", n[i], to[i], err);
     if (status != EPA_OK)
@@ -186,7 +187,7 @@ static enum epa_status init(struct op_rank *rank, const struct op_params *p, str
     gemm_make_bias(v, rank->world.rank, op->bias.here);
     for (uint32_t i = 0; i < 3 && status == EPA_OK; i++)
         status = op_buffer_send(p->backend, to[i], n[i]);
-    return op_backend_done(p->backend, status, err, "B could not be written");
+    return op_backend_done(p->backend, status, err, "cannot write B");
 }
 
 static enum epa_status measure(struct op_rank *rank, struct op_peaks *out, struct epa_error *err)
@@ -196,7 +197,7 @@ static enum epa_status measure(struct op_rank *rank, struct op_peaks *out, struc
 
 /* ---- an iteration ---- */
 
-static void set_weights(const struct op_rank *rank, struct epa_problem *out)
+static void ag_gemm_set_weights(const struct op_rank *rank, struct epa_problem *out)
 {
     const struct op_ag_gemm *op = op_of(rank);
 
@@ -205,7 +206,7 @@ static void set_weights(const struct op_rank *rank, struct epa_problem *out)
     out->u.ag_gemm.bias_of = op->bias.there;
 }
 
-static uint32_t inputs(struct op_rank *rank, struct op_slot *s)
+static uint32_t ag_gemm_inputs(struct op_rank *rank, struct op_slot *s)
 {
     struct op_ag_gemm *op = op_of(rank);
     struct epa_ag_gemm *gemm = &s->problem.u.ag_gemm;
@@ -218,7 +219,7 @@ static uint32_t inputs(struct op_rank *rank, struct op_slot *s)
     for (uint32_t i = 0; i < counted[me]; i++)
         gemm_make_a(&op->values, me, s->iteration, i, a + i * size.row,
                     size.row_scale == 0 ? NULL : (void *)(a_scale + i * size.row_scale));
-    set_weights(rank, &s->problem);
+    ag_gemm_set_weights(rank, &s->problem);
     gemm->rows = s->array[GATHER_ROWS].there;
     gemm->a = s->array[ARRAY_A].there;
     gemm->a_scale = s->array[ARRAY_A_SCALE].there;
@@ -231,8 +232,8 @@ static uint32_t node_of(const struct op_ag_gemm *op, uint32_t rank)
     return op->r.world.node == NULL ? 0 : op->r.world.node[rank];
 }
 
-/* Its position among the ranks of its node. */
-static uint32_t place_of(const struct op_ag_gemm *op, uint32_t rank)
+/* Returns the position of a rank among the ranks of its node. */
+static uint32_t position_in_node(const struct op_ag_gemm *op, uint32_t rank)
 {
     uint32_t place = 0;
 
@@ -241,7 +242,7 @@ static uint32_t place_of(const struct op_ag_gemm *op, uint32_t rank)
     return place;
 }
 
-static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
+static void ag_gemm_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
 {
     const struct op_ag_gemm *op = op_of(rank);
     const struct op_slot *s = &rank->slot[slot];
@@ -254,9 +255,9 @@ static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
     for (uint32_t r = 0; r < size; r++)
         local += node_of(op, r) == node_of(op, me);
     if (f->two_level) {
-        sent = own * (size / local - 1); /* to other nodes; and each received row, to this one */
+        sent = own * (size / local - 1); /* to other nodes; below: received rows to this node */
         for (uint32_t r = 0; r < size; r++)
-            if (place_of(op, r) == place_of(op, me))
+            if (position_in_node(op, r) == position_in_node(op, me))
                 sent += (uint64_t)op_gather_counts(s)[r] * (local - 1);
     }
     t.phase[0] =
@@ -268,8 +269,8 @@ static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
 
 /* ---- the check ---- */
 
-static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uint32_t slot,
-                             struct op_finding *f)
+static enum epa_status ag_gemm_check(struct op_rank *rank, enum epa_stage_kind kind, uint32_t slot,
+                                     struct op_finding *f)
 {
     struct op_ag_gemm *op = op_of(rank);
     const struct op_slot *s = &op->r.slot[slot];
@@ -282,7 +283,7 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
     status = op_backend_done(
         op->r.backend,
         op_buffer_read(op->r.backend, &s->array[ARRAY_C], (end + 1) * sizes_of(op->r.x).c_row),
-        f->err, "C could not be read back");
+        f->err, "cannot read C back");
     if (status == EPA_OK && op->reference == NULL)
         status = gemm_reference_create(&op->values, op->r.world.rank, all_rows(op->r.x),
                                        &op->reference, f->err);
@@ -299,7 +300,7 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
     c = (const uint16_t *)s->array[ARRAY_C].here + end * op->values.n;
     for (uint32_t j = 0; j < op->values.n; j++)
         if (c[j] != (OP_POISON | OP_POISON << 8))
-            op_wrong(f, "column %u behind the last row (%llu rows) was written", j,
+            op_wrong(f, "the algorithm wrote column %u behind the last row (%llu rows)", j,
                      (unsigned long long)end);
     return EPA_OK;
 }
@@ -311,23 +312,23 @@ const struct operation op_ag_gemm = {
     .name = "ag_gemm",
     .size_key = "gemm.m",
     .size_label = "rows of all ranks",
-    .size = size,
+    .size = ag_gemm_size,
     .head = head,
-    .check_options = check_options,
+    .check_options = ag_gemm_check_options,
     .device_nodes = true,
-    .shape = shape,
+    .shape = ag_gemm_shape,
     .state_bytes = sizeof(struct op_ag_gemm),
     .unit = "rows",
-    .most_units = most_units,
-    .arrays = arrays,
-    .init = init,
-    .finish = finish,
-    .bytes = bytes,
-    .weights = set_weights,
+    .most_units = ag_gemm_most_units,
+    .arrays = ag_gemm_arrays,
+    .init = ag_gemm_init,
+    .finish = ag_gemm_finish,
+    .bytes = ag_gemm_bytes,
+    .weights = ag_gemm_set_weights,
     .measure = measure,
-    .inputs = inputs,
-    .check = check,
-    .traffic = traffic,
+    .inputs = ag_gemm_inputs,
+    .check = ag_gemm_check,
+    .traffic = ag_gemm_traffic,
     .n_phases = 1,
     .phase = {{"ag_gemm", EPA_STAGE_WHOLE}},
 };

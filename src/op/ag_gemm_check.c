@@ -1,19 +1,19 @@
-/* Matrices of ag_gemm and the check of its output, which has to see one wrong element among
+/* Matrices of ag_gemm and the check of its output. The check must detect one wrong element among
  * millions and must not take longer than the product itself. Two kinds of values:
  *
- *   integers  Small ones; a row of A has at most 16 that are not 0, one in each sixteenth of k at
- *             a hashed place. All sums are exact in float32, in any order, so C is compared to
- *             the bit at any shape, and the reference takes 16 multiplications an element.
- *   random    Dense. Small shapes: each element against float64. Large ones (Freivalds): with a
- *             random vector s of +1 and -1 over a block of columns, the sum of s[j] * C[i][j]
- *             against A[i] * (sum of s[j] * B[j]), which takes one product for each row and block.
+ *   integers  Small integers; a row of A has at most 16 non-zero elements, one in each sixteenth of k
+ *             at a hashed position. All sums are exact in float32 in any order, so the check compares
+ *             every bit of C at any shape. The reference needs 16 multiplications per element.
+ *   random    Dense. Small shapes: each element is compared with float64. Large shapes (Freivalds): for
+ *             a random vector s of +1 and -1 over a block of columns, the sum of s[j] * C[i][j] is
+ *             compared with A[i] * (sum of s[j] * B[j]), which needs one product per row and block.
  *
- * The bound of random values is proved. Products are exact in float32. A sum has R roundings at
- * most between a product and the result, of relative error u = 2^-24 each, so what is rounded to
- * dtype is off by at most g * S, with g = R u / (1 - R u) and S the sum of the magnitudes (Higham,
- * Accuracy and Stability, section 3.1). The last rounding adds at most d / (1 - d) of |C|, d = 2^-8
- * (bf16) or 2^-11 (f16), and half of the least denormal. Blocks add up what their elements may
- * be off by. */
+ * The bound for random values is proved. Products are exact in float32. A sum has at most R roundings
+ * between a product and the result, each with relative error u = 2^-24. So the value before the rounding
+ * to dtype has an error of at most g * S, with g = R u / (1 - R u) and S the sum of the magnitudes
+ * (Higham, Accuracy and Stability, section 3.1). The last rounding adds at most d / (1 - d) of |C|,
+ * d = 2^-8 (bf16) or 2^-11 (f16), and half of the least denormal. The bound of a block is the sum of the
+ * bounds of its elements. */
 #include "op/op.h"
 
 #include <math.h>
@@ -24,23 +24,23 @@
 
 enum { STRATA = 16, GROUP = 128, BLOCK_LEAST = 32 };
 
-/* Multiplications: up to so many each element is compared, and beyond that blocks of columns are
- * as narrow as so many allow. */
+/* Limits of multiplications: up to full_most the check compares each element; beyond it, blocks of
+ * columns are as narrow as blocks_most permits. */
 static const double full_most = 0x1p24, blocks_most = 0x1p26;
 
 struct gemm_reference {
-    struct pool pool; /* all of the arrays */
+    struct pool pool; /* memory of all arrays below */
     struct gemm_values v;
     uint32_t rank;
-    float *bias;     /* [n]; zeros where there is none */
+    float *bias;     /* [n]; zeros without a bias */
     uint8_t *a;      /* a row of A */
-    float *a_scale;  /* its scales; */
-    double *a_value; /* and its values */
+    float *a_scale;  /* scales of the row */
+    double *a_value; /* values of the row */
     /* integers */
-    int8_t *b_int; /* [k][n], in halves */
-    int32_t *sum;  /* [n], in quarters */
+    int8_t *b_int; /* [k][n]: B in units of 1/2 */
+    int32_t *sum;  /* [n]: sums in units of 1/4 */
     /* random */
-    uint32_t blocks, width; /* of columns; width 1: each element */
+    uint32_t blocks, width; /* blocks of columns; width 1: each element */
     double *b;              /* [blocks][k] signed sums of B */
     double *b_size;         /* [blocks][k] sums of magnitudes */
     double *bias_sum, *bias_size;
@@ -64,7 +64,7 @@ static bool is_f16(const struct gemm_values *v)
 
 /* ---- values ---- */
 
-static void store(const struct gemm_values *v, void *out, uint32_t i, float value)
+static void store_element(const struct gemm_values *v, void *out, uint32_t i, float value)
 {
     if (is_fp8(v))
         ((uint8_t *)out)[i] = e4m3_of_float(value);
@@ -72,7 +72,7 @@ static void store(const struct gemm_values *v, void *out, uint32_t i, float valu
         ((uint16_t *)out)[i] = word_of_float(is_f16(v), value);
 }
 
-static float load(const struct gemm_values *v, const void *from, uint32_t i)
+static float load_element(const struct gemm_values *v, const void *from, uint32_t i)
 {
     return is_fp8(v) ? float_of_e4m3(((const uint8_t *)from)[i])
                      : float_of_word(is_f16(v), ((const uint16_t *)from)[i]);
@@ -88,13 +88,13 @@ static uint64_t b_key(const struct gemm_values *v, uint32_t rank)
     return random_key(v->seed, RANDOM_WEIGHTS, rank, 0);
 }
 
-/* 1/2, 1 or 2. */
+/* Returns 1/2, 1 or 2. */
 static float integer_scale(uint64_t key, uint32_t i)
 {
     return 0.5f * (float)(1u << (random_at(key, i) >> 32) % 3);
 }
 
-/* Scales of any fraction. */
+/* Returns a scale with a random fraction. */
 static float random_scale(uint64_t key, uint32_t i)
 {
     return (float)(1.0 + (double)(random_at(key, i) >> 40) * 0x1p-24) * 0x1p-6f;
@@ -105,7 +105,7 @@ static uint32_t strata_of(const struct gemm_values *v)
     return v->k < STRATA ? v->k : STRATA;
 }
 
-/* The element of stratum s that is not 0: its place, and one of -4..-1, 1..4. */
+/* Returns the position of the non-zero element of stratum s, and its value, one of -4..-1, 1..4. */
 static uint32_t integer_of(const struct gemm_values *v, uint64_t key, uint32_t s, int32_t *value)
 {
     uint32_t strata = strata_of(v);
@@ -130,7 +130,7 @@ void gemm_make_a(const struct gemm_values *v, uint32_t rank, uint64_t iteration,
             int32_t value;
             uint32_t at = integer_of(v, key, s, &value);
 
-            store(v, out, at, (float)value);
+            store_element(v, out, at, (float)value);
         }
         for (uint32_t g = 0; g < groups && is_fp8(v); g++)
             scale[g] = integer_scale(scale_key, g);
@@ -156,7 +156,7 @@ void gemm_make_b(const struct gemm_values *v, uint32_t rank, uint32_t row, void 
             uint64_t z = random_at(key, i / 8);
 
             for (uint32_t j = 0; j < 8; j++)
-                store(v, out, i + j, (float)((int32_t)((z >> 8 * j & 255) * 9 >> 8) - 4));
+                store_element(v, out, i + j, (float)((int32_t)((z >> 8 * j & 255) * 9 >> 8) - 4));
         }
     } else if (!is_fp8(v)) {
         random_words(key, v->k, is_f16(v), out);
@@ -167,7 +167,7 @@ void gemm_make_b(const struct gemm_values *v, uint32_t rank, uint32_t row, void 
 
             random_words(random_at(key, i), n, false, word);
             for (uint32_t j = 0; j < n; j++)
-                store(v, out, i + j, float_of_bf16(word[j]) * 64);
+                store_element(v, out, i + j, float_of_bf16(word[j]) * 64);
         }
     }
 }
@@ -214,7 +214,7 @@ static uint32_t blocks_of(const struct gemm_values *v, uint64_t rows)
     return is_full(v, rows) ? v->n : few < 1 ? 1 : few < most ? (uint32_t)few : (uint32_t)most;
 }
 
-static void lay_out(const struct gemm_values *v, uint64_t rows, struct gemm_reference *r)
+static void allocate_reference(const struct gemm_values *v, uint64_t rows, struct gemm_reference *r)
 {
     struct pool *p = &r->pool;
 
@@ -241,7 +241,7 @@ uint64_t gemm_reference_bytes(const struct gemm_values *v, uint64_t rows)
 {
     struct gemm_reference r = {.pool = {.counting = true}};
 
-    lay_out(v, rows, &r);
+    allocate_reference(v, rows, &r);
     return sizeof(r) + r.pool.bytes;
 }
 
@@ -264,7 +264,7 @@ static void fill_integers(struct gemm_reference *r, uint8_t *row)
         for (uint32_t i = 0; i < v->k; i++) {
             float scale = b_scale_of(v, r->rank, j / GROUP * groups + i / GROUP);
 
-            r->b_int[(size_t)i * v->n + j] = (int8_t)(load(v, row, i) * scale * half);
+            r->b_int[(size_t)i * v->n + j] = (int8_t)(load_element(v, row, i) * scale * half);
         }
     }
 }
@@ -289,7 +289,7 @@ static void fill_random(struct gemm_reference *r, uint8_t *row)
         gemm_make_b(v, r->rank, j, row);
         for (uint32_t i = 0; i < v->k; i++) {
             float scale = b_scale_of(v, r->rank, j / GROUP * groups + i / GROUP);
-            double value = (double)load(v, row, i) * scale;
+            double value = (double)load_element(v, row, i) * scale;
 
             b[i] += r->sign[j] * value;
             size[i] += fabs(value);
@@ -304,7 +304,7 @@ enum epa_status gemm_reference_create(const struct gemm_values *v, uint32_t rank
 
     r->v = *v;
     r->rank = rank;
-    lay_out(v, rows, r);
+    allocate_reference(v, rows, r);
     if (r->pool.failed) {
         gemm_reference_destroy(r);
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the reference: %llu bytes",
@@ -342,12 +342,12 @@ static void check_integers(struct gemm_reference *r, uint64_t key, const uint16_
         float want = float_of_word(is_f16(v), word_of_float(is_f16(v), exact));
         float have = float_of_word(is_f16(v), c[j]);
 
-        if (have != want) /* a zero may have either sign */
+        if (have != want) /* both signs of zero are equal */
             op_wrong(f, "column %u is %g, should be %g", j, (double)have, (double)want);
     }
 }
 
-/* How many roundings a product goes through at most, the last to dtype apart. */
+/* Returns the maximum number of roundings of a product, without the last rounding to dtype. */
 static double roundings(const struct gemm_values *v)
 {
     return is_fp8(v) ? GROUP + epa_ag_gemm_groups(v->k) + 4 : v->k + 1;
@@ -359,7 +359,7 @@ static void check_random(struct gemm_reference *r, const uint16_t *c, struct op_
     double ru = roundings(v) * 0x1p-24, g = ru / (1 - ru), d = is_f16(v) ? 0x1p-11 : 0x1p-8;
 
     for (uint32_t i = 0; i < v->k; i++) {
-        r->a_value[i] = load(v, r->a, i);
+        r->a_value[i] = load_element(v, r->a, i);
         if (is_fp8(v))
             r->a_value[i] *= r->a_scale[i / GROUP];
     }
@@ -379,7 +379,7 @@ static void check_random(struct gemm_reference *r, const uint16_t *c, struct op_
             have += r->sign[j] * value;
             c_size += fabs(value);
         }
-        /* The sums here are in float64: the factor is for their roundings. */
+        /* The last factor covers the roundings of these float64 sums. */
         bound = (d / (1 - d) * c_size + g * size + (end - first) * 0x1p-25) * (1 + 0x1p-20);
         if (fabs(have - want) <= bound && isfinite(c_size))
             continue;

@@ -1,6 +1,6 @@
-/* AllGather as an operation, and what ag_gemm shares with it. Rows are random bytes; `tokens` says
- * how many each rank has. The output is compared byte by byte with the rows of all ranks, made
- * again from the seed. */
+/* AllGather as an operation, and functions that ag_gemm shares. Rows are random bytes; `tokens` sets the
+ * rows of each rank. The check compares every byte of the output with the rows of all ranks, which it
+ * makes again from the seed. */
 #include "op/op.h"
 
 #include <math.h>
@@ -36,8 +36,8 @@ enum { ARRAY_IN = GATHER_ROWS + 1, ARRAYS };
 
 struct op_allgather {
     struct op_rank r; /* first */
-    char *read;       /* a device's: its output, for the host; made by the first check */
-    char *row;        /* as it should be */
+    char *read;       /* host copy of a device's output; allocated by the first check */
+    char *row;        /* expected row */
 };
 
 static struct op_allgather *op_of(const struct op_rank *rank)
@@ -47,7 +47,7 @@ static struct op_allgather *op_of(const struct op_rank *rank)
 
 /* ---- options ---- */
 
-static void check_options(const struct config_check *c)
+static void allgather_check_options(const struct config_check *c)
 {
     uint32_t bytes = c->x->allgather.row_bytes;
 
@@ -57,12 +57,12 @@ static void check_options(const struct config_check *c)
                        check_value(c, "allgather.row_bytes", bytes));
 }
 
-static uint64_t max_rows(const struct experiment *x)
+static uint64_t allgather_max_rows(const struct experiment *x)
 {
     return x->allgather.max_rows;
 }
 
-static void shape(const struct experiment *x, struct epa_problem *out)
+static void allgather_shape(const struct experiment *x, struct epa_problem *out)
 {
     *out = (struct epa_problem){
         .op = EPA_OP_ALLGATHER,
@@ -71,7 +71,7 @@ static void shape(const struct experiment *x, struct epa_problem *out)
 
 /* ---- memory ---- */
 
-static uint32_t arrays(const struct experiment *x, uint64_t rows, struct op_array *out)
+static uint32_t allgather_arrays(const struct experiment *x, uint64_t rows, struct op_array *out)
 {
     out[GATHER_ROWS] = op_gather_array(x);
     out[ARRAY_IN] = (struct op_array){"in", rows * x->allgather.row_bytes};
@@ -83,21 +83,22 @@ static size_t output_bytes(const struct experiment *x)
     return (size_t)x->ranks * x->allgather.max_rows * x->allgather.row_bytes;
 }
 
-static uint64_t bytes(const struct experiment *x, const struct epa_footprint *footprint,
-                      enum epa_memory memory, uint32_t slots, bool checks)
+static uint64_t allgather_bytes(const struct experiment *x, const struct epa_footprint *footprint,
+                                enum epa_memory memory, uint32_t slots, bool checks)
 {
     (void)footprint;
     (void)slots;
     return x->allgather.row_bytes + (memory != EPA_MEMORY_HOST && checks ? output_bytes(x) : 0);
 }
 
-static void finish(struct op_rank *rank)
+static void allgather_finish(struct op_rank *rank)
 {
     free(op_of(rank)->read);
     free(op_of(rank)->row);
 }
 
-static enum epa_status init(struct op_rank *rank, const struct op_params *p, struct epa_error *err)
+static enum epa_status allgather_init(struct op_rank *rank, const struct op_params *p,
+                                      struct epa_error *err)
 {
     (void)err;
     op_of(rank)->row = memory_alloc(1, p->x->allgather.row_bytes);
@@ -123,7 +124,7 @@ static uint32_t rows_of(const struct experiment *x, uint32_t rank, uint64_t iter
     return op_tokens_of(x, x->allgather.max_rows, rank, iteration);
 }
 
-static uint32_t inputs(struct op_rank *rank, struct op_slot *s)
+static uint32_t allgather_inputs(struct op_rank *rank, struct op_slot *s)
 {
     uint32_t me = rank->world.rank, *counted = s->array[GATHER_ROWS].here;
     char *in = s->array[ARRAY_IN].here;
@@ -137,8 +138,8 @@ static uint32_t inputs(struct op_rank *rank, struct op_slot *s)
     return counted[me];
 }
 
-/* Its own leave once for each other (or through a ring, or a switch that copies them). */
-static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
+/* A rank sends its rows once to each other rank (or through a ring, or a switch that copies them). */
+static void allgather_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
 {
     const struct op_slot *s = &rank->slot[slot];
     uint64_t row_bytes = rank->x->allgather.row_bytes, others = rank->world.size - 1;
@@ -149,9 +150,9 @@ static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
     op_traffic_add(sum, &t);
 }
 
-/* Each rank's rows to all others. */
-static void load(const struct experiment *x, const struct op_source *source, uint64_t iteration,
-                 struct op_load out[OP_PHASES])
+/* Counts the rows that each rank sends to all others. */
+static void allgather_load(const struct experiment *x, const struct op_source *source,
+                           uint64_t iteration, struct op_load out[OP_PHASES])
 {
     uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks, far = x->ranks - node;
     double row = x->allgather.row_bytes, all = 0, most = 0, most_in_node = 0, fewest = INFINITY;
@@ -181,7 +182,7 @@ static void load(const struct experiment *x, const struct op_source *source, uin
 
 /* ---- the check ---- */
 
-/* The output where the host can read it. */
+/* Copies the output of a device to host memory. */
 static enum epa_status read_output(struct op_allgather *op, const struct op_slot *s, uint64_t n,
                                    const char **out, struct epa_error *err)
 {
@@ -197,11 +198,11 @@ static enum epa_status read_output(struct op_allgather *op, const struct op_slot
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a copy of the output");
     *out = op->read;
     return op_backend_done(b, b->ops->read(b, op->read, g->out, n), err,
-                           "the output could not be read back");
+                           "cannot read the output back");
 }
 
-static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uint32_t slot,
-                             struct op_finding *f)
+static enum epa_status allgather_check(struct op_rank *rank, enum epa_stage_kind kind,
+                                       uint32_t slot, struct op_finding *f)
 {
     struct op_allgather *op = op_of(rank);
     const struct op_slot *s = &op->r.slot[slot];
@@ -238,21 +239,21 @@ const struct operation op_allgather = {
     .name = "allgather",
     .size_key = "allgather.max_rows",
     .size_label = "rows of a rank",
-    .size = max_rows,
+    .size = allgather_max_rows,
     .head = head,
-    .check_options = check_options,
-    .shape = shape,
+    .check_options = allgather_check_options,
+    .shape = allgather_shape,
     .state_bytes = sizeof(struct op_allgather),
     .unit = "rows",
-    .most_units = max_rows,
-    .arrays = arrays,
-    .init = init,
-    .finish = finish,
-    .bytes = bytes,
-    .inputs = inputs,
-    .check = check,
-    .traffic = traffic,
-    .load = load,
+    .most_units = allgather_max_rows,
+    .arrays = allgather_arrays,
+    .init = allgather_init,
+    .finish = allgather_finish,
+    .bytes = allgather_bytes,
+    .inputs = allgather_inputs,
+    .check = allgather_check,
+    .traffic = allgather_traffic,
+    .load = allgather_load,
     .n_phases = 1,
     .phase = {{"allgather", EPA_STAGE_WHOLE}},
 };

@@ -1,4 +1,4 @@
-/* The operations this program knows. A new one adds its line here, a section to
+/* The operations of this program. A new operation adds a line to the table here, a section to
  * config/experiment.c, and a member to the unions of problem.h and algorithm.h. */
 #include "op/op.h"
 
@@ -57,7 +57,7 @@ uint32_t op_tokens_of(const struct experiment *x, uint32_t most, uint32_t rank, 
     uint32_t least = x->tokens.min, tokens;
 
     switch (x->tokens.kind) {
-    case TOKENS_RANDOM: /* the edges more often than chance would have it */
+    case TOKENS_RANDOM: /* the limits have a higher probability */
         switch (random_below(&r, 8)) {
         case 0:
             return least;
@@ -152,7 +152,7 @@ enum epa_status op_buffer_read(struct epa_backend *b, const struct op_buffer *bu
                : b->ops->read(b, buffer->here, buffer->there, bytes);
 }
 
-/* ---- a rank's side ---- */
+/* ---- state of a rank ---- */
 
 void op_destroy(struct op_rank *rank)
 {
@@ -196,7 +196,7 @@ enum epa_status op_create(const struct operation *operation, const struct op_par
     return EPA_OK;
 }
 
-/* Of a device the checks alone read outputs, which takes memory here. */
+/* With a device, only the checks need host copies of outputs. */
 uint64_t op_bytes(const struct operation *operation, const struct experiment *x,
                   const struct epa_footprint *footprint, enum epa_memory memory, uint32_t slots,
                   bool checks)
@@ -236,7 +236,7 @@ enum epa_status op_check(struct op_rank *rank, enum epa_stage_kind kind, uint32_
                          uint64_t *compared, uint64_t *wrong, struct epa_error *err)
 {
     const struct operation *operation = rank->operation;
-    struct op_finding f = {.stage = "layer", /* all phases at once */
+    struct op_finding f = {.stage = "layer", /* the kind WHOLE covers all phases */
                            .rank = rank->world.rank,
                            .iteration = rank->slot[slot].iteration,
                            .err = err};
@@ -272,24 +272,24 @@ enum epa_status op_check_kept(struct op_rank *rank, uint32_t slot, uint64_t *wro
     return status == EPA_OK && f.wrong > 0 ? EPA_ERR_MISMATCH : status;
 }
 
-/* ---- what a rank computes at best, measured while all ranks do it. On hosts by all workers: the
- * instruction of the kernels that multiply, and reading memory that no cache holds. On a device by
- * kernels of the backend. ---- */
+/* ---- computing peaks of a rank, measured on all ranks at a time. On hosts all workers run the
+ * multiply instruction of the kernels, and read uncached memory. On a device kernels of the backend run.
+ * ---- */
 
 enum {
     LINE = 64,
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    TURNS = 1, /* no benchmark, but seconds of each test that benches */
+    TURNS = 1, /* a build for tests: saves seconds of each bench */
     READ_BYTES = 1 << 20,
 #else
-    TURNS = 5,             /* the best of them counts */
-    READ_BYTES = 64 << 20, /* of a worker */
+    TURNS = 5,             /* repetitions; the best one counts */
+    READ_BYTES = 64 << 20, /* bytes per worker */
 #endif
 };
 
 struct measuring {
     const struct epa_gemm *gemm;
-    struct op_peaks sum; /* of all workers */
+    struct op_peaks sum; /* sum over workers */
     bool failed;
 };
 
@@ -302,7 +302,7 @@ static void add_rate(double *to, double rate)
         ;
 }
 
-static void multiply(void *arg, uint32_t worker, uint32_t workers)
+static void run_multiplies(void *arg, uint32_t worker, uint32_t workers)
 {
     struct measuring *s = arg;
     double best = 0;
@@ -336,7 +336,7 @@ static void read_memory(void *arg, uint32_t worker, uint32_t workers)
         for (size_t i = 0; i < n; i += 8)
             for (uint32_t k = 0; k < 8; k++)
                 sum[k] += from[i + k];
-        from[turn] = sum[turn]; /* so that the sums are wanted */
+        from[turn] = sum[turn]; /* keeps the compiler from removing the sums */
         rate = READ_BYTES / (double)(epa_now_ns() - begin);
         best = rate > best ? rate : best;
     }
@@ -356,17 +356,17 @@ enum epa_status op_measure_peaks(struct op_rank *rank, enum epa_dtype dtype, str
         if (b->ops->peaks == NULL)
             return EPA_OK;
         status = b->ops->peaks(b, dtype, &out->flops_per_ns, &out->bytes_per_ns);
-        return op_backend_done(b, status, err, "what the device computes could not be measured");
+        return op_backend_done(b, status, err, "cannot measure the peak of the device");
     }
     s.gemm = epa_gemm_get(dtype, NULL);
     if (s.gemm->peak != NULL)
-        status = b->ops->parallel(b, multiply, &s);
+        status = b->ops->parallel(b, run_multiplies, &s);
     if (status == EPA_OK)
         status = b->ops->parallel(b, read_memory, &s);
     if (status != EPA_OK)
         b->ops->explain(b, err);
     if (s.failed)
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory to measure what the host computes");
+        status = epa_fail(err, EPA_ERR_NOMEM, "no memory to measure the peak of the host");
     *out = s.sum;
     return status;
 }
