@@ -36,6 +36,11 @@
  * of those words set them before they wait for any word that depends on this rank. */
 #include "ag_gemm_cuda.h"
 
+#include "ag_gemm_device.h"
+#include "ag_gemm_far.h"
+#include "ag_gemm_kernels.h"
+#include "ag_gemm_layout.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,112 +1,13 @@
-/* AllGather and GEMM on GPUs: arguments from the host to the kernels. ag_gemm_cuda.c describes the
- * protocol. */
+/* AllGather and GEMM on GPUs: create the algorithm. */
 #ifndef AG_GEMM_CUDA_H
 #define AG_GEMM_CUDA_H
 
-#include <cuda_runtime_api.h>
-
-#include <epa2a/ring.h>
-
 #include "ag_gemm.h"
-#include "gemm_cuda.h"
 
-enum {
-    AG_GEMM_SETS = 2,
-    AG_GEMM_RANKS = 16,           /* maximum number of ranks: masks of receivers have 16 bits */
-    AG_GEMM_THREADS = 384,        /* threads per block */
-    AG_GEMM_HOPS = AG_GEMM_RANKS, /* own rows, and rows that this rank forwards */
-    AG_GEMM_CHUNKS = 64,          /* maximum number of chunks per rank */
-    AG_GEMM_PIECE = 8192          /* bytes that a warp moves at a time */
-};
+/* Implements epa_algorithm_plugin.create for the algorithm `name`. It rejects settings that need
+ * other options, with messages that suit both plugins, before any work begins. */
+enum epa_status ag_gemm_cuda_create(const char *name, const struct epa_algorithm_params *,
+                                    const struct ag_gemm_config *, struct epa_algorithm **out,
+                                    struct epa_error *);
 
-/* Wait that a kernel has abandoned. In struct epa_fault, `peer` is the source of the rows, `index`
- * is their chunk, `stage` is the first row of the tile in C, and `what` is this enum plus the
- * number of rows of the tile << 8. */
-enum ag_gemm_wait {
-    AG_GEMM_WAIT_TILE,
-    AG_GEMM_WAIT_PANEL, /* any tile: `stage` is the first row of C that the next tiles lack */
-    AG_GEMM_WAIT_PASS,  /* rows to forward */
-    AG_GEMM_WAIT_LOAD,  /* rows to pull */
-    AG_GEMM_WAIT_RING,  /* room for a put to another node: `peer` is the receiver */
-    AG_GEMM_WAIT_END
-};
-
-/* Rows of `source` that this rank has, and masks of the ranks that receive them. */
-struct ag_gemm_hop {
-    uint16_t source, store, signal;
-};
-
-/* Counters of a block: calls that gathered, kernels that have ended. */
-struct ag_gemm_count {
-    uint64_t calls, kernels;
-};
-
-/* Kernel argument, passed by value. */
-struct ag_gemm_args {
-    struct gemm_rows_map gathered, own; /* tensor maps of the current set's rows, and of this
-                                         * rank's rows at the caller's address */
-    CUtensorMap weights;
-    struct epa_device_view v;
-    uint64_t timeout_ns;
-    /* Offsets of the current set from the start of any rank's heap: rows, and scales of FP8. */
-    uint64_t set_rows, set_scales;
-    uint32_t signal, chunks, chunk_rows, max_rows;
-    uint32_t row_bytes, groups;                 /* row_bytes: bytes of a row; groups: scales of a
-                                                 * row, 0: not FP8 */
-    uint32_t n, k_blocks, columns, step, panel; /* columns: tiles across, of `step` columns each */
-    uint32_t tile_rows;                         /* rows of a cluster's tiles; panel: number of
-                                                 * tiles down */
-    uint32_t order, comm_blocks;
-    bool padded;  /* rank r's rows begin at r * max_rows, otherwise directly after the rows of
-                   * rank r - 1 */
-    bool across;  /* tiles cross the borders between ranks */
-    bool engines; /* copy engines push the rank's own rows */
-    bool moves, multiplies;        /* work of this kernel; with both, tiles wait for their rows */
-    bool wide;                     /* 16-byte stores to rows of C are possible */
-    uint8_t turn[AG_GEMM_RANKS];   /* ranks in the order of their tiles */
-    uint16_t loaded;               /* mask of sources whose rows are pulled */
-    uint8_t sender[AG_GEMM_RANKS]; /* rank that signals a source's chunks to this rank; `loaded`
-                                    * rows come from its set */
-    uint32_t hops;
-    struct ag_gemm_hop hop[AG_GEMM_HOPS]; /* hop[0]: own rows */
-
-    const uint32_t *rows;
-    const char *a;
-    const float *a_scale, *b_scale, *bias; /* bias NULL: no bias */
-    char *c;
-
-    /* Private memory of this rank. */
-    struct ag_gemm_count *count; /* [blocks] */
-    uint32_t *stored;   /* [2 * size * chunks + 2]: completed parts of a transfer; 0 between
-                         * transfers. [chunks] more for puts */
-    uint64_t *placed;   /* [size * chunks + 2]: call whose rows are complete: pulled or own rows,
-                         * then the two borders of own rows */
-    uint32_t *taken[2]; /* [panels]: tiles taken; kernels alternate between the two arrays */
-    uint32_t panels;
-    uint64_t *next_call; /* number of the next call; copy engines read it */
-};
-
-/* Argument of the kernel that puts own rows to ranks of other nodes. */
-struct ag_gemm_far_args {
-    struct ag_gemm_args a;
-    struct epa_device_ring ring;
-    uint32_t peers;   /* mask of those ranks */
-    uint32_t *copied; /* [chunks]: blocks that have copied; 0 between calls */
-};
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-cudaError_t ag_gemm_far_load(void);
-cudaError_t ag_gemm_far_queue(cudaStream_t, uint32_t blocks, const struct ag_gemm_far_args *);
-
-/* Returns the kernel, which takes a struct ag_gemm_args. dtype: type of A and B; tile_cols: 128 or
- * 256; cluster: 1 block, or 2 blocks with 256 columns. */
-const void *ag_gemm_kernel(int dtype, uint32_t tile_cols, uint32_t cluster);
-uint32_t ag_gemm_shared_bytes(uint32_t tile_cols, uint32_t cluster);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -10,7 +10,7 @@
 #include <epa2a/quant.cuh>
 #include <epa2a/ring.cuh>
 
-#include "ag_gemm_cuda.h"
+#include "ag_gemm_far.h"
 
 namespace
 {

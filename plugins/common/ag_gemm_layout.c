@@ -1,6 +1,8 @@
 /* AllGather and GEMM on GPUs: layout of the heap, routes between ranks and their order, and
  * messages about rows that have not arrived. */
-#include "ag_gemm_cuda.h"
+#include "ag_gemm_layout.h"
+
+#include "ag_gemm_device.h"
 
 #include <stdio.h>
 

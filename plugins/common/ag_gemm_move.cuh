@@ -14,7 +14,7 @@
 #include <epa2a/quant.cuh>
 #include <epa2a/sm90.cuh>
 
-#include "ag_gemm_cuda.h"
+#include "ag_gemm_device.h"
 
 enum {
     AG_GEMM_DEPTH = 2, /* pieces that a warp holds in shared memory */

@@ -1,5 +1,7 @@
 /* Chooses cached or nontemporal stores for rows: by option, by the size of the rows, or by trials
  * in the first dispatches and combines. Declared in algo_host.h. */
+#include "algo_store.h"
+
 #include "algo_host.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * queried functions of the CUDA runtime, so that the machine is simulated and no GPU is needed. */
 #include "../unit/test.h"
 
-#include "../../plugins/backend/cuda/cuda.h"
+#include "../../plugins/backend/cuda/choose.h"
 
 static struct {
     int driver, devices, capability, mode;

@@ -1,7 +1,7 @@
 /* Tests of the reported clocks and links with a simulated NVML (fake/nvml.c); no GPU is needed. */
 #include "../unit/test.h"
 
-#include "../../plugins/backend/cuda/cuda.h"
+#include "../../plugins/backend/cuda/nvml.h"
 
 static char pci[4][NVML_PCI_ID] = {"0000:00:00.0", "0000:01:00.0", "0000:02:00.0", "0000:03:00.0"};
 

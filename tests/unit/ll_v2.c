@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "../../plugins/algorithm/ll_v2/ll_v2_layout.h"
 #include "../../plugins/common/algo_host.h"
+#include "../../plugins/common/algo_store.h"
 #include <epa2a/both.h>
 
 LAYOUTS(ll_layout, ll_config, ll_layout_make)

@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 #include "../../plugins/transport/verbs/queue.h"
-#include "../../plugins/transport/verbs/verbs.h"
+#include "../../plugins/transport/verbs/state.h"
+#include "../../plugins/transport/verbs/waits.h"
 
 enum { PORTS = 3 };
 

@@ -5,7 +5,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "../../plugins/transport/verbs/verbs.h"
+#include "../../plugins/transport/verbs/state.h"
+#include "../../plugins/transport/verbs/sources.h"
+#include "../../plugins/transport/verbs/dmabuf.h"
 
 enum { PEERS = 2, INLINE = 64, KIB = 1 << 10, GPU = 3, ALLOCATIONS = 80 };
 

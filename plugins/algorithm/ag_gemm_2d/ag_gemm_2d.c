@@ -2,6 +2,8 @@
 #include "ag_gemm_2d_host.h"
 #include "ag_gemm_2d_layout.h"
 
+#include "../../common/ag_gemm_cuda.h"
+#include "../../common/ag_gemm_layout.h"
 #include "../../common/algo_host.h"
 #include "../../common/gemm_host.h"
 

@@ -17,6 +17,8 @@
 #include <string.h>
 
 #include "../../common/ag_gemm.h"
+#include "../../common/ag_gemm_cuda.h"
+#include "../../common/ag_gemm_layout.h"
 #include "../../common/algo_host.h"
 #include "../../common/gemm_host.h"
 #include "kernels/libraries.h"

@@ -43,6 +43,7 @@
 
 #include "ll_v1_rows.h"
 #include "ll_v1_state.h"
+#include "../../common/algo_store.h"
 
 #include <string.h>
 

@@ -2,6 +2,8 @@
  * regroups received rows by expert, and adds up the expert outputs of its tokens. */
 #include "ll_v1_rows.h"
 
+#include "../../common/algo_store.h"
+
 #include <string.h>
 
 /* ---- sort and quantise ----

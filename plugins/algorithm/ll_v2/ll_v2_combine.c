@@ -5,6 +5,7 @@
 #include "ll_v2_combine.h"
 
 #include "ll_v2_signals.h"
+#include "../../common/algo_store.h"
 
 static void quantise_output(const struct ll_host *h, const uint16_t *y, const uint16_t *next,
                             char *to)

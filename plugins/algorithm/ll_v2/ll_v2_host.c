@@ -42,6 +42,7 @@
 #include "ll_v2_routes.h"
 #include "ll_v2_signals.h"
 #include "ll_v2_state.h"
+#include "../../common/algo_store.h"
 
 /* ---- dispatch: puts of rows ---- */
 

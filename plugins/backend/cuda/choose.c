@@ -1,6 +1,8 @@
 /* Chooses the device of a rank, or reports why no device fits. The runtime returns the same error
  * for a missing driver and for an old driver; this file distinguishes them. */
-#include "cuda.h"
+#include "choose.h"
+
+#include "state.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,7 @@
 /* Compares the device's clock with the host's: the host writes a request to a shared word, the
  * kernel writes its time and then a reply. See cuda.h. */
-#include "cuda.h"
+#include "state.h"
+#include "clock.h"
 
 #include <epa2a/ptx.cuh>
 

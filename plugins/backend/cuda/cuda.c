@@ -1,6 +1,12 @@
 /* The CUDA backend of a rank: memory, a stream and events of one device. Set-up calls (alloc, write,
  * read, fill) are synchronous. Kernels are queued, and sync() waits for them. */
-#include "cuda.h"
+#include "choose.h"
+#include "describe.h"
+#include "experts.h"
+#include "graph.h"
+#include "peak.h"
+#include "state.h"
+#include "stream.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,10 @@
 /* Facts about the device for reports: this file asks the CUDA runtime, nvml.c asks NVML. All facts
  * are optional. */
-#include "cuda.h"
+#include "describe.h"
+
+#include "nvml.h"
+#include "state.h"
+#include "stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>

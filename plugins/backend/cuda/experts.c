@@ -1,7 +1,11 @@
 /* Real experts on a GPU (epa2a/backend.h): the two products of gemm_experts.h, with further kernels
  * if rows differ from the weights in type or several experts share a row. No step waits for the
  * host, so a recorded graph uses the current counts at each replay. */
-#include "cuda.h"
+#include "experts.h"
+
+#include "experts_rows.h"
+#include "state.h"
+#include "stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>

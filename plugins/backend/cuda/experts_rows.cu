@@ -2,7 +2,8 @@
  * (cuda.h). A warp processes a row. */
 #include <epa2a/quant.cuh>
 
-#include "cuda.h"
+#include "state.h"
+#include "experts_rows.h"
 
 namespace
 {

@@ -1,5 +1,8 @@
 /* Event timing and graphs. */
-#include "cuda.h"
+#include "graph.h"
+
+#include "state.h"
+#include "stream.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,9 @@
 /* Clocks, links and other facts that only NVML knows. The driver includes NVML, and this file loads
  * it for the time of a query. The file declares the prototypes itself, since some toolkits lack the
  * header. Facts that NVML does not report are left out. */
-#include "cuda.h"
+#include "nvml.h"
+
+#include "state.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

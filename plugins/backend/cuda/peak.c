@@ -1,7 +1,12 @@
 /* Peak rates of a GPU (epa2a/backend.h): a kernel of some milliseconds runs repeatedly, and the
  * fastest run counts. After a pause a GPU multiplies faster for some milliseconds than its power
  * limit allows in the long term; a benchmark may profit in the same way. */
-#include "cuda.h"
+#include "peak.h"
+
+#include "graph.h"
+#include "peak_kernels.h"
+#include "state.h"
+#include "stream.h"
 
 #include <epa2a/wait.h>
 

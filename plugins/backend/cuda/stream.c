@@ -1,7 +1,10 @@
 /* Checks calls of the CUDA runtime, and waits for the stream. The host never waits inside the driver:
  * it polls the stream, so that it can detect a failed rank, set *stop for kernels that wait for this
  * rank, and report kernels that do not end. */
-#include "cuda.h"
+#include "stream.h"
+
+#include "clock.h"
+#include "state.h"
 
 #include <sched.h>
 #include <time.h>

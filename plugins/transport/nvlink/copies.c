@@ -6,11 +6,13 @@
  *
  * The streams have the highest priority and thus share no hardware queue with the streams of
  * kernels. A kernel may wait for operations that are queued here. */
-#include "nvlink.h"
+#include "copies.h"
+
+#include "state.h"
 
 #include <string.h>
 
-#include "kernels.h"
+#include "nvlink_kernels.h"
 
 enum {
     LEAST = 512,       /* maximum of operations of a lane without a completed mark */

@@ -1,6 +1,9 @@
 /* Ranks of other nodes: rings, the host's part of the protocol, and the choice between the direct
  * and the staged way. See nvlink.h. */
-#include "nvlink.h"
+#include "far.h"
+
+#include "copies.h"
+#include "state.h"
 
 #include <stdlib.h>
 #include <string.h>

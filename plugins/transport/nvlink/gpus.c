@@ -1,6 +1,8 @@
 /* Identity and reach of each rank's GPU. The UUID identifies a GPU, since device numbers differ
  * between processes. The plugin finds the driver's functions at run time through the CUDA runtime: it
  * does not link to libcuda, and machines without libcuda can list it. */
+#include "gpus.h"
+
 #include "memory.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "../../common/segments.h"
 #include "../../common/transport_wait.h"
 #include "exchange.h"
-#include "kernels.h"
+#include "nvlink_kernels.h"
 
 #include <cudaTypedefs.h>
 
@@ -30,13 +30,6 @@ struct driver {
     PFN_cuMemSetAccess_v10020 set_access;
     PFN_cuStreamBatchMemOp_v11070 batch_words;
 };
-
-enum epa_status driver_init(struct driver *out, struct epa_error *);
-
-/* Collective: gathers the GPUs of all ranks in out[size]. Fails on all ranks with the same error if a
- * rank does not reach a near rank. */
-enum epa_status gpus_meet(struct epa_bootstrap *, const bool *near, const struct driver *,
-                          int device, struct gpu *out, struct epa_error *);
 
 enum region_kind {
     REGION_NONE,

@@ -1,6 +1,6 @@
 /* The kernels of the transport: signals from the host, in stream order, and the runs of
  * device_peak(). Each wait has a time limit and writes the reason of its end to the view's fault. */
-#include "kernels.h"
+#include "nvlink_kernels.h"
 
 #include <epa2a/device.cuh>
 

@@ -1,5 +1,10 @@
 /* Opens and closes the transport: near ranks, memory, streams, the proxy for other nodes, options. */
+#include "close.h"
+#include "far.h"
+#include "gpus.h"
 #include "nvlink.h"
+#include "state.h"
+#include "stream.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,52 +16,11 @@ enum {
             EPA_TRANSPORT_SIGNAL_ADD | EPA_TRANSPORT_ANY_SOURCE,
 };
 
-/* Time limit of close() for queued work. */
-static const uint64_t leave_ns = 10000000000u;
-
 struct config {
     int memory; /* enum memory_kind */
     const char *between_nodes;
     int direct; /* enum direct_kind */
 };
-
-/* Also frees a partly opened transport. `lost`: the GPU hangs; its resources leak until the process
- * ends, since freeing them would block. */
-static void destroy(struct nvlink *n, bool lost)
-{
-    for (uint32_t i = 0; i < 2 && !lost; i++) {
-        if (n->event[i] != NULL)
-            (void)cudaEventDestroy(n->event[i]);
-    }
-    if (!lost) {
-        memory_finish(&n->memory);
-        if (n->stream != NULL)
-            (void)cudaStreamDestroy(n->stream);
-        if (n->reads != NULL)
-            (void)cudaStreamDestroy(n->reads);
-        if (n->pinned != NULL)
-            (void)cudaFreeHost(n->pinned);
-    }
-    segments_finish(&n->memory.pages); /* host memory, which a hanging GPU does not use */
-    (void)cudaGetLastError();          /* clears the error for later callers of CUDA */
-    free(n);
-}
-
-/* First waits for kernels of this rank that use the memory of other ranks: kernels have time limits,
- * and the backend stops them if a rank has failed. */
-void nvlink_close(struct epa_transport *t)
-{
-    struct nvlink *n = (struct nvlink *)t;
-    bool lost;
-
-    (void)n->backend->ops->sync(n->backend);
-    lost = !far_close(n->far);
-    n->far = NULL;
-    lost = lost || nvlink_drain(n, n->stream, leave_ns, false) == EPA_ERR_TIMEOUT ||
-           nvlink_drain(n, n->reads, leave_ns, false) == EPA_ERR_TIMEOUT ||
-           cudaStreamQuery(n->backend->stream) == cudaErrorNotReady;
-    destroy(n, lost);
-}
 
 enum { BOOT_ID = 40 };
 
@@ -258,7 +222,7 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
     if (status == EPA_OK && far)
         status = open_far(n, p, one_host, err);
     if (status != EPA_OK) {
-        destroy(n, false);
+        nvlink_destroy(n, false);
         return status;
     }
     *out = &n->base;

@@ -1,5 +1,8 @@
 /* device_peak(): kernels measure the bandwidth and latency of the links. See README.md. */
-#include "nvlink.h"
+#include "peak.h"
+
+#include "state.h"
+#include "stream.h"
 
 #include <string.h>
 

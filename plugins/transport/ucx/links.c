@@ -1,6 +1,11 @@
 /* Endpoints. Each rank sends the address of its worker, the address of its region and its key to
  * all others, creates an endpoint to each, and gets a pointer to each region that UCX can map. */
+#include "links.h"
+
+#include "plugin.h"
+#include "region.h"
 #include "ucx.h"
+#include "waits.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,12 @@
 /* Options, open(), describe() and explain() of the transport, and the handler of UCX's log
  * messages. */
+#include "plugin.h"
+
+#include "limits.h"
+#include "links.h"
+#include "region.h"
 #include "ucx.h"
+#include "waits.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,8 @@
 /* The UCX context and the memory of a rank: allowed transports, the interface of the listener, and
  * memory registration. UCX allocates the memory, so that peers of the same host can map it, unless
  * the caller passes a heap. */
+#include "region.h"
+
 #include "ucx.h"
 
 #include <glob.h>

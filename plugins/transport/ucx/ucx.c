@@ -4,6 +4,11 @@
  * other peer. Each peer therefore sees one order. */
 #include "ucx.h"
 
+#include "links.h"
+#include "plugin.h"
+#include "region.h"
+#include "waits.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

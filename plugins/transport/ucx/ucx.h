@@ -159,43 +159,6 @@ static inline uint32_t ucx_number_of(const struct ucx *u, const struct peer *pee
     return (uint32_t)(peer - u->peer);
 }
 
-/* limits.c: collective. Checks that all ranks get the threads, file descriptors and ports of UCX. */
-enum epa_status limits_check(struct ucx *, struct epa_error *);
-
-/* region.c. After a failure the caller calls region_finish(). */
-enum epa_status region_init(struct ucx *, const struct epa_transport_params *, struct epa_error *);
-void region_finish(struct ucx *);
-
-/* region.c: `takes` of the plugin. */
-enum epa_status region_takes(struct epa_bootstrap *, const void *config, enum epa_memory,
-                             struct epa_error *);
-
-/* region.c: TCP segment sizes, from the environment or from region.c; NULL: UCX's defaults. */
-void region_segments(const char **send, const char **receive);
-/* Returns true if a segment holds a whole message of ucx.c. UCX would split longer messages. */
-bool region_segments_are_long(void);
-
-/* links.c: collective. After a failure the caller calls links_finish(). */
-enum epa_status links_init(struct ucx *, struct epa_error *);
-void links_finish(struct ucx *);
-/* Records the loss of a peer. The caller holds the lock. */
-void links_lose(struct peer *, ucs_status_t);
-
-/* waits.c: the helper thread. */
-enum epa_status helper_start(struct ucx *, struct epa_error *);
-void helper_stop(struct ucx *);
-
-/* waits.c. `failure` describes the expected value; a failed wait stores it in u->failure. */
-enum epa_status wait_word(struct ucx *, const uint64_t *word, uint64_t timeout_ns,
-                          struct failure failure);
-enum epa_status wait_flushed(struct ucx *, uint64_t timeout_ns);
-void wait_acknowledged(struct ucx *, uint64_t timeout_ns); /* waits for all remaining peers */
-/* Functions of ucx_ops. */
-enum epa_status wait_barrier(struct epa_transport *, uint64_t timeout_ns);
-enum epa_status wait_progress(struct epa_transport *);
-/* Waits for a request of set-up or teardown; returns true if it completed. */
-bool wait_request(struct ucx *, ucs_status_ptr_t request, uint64_t timeout_ns);
-
 extern const struct epa_transport_ops ucx_ops; /* ucx.c */
 
 /* ucx.c: raises a signal or an internal word at an offset of the region. Returns EPA_AGAIN like the
@@ -207,14 +170,5 @@ enum epa_status ucx_raise(struct ucx *, uint64_t at, uint64_t value, enum epa_si
 ucs_status_t ucx_take_messages(struct ucx *);
 /* ucx.c: starts a flush of the messages to all peers. */
 void ucx_flush_messages(struct ucx *);
-
-/* plugin.c: functions of ucx_ops. */
-void ucx_describe(struct epa_transport *,
-                  void (*say)(void *arg, const char *key, const char *value), void *arg);
-void ucx_explain(struct epa_transport *, struct epa_error *);
-
-/* plugin.c: UCX logs to standard error. While muted, the handler drops messages, because the caller
- * reports the expected failure. */
-void log_mute(bool mute);
 
 #endif

@@ -2,6 +2,8 @@
  * started operations and receives messages. After a burst of polls the wait checks the clock,
  * `aborted` and lost peers. The helper thread at the end of the file makes progress while its rank
  * does not. */
+#include "waits.h"
+
 #include "ucx.h"
 
 #include <errno.h>

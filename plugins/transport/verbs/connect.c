@@ -1,5 +1,7 @@
 /* Creates and connects the queue pairs between all ranks. */
-#include "verbs.h"
+#include "connect.h"
+
+#include "state.h"
 
 #include <errno.h>
 #include <stdlib.h>

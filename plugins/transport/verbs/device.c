@@ -1,5 +1,7 @@
 /* Finds, opens and closes the RDMA device of a rank. choose.c selects device, port and GID. */
-#include "verbs.h"
+#include "device.h"
+
+#include "state.h"
 
 #include <errno.h>
 #include <inttypes.h>

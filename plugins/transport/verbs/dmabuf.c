@@ -2,7 +2,9 @@
  * registers the dma-buf, and this file closes the descriptor. The code loads libcuda.so.1 and looks
  * up ibv_reg_dmabuf_mr() (rdma-core 34) only when a caller asks for GPU memory. The plugin is
  * therefore built without CUDA and loads on machines without either. */
-#include "verbs.h"
+#include "dmabuf.h"
+
+#include "state.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -7,7 +7,11 @@
  *
  * A registration ends when no put from it is in flight and either its entry is needed (the least
  * recently used entry goes first) or other memory has taken its address. */
-#include "verbs.h"
+#include "sources.h"
+
+#include "device.h"
+#include "dmabuf.h"
+#include "state.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

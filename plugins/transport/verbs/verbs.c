@@ -22,6 +22,11 @@
  * signals, and puts of polled words use the single queue pair to a peer. */
 #include "verbs.h"
 
+#include "close.h"
+#include "sources.h"
+#include "state.h"
+#include "waits.h"
+
 #include <assert.h>
 #include <string.h>
 

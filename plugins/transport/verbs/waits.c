@@ -2,7 +2,10 @@
  *
  * A wait polls a word in memory. It also polls completions from time to time: they reveal the loss
  * of a peer, and software devices make progress by them. */
-#include "verbs.h"
+#include "waits.h"
+
+#include "device.h"
+#include "state.h"
 
 #include <inttypes.h>
 #include <string.h>

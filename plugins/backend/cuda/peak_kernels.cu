@@ -2,7 +2,8 @@
 #include <epa2a/quant.cuh>
 #include <epa2a/sm90.cuh>
 
-#include "cuda.h"
+#include "state.h"
+#include "peak_kernels.h"
 
 namespace
 {

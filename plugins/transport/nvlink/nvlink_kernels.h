@@ -1,6 +1,6 @@
 /* The kernels of the nvlink transport, and data that kernels and host share. */
-#ifndef KERNELS_H
-#define KERNELS_H
+#ifndef NVLINK_KERNELS_H
+#define NVLINK_KERNELS_H
 
 #include <cuda_runtime_api.h>
 #include <epa2a/transport.h>

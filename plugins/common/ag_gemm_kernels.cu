@@ -26,6 +26,7 @@
  * A tile that contains only this rank's own rows reads them at the caller's address. */
 #include "gemm_epilogue.cuh"
 
+#include "ag_gemm_kernels.h"
 #include "ag_gemm_tiles.cuh"
 
 namespace

@@ -1,0 +1,28 @@
+/* The kernel that replies with the time of the device. */
+#ifndef CUDA_CLOCK_H
+#define CUDA_CLOCK_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#define CLOCK_WAITS_NS 2000000000u /* time limit of the kernel for the host's next request */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* In pinned memory that host and kernel share. */
+struct clock_words {
+    uint64_t asked;    /* round that the host requests; the host stores with release */
+    uint64_t time_ns;  /* device time in round `answered` */
+    uint64_t answered; /* round of the reply; the kernel stores with release */
+};
+
+/* Queues the kernel that replies in `rounds` rounds. `words` is a device address. */
+cudaError_t clock_queue(struct clock_words *words, uint32_t rounds, cudaStream_t);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

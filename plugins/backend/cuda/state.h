@@ -1,0 +1,50 @@
+/* The state of the CUDA backend: one device, one stream, one rank. Only the rank's thread uses the
+ * backend. */
+#ifndef CUDA_STATE_H
+#define CUDA_STATE_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+#include <stdbool.h>
+#include <epa2a/backend.h>
+
+enum { CUDA_MARKS = 64 };
+
+struct cuda_config {
+    bool share;
+    struct epa_u32_list devices;
+};
+
+struct cuda {
+    struct epa_backend base; /* first */
+    struct epa_bootstrap *boot;
+    cudaStream_t stream;
+    cudaEvent_t mark[CUDA_MARKS];
+    uint64_t marked;         /* bit mask of the recorded marks */
+    uint32_t *stop;          /* pinned, mapped: base.stop is its device address */
+    struct epa_fault *fault; /* pinned: sync() copies *base.device_fault here */
+    void *flush;             /* buffer that flush_cache() writes */
+    size_t flush_bytes;
+    uint32_t sharers; /* number of ranks on this device, including this one */
+    bool capturing;
+    bool lost;             /* the device hangs; a call that waits for it may never return */
+    struct epa_error last; /* last failure, for explain() */
+};
+
+/* The device of a rank. */
+struct cuda_place {
+    int device;
+    uint32_t sharers; /* number of ranks of this host on the device, including this one */
+};
+
+/* Facts of NVML about a device, for describe(). PCI bus ids name devices. */
+enum { NVML_PCI_ID = 32 };
+
+struct nvml_question {
+    char (*pci)[NVML_PCI_ID]; /* [n]: bus ids of all devices that the program sees */
+    int n, device;            /* pci[device] is the device of the question */
+    void (*say)(void *arg, const char *key, const char *value);
+    void *arg;
+};
+
+#endif

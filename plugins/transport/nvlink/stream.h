@@ -1,0 +1,12 @@
+/* Failures of CUDA, and waits for streams. */
+#ifndef NVLINK_STREAM_H
+#define NVLINK_STREAM_H
+
+#include "state.h"
+
+/* Records a failed call of CUDA. */
+enum epa_status nvlink_cuda(struct nvlink *, cudaError_t, const char *what);
+/* Waits until the stream is empty or, with heeds_abort, until a rank has failed. */
+enum epa_status nvlink_drain(struct nvlink *, cudaStream_t, uint64_t timeout_ns, bool heeds_abort);
+
+#endif

@@ -1,0 +1,10 @@
+/* Limits of this system on the resources of UCX. */
+#ifndef UCX_LIMITS_H
+#define UCX_LIMITS_H
+
+#include "ucx.h"
+
+/* Collective. Checks that all ranks get the threads, file descriptors and ports of UCX. */
+enum epa_status limits_check(struct ucx *, struct epa_error *);
+
+#endif
