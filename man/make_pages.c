@@ -12,6 +12,7 @@
 #include "config/option_text.h"
 #include "plugin/registry.h"
 #include "report/summary.h"
+#include "report/fill.h"
 #include "experiment/batch_keys.h"
 
 enum { PAGE_COLUMNS = 72 /* 80 columns, less the indentation of 7 that man adds */ };

@@ -9,6 +9,8 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "report/summary.h"
+#include "report/export.h"
+#include "report/fill.h"
 
 /* ---- the document of a comparison, with a row for each stage ---- */
 

@@ -23,6 +23,7 @@
 #include "session/session.h"
 #include "trace/trace.h"
 #include "trace/write.h"
+#include "report/findings.h"
 
 /* ---- a schema for each type of option; a number may also be a string with ${NAME} ---- */
 

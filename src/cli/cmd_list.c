@@ -23,7 +23,9 @@
 #include "plugin/registry.h"
 #include "plugin/check.h"
 #include "report/result.h"
+#include "report/origin.h"
 #include "report/summary.h"
+#include "report/fill.h"
 
 static const struct words {
     uint32_t bit;

@@ -21,7 +21,11 @@
 #include "config/experiment_show.h"
 #include "config/node.h"
 #include "report/results.h"
+#include "report/plot.h"
 #include "report/result.h"
+#include "report/findings.h"
+#include "report/origin.h"
+#include "report/predict.h"
 
 /* Least timeout of a measured run: a busy machine slows a run down but must not end it. */
 #define TIMEOUT_NS UINT64_C(30000000000)

@@ -22,8 +22,12 @@
 #include "config/tree.h"
 #include "launch/process.h"
 #include "report/result.h"
+#include "report/report.h"
+#include "report/findings.h"
+#include "report/origin.h"
 #include "session/session.h"
 #include "trace/write.h"
+#include "report/fill.h"
 
 struct run_command {
     const struct cli *cli;

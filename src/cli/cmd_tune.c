@@ -19,6 +19,7 @@
 #include "cli/cli.h"
 #include "cli/tune.h"
 #include "report/result.h"
+#include "report/findings.h"
 #include "config/option_text.h"
 #include "config/experiment_show.h"
 

@@ -24,7 +24,10 @@
 #include "config/experiment.h"
 #include "launch/process.h"
 #include "report/summary.h"
+#include "report/fill.h"
 #include "session/session.h"
+#include "report/origin.h"
+#include "report/findings.h"
 
 enum {
     ROUNDS_WANTED = 24, /* turns are shortened until the budget allows this many rounds, */

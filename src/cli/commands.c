@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "config/options.h"
 #include "report/results.h"
+#include "report/findings.h"
 
 enum { LEFT = 26 };       /* columns of the left part of a line of help */
 enum { MANY = 1u << 30 }; /* no limit on the number of arguments */

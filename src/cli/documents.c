@@ -12,8 +12,14 @@
 
 #include <epa2a/wait.h>
 #include "report/summary.h"
+#include "report/export.h"
+#include "report/fill.h"
 #include "report/results.h"
+#include "report/plot.h"
+#include "report/best.h"
 #include "op/op.h"
+#include "report/origin.h"
+#include "report/findings.h"
 
 enum { NAMED_MOST = 3 };  /* maximum number of runs per verdict in a sentence of the HTML page */
 enum { WRITE_PART = 20 }; /* writing takes at most 1 / WRITE_PART of the time */

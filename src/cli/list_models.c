@@ -10,6 +10,7 @@
 #include "config/diag.h"
 #include "config/node.h"
 #include "report/summary.h"
+#include "report/export.h"
 
 /* Columns of the table. The keys are also the keys of --json. */
 static const struct column {

@@ -20,6 +20,7 @@
 #include "base/random.h"
 #include "cli/cli.h"
 #include "cli/tune.h"
+#include "report/findings.h"
 
 enum {
     ROUND = 5,  /* settings in a round, in addition to the file's settings */

@@ -8,6 +8,8 @@
 #include "base/json.h"
 #include "report/result.h"
 #include "report/summary.h"
+#include "report/export.h"
+#include "report/fill.h"
 
 const char *tune_task_name(struct arena *arena, const char *label, size_t bytes)
 {

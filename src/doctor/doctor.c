@@ -12,6 +12,7 @@
 #include "plugin/registry.h"
 #include "plugin/check.h"
 #include "report/summary.h"
+#include "report/fill.h"
 #include "session/session.h"
 
 enum { PLUGINS = 48, RANKS_MOST = 8, HEAP_BYTES = 4 << 20 };

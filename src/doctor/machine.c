@@ -20,7 +20,9 @@
 #include "plugin/registry.h"
 #include "plugin/check.h"
 #include "report/result.h"
+#include "report/origin.h"
 #include "report/summary.h"
+#include "report/fill.h"
 
 /* ---- cores ---- */
 

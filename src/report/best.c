@@ -2,6 +2,8 @@
  * contest, those runs of a group that have the same size; a candidate, the repetitions of one run
  * in a contest. results.c provides groups, names and sizes; stats.c provides medians and their
  * bounds. */
+#include "report/best.h"
+
 #include "report/results.h"
 
 #include <math.h>
@@ -13,6 +15,8 @@
 #include "base/stats.h"
 #include "op/op.h"
 #include "report/summary.h"
+#include "report/export.h"
+#include "report/fill.h"
 
 enum { LOSERS = 5 /* slower candidates in the table of a contest */ };
 

@@ -1,4 +1,7 @@
 /* JUnit XML, cells of CSV, and OpenMetrics text. */
+#include "report/export.h"
+
+#include "report/fill.h"
 #include "report/summary.h"
 
 #include <math.h>
@@ -7,6 +10,7 @@
 
 #include "base/text.h"
 #include "report/results.h"
+#include "report/findings.h"
 
 /* ---- JUnit ---- */
 

@@ -12,6 +12,8 @@
  *
  * The file also reads lines of other programs by forms, and formats text for terminals, comments
  * and Markdown. */
+#include "report/fill.h"
+
 #include "report/summary.h"
 
 #include <ctype.h>

@@ -2,6 +2,9 @@
  * means. An expectation on a figure that was not measured is missed: a user that expects a rate
  * must learn that no rate was measured. Each warning states the condition with its figures and the
  * remedy. Most warnings concern measured times, so only bench prints them. */
+#include "report/findings.h"
+
+#include "report/report.h"
 #include "report/result.h"
 
 #include <math.h>
@@ -17,6 +20,7 @@
 #include "config/option_text.h"
 #include "report/results.h"
 #include "report/summary.h"
+#include "report/fill.h"
 
 /* ---- end of a run ---- */
 

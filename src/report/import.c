@@ -7,6 +7,8 @@
  * Values are used in their printed form: a mean becomes the only sample of a stage, and if each
  * rank prints its own value, the slowest counts. Missing values are left out, not guessed; the user
  * adds them with --set. */
+#include "report/import.h"
+
 #include "report/results.h"
 
 #include <ctype.h>
@@ -16,6 +18,8 @@
 
 #include "base/text.h"
 #include "report/summary.h"
+#include "report/fill.h"
+#include "report/findings.h"
 
 enum { RANKS = 65536 /* maximum */, COLUMNS = 48, WORD = 64 };
 enum { DISPATCH, COMBINE, TOTAL, STAGES };

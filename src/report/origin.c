@@ -1,6 +1,8 @@
 /* Origin of a result: the machine, the build and the environment, read once at the start from
  * /proc, /sys and the compiler; the experiment, its plugins and ranks, and its injected fault.
  * These functions do not fail: unreadable values are null. */
+#include "report/origin.h"
+
 #include "report/result.h"
 
 #include <dlfcn.h>

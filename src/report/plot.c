@@ -1,6 +1,8 @@
 /* Charts of results. Runs become one script for gnuplot: numbers in a data block $d with an index
  * for each line, their names in an array T. Runs with one label are one experiment: their samples
  * are pooled. */
+#include "report/plot.h"
+
 #include "report/results.h"
 
 #include <math.h>

@@ -1,4 +1,8 @@
 /* The model of `epa2a predict`: its fit, its link, and the report. */
+#include "report/predict.h"
+
+#include "report/export.h"
+#include "report/fill.h"
 #include "report/summary.h"
 
 #include <math.h>

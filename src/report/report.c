@@ -1,5 +1,8 @@
 /* The table: experiment and machine, one row for each stage, then the facts that explain the
  * numbers. Fits 100 columns, so that users can paste it anywhere. */
+#include "report/report.h"
+
+#include "report/findings.h"
 #include "report/result.h"
 
 #include <math.h>
@@ -11,6 +14,8 @@
 #include "config/expect.h"
 #include "config/experiment_show.h"
 #include "report/summary.h"
+#include "report/export.h"
+#include "report/fill.h"
 
 /* ---- experiment and machine ---- */
 

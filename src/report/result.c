@@ -3,6 +3,9 @@
  * finished. */
 #include "report/result.h"
 
+#include "report/findings.h"
+#include "report/origin.h"
+
 #include <math.h>
 #include <signal.h>
 #include <string.h>

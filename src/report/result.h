@@ -50,62 +50,13 @@ const json_t *result_total(const json_t *result);
 
 /* ---- origin.c: origin of a result ---- */
 
-/* Returns "machine" of a result, except devices and links. `root` is the prefix of /proc and /sys:
- * "" except in tests. */
-json_t *facts_collect(const char *root);
-
-/* Returns the first line of a file as text; null: the file is unreadable or empty. */
-json_t *facts_line(const char *root, const char *path);
-
-/* Returns the problem of an experiment without algorithm, transport, backend and launcher: equal
- * for comparable runs. */
-json_t *result_shape(const struct experiment *);
-/* Returns these four and their options. */
-json_t *result_means(const struct experiment *);
-
-/* Adds "experiment" to "plugins". */
-void result_put_origin(json_t *result, const struct session *, const struct facts *);
-/* Returns "world"; "fault" is null in a normal run. */
-json_t *result_world(const struct session *);
-json_t *result_fault(const struct session *);
-/* result_profile() returns "profile": the written trace, and the recording cost of the busiest
- * thread in an iteration; null: none. The next function formats a time as RFC 3339, UTC; null:
- * 0. */
-json_t *result_profile(const struct trace_written *);
-json_t *result_time(time_t);
-/* Returns the facts that a backend reports about its device, or a transport about its links; null:
- * none. */
-json_t *result_facts(const struct session_facts *);
-
 /* ---- findings.c ---- */
-
-/* Return "error", null after success, and "status". */
-json_t *result_error(const struct session *, const struct result_end *);
-const char *result_outcome(const struct result_end *);
-
-/* Fills "expect" of a successful result, after all else is complete; after a missed expectation
- * also sets "status", "exit_code" and "error". */
-void verdicts_make(json_t *result, const struct session *);
-
-/* Adds "total median <= 120 us", the expectation, then `between`, then "131.4 us (+9.5 %)", or the
- * reason of a missing figure. */
-void verdict_add(struct text *, const json_t *result, const json_t *verdict, const char *between);
-
-/* Fills "warnings". */
-void result_warn(json_t *result, const struct session *);
-
-/* Prints warnings, one on each line, with the prefix "warning: ". */
-void report_warnings(FILE *, const json_t *result);
 
 /* Warnings of several runs. Warnings that differ only in numbers are one kind and printed once. */
 struct warnings {
     json_t *kinds; /* initially {0}; owned */
     uint32_t runs;
 };
-
-/* Adds the warnings of a run. `who` is the name of the run. */
-void warnings_add(struct warnings *, const char *who, const json_t *result);
-void warnings_print(FILE *, const struct warnings *);
 
 /* ---- exit codes ---- */
 
@@ -116,17 +67,6 @@ struct exit_meaning {
 };
 extern const struct exit_meaning exit_meanings[];
 
-/* Returns the exit code of a status; `signal` is the signal that requested the end (SIGINT or
- * SIGTERM). */
-int exit_code(enum epa_status, int signal);
-
 /* ---- report.c ---- */
-
-/* Returns the result, and "total", "ci95", ... for sentences about it. */
-json_t *report_facts(const struct session *, const json_t *result);
-
-/* Prints the table; for VERB_VERIFY the lines about the comparison. Data only: no warnings. Lines
- * that begin with '#' explain, the others are rows. Fits 100 columns. */
-void report_table(FILE *, const struct session *, const json_t *result);
 
 #endif

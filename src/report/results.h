@@ -135,16 +135,6 @@ struct best_wish {
 
 struct best;
 
-/* Compares the results. Runs that do not take part are removed; the results must outlive *out.
- * EPA_ERR_CONFIG: there are no runs to compare; err has the reason. */
-enum epa_status best_create(struct results *, const struct best_wish *, struct best **out,
-                            struct epa_error *);
-void best_destroy(struct best *);
-
-void best_text(FILE *, const struct best *);
-void best_markdown(struct text *, const struct best *);
-json_t *best_json(const struct best *);
-
 /* Charts of results, drawn by gnuplot: as text, SVG or PNG. */
 
 enum plot_kind {
@@ -164,22 +154,6 @@ struct plot_wish {
     struct results_wish which;
 };
 
-/* Writes the script with which gnuplot draws to its standard output. Text of results is untrusted:
- * none of it can act as a command. */
-enum epa_status plot_script(struct results *, const struct plot_wish *, struct text *out,
-                            struct epa_error *err);
-
-/* The same for a sweep of `epa2a predict` (report/summary.h): times over ranks. */
-enum epa_status plot_prediction(const json_t *document, enum plot_form, uint32_t columns,
-                                struct text *out, struct epa_error *err);
-
 /* Imports the output of other benchmarks: `epa2a help importing`. */
-
-/* Adds the results of `text`, which is modified; `path` is the name of the file. `set` are
- * "moe.hidden=7168" or "delivers.rows=fp8", values that the file lacks. Unreadable lines are left
- * out: `unread` then receives one line of text with the first of them and their number.
- * EPA_ERR_CONFIG: a wrong `set`, or no readable line, with line and column of the first. */
-enum epa_status import_text(const char *path, char *text, const char *const *set, uint32_t n_sets,
-                            json_t *results, struct text *unread, struct epa_error *err);
 
 #endif

@@ -3,6 +3,10 @@
  * unmeasured figures stay empty. */
 #include "report/summary.h"
 
+#include "report/export.h"
+#include "report/fill.h"
+#include "report/findings.h"
+
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>

@@ -47,53 +47,15 @@ void report_batch_csv(struct text *, const struct report_batch *);
 /* Returns the line with the denominator of a question's ratios; NULL: no line has a total. */
 const json_t *report_base(const json_t *lines, const json_t *question);
 
-/* findings.c: adds "geometric means of totals over 3 shapes: ...", or nothing. */
-void report_means(const json_t *lines, struct text *out);
-
 /* Returns the document of a list of results, whose reference is taken; with the rows as `summary`,
  * unless `batch` is NULL. */
 json_t *report_document(json_t *results, const struct report_batch *);
 
 /* ---- fill.c: sentences with values of a JSON object in them ---- */
 
-/* fill_add() adds `form` with the values of `of`, each escaped by `escape` (NULL: unchanged);
- * returns false, and adds nothing, if a value is unknown. The other function prints the text like
- * text_comment(). */
-bool fill_add(struct text *out, const char *form, const json_t *of,
-              void (*escape)(struct text *, const char *));
-void fill_comment(FILE *, const char *form, const json_t *of);
-
-/* Matches a line with a form, the inverse of fill_add(): blanks stand for any number of blanks, {}
- * for an ignored word, {NAME%s} for a word and {NAME} for a number (repeated NAME+: the sum;
- * repeated NAME: the product), a final * for any text. Returns NULL after a match; `out` has its
- * values. Otherwise returns the position of the mismatch, and *wanted is the expected text; NULL:
- * the line does not match even up to the first value. */
-const char *form_match(const char *form, const char *line, json_t *out, const char **wanted);
 #define FORM_BLANKS " \t\r"
 
-/* Format text from files: for a terminal, and for Markdown without markup, on one line. */
-void text_print_clean(FILE *, const char *text);
-void text_add_markdown(struct text *, const char *);
-
-/* Prints lines of 100 columns, folded at blanks: `lead` begins the first, `next` the others. */
-void text_fold(FILE *, const char *lead, const char *next, const char *text);
-/* Prints a comment of such lines, with "# " and "#   ", cleaned by text_clean(). */
-__attribute__((format(printf, 2, 3))) void text_comment(FILE *, const char *fmt, ...);
-
 /* ---- export.c: JUnit XML for CI, OpenMetrics text for monitoring, cells of CSV ---- */
-
-/* Escapes text for XML and HTML, also in attributes. */
-void export_add_xml(struct text *, const char *text);
-
-/* Adds a test case for each row, by file; `results` (a list) contain the durations of runs. */
-void export_junit(struct text *, const struct report_batch *, const json_t *results);
-
-/* Adds the further cells of CSV to rows: percentiles and rates of stages, and a cell for each key
- * of the experiment. Returns an object with the names of these columns, in order. */
-json_t *export_cells(json_t *rows, bool stages);
-
-/* Adds percentiles and rates of each stage of each result, and the figures of comparisons. */
-void export_openmetrics(struct text *, const json_t *results);
 
 /* Rows, which are JSON objects, under columns: as text of 100 columns, as Markdown and as CSV. */
 
@@ -110,13 +72,8 @@ struct table_column {
 
 enum { TABLE_LABEL = 24 };
 
-/* Prints a comment with the headings, one with the units, and a line for each row. A last text
- * without a heading is not padded. The key "colour" of a row ("bad", "good") sets the colour of its
- * last text. */
-void table_text(FILE *, const struct table_column *, const json_t *rows);
 /* CSV by RFC 4180; an unknown value is an empty cell. */
 enum table_form { TABLE_MARKDOWN, TABLE_HTML, TABLE_CSV };
-void table_add(struct text *, enum table_form, const struct table_column *, const json_t *rows);
 
 /* Predicts the time of more ranks: a model of each phase, fitted to short runs with few ranks,
  * and its report. */
@@ -143,19 +100,11 @@ struct predict_point {
     double weight;              /* of its relative error */
 };
 
-/* Fits costs in ns, at least 0, with the least sum of squared relative errors. With fewer distinct
- * points than terms, some costs are 0. */
-void predict_fit(const struct predict_point *, uint32_t n, double cost[PREDICT_TERMS]);
-double predict_local(const double cost[PREDICT_TERMS], const struct predict_point *);
-
 /* Link between nodes; one for each rank, or one shared by all ranks of a node. */
 struct predict_link {
     double bytes_per_ns, latency_ns, message_ns; /* message_ns: least time between two messages */
     bool node;
 };
-
-/* Parses "50GB/s,2us", then optionally ",10ns" and ",node". */
-enum epa_status predict_link_read(const char *text, struct predict_link *, struct epa_error *);
 
 enum predict_bound { PREDICT_LOCAL, PREDICT_BYTES, PREDICT_MESSAGES, PREDICT_LATENCY };
 
@@ -169,20 +118,7 @@ struct predict_time {
  * `local_ns` contains: a rank sees the barrier before the phase up to one latency late, and its
  * rows take another. Without a link the phase stays within a node. */
 enum { PREDICT_LATENCIES = 2 };
-struct predict_time predict_time(double local_ns, const struct op_load *,
-                                 const struct predict_link *, double signal_ns);
 
 /* ---- the document ---- */
-
-/* Prints a prediction. Keys: "file", "link" (null), "cores", "worlds" (the requested one, or the
- * worlds of a sweep), "scales", "measured", "error", "check" (null), "machine"; `epa2a help
- * predicting` describes them. The prediction comes first; then a table with a row for each stage,
- * or for each world of a sweep. */
-void predict_text(FILE *, const json_t *);
-void predict_markdown(struct text *, const json_t *);
-void predict_csv(struct text *, const json_t *);
-
-/* Returns the display name of a row of "worlds". */
-const char *predict_bound_name(enum predict_bound);
 
 #endif

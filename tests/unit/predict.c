@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "report/summary.h"
+#include "report/predict.h"
 
 /* Makes points for worlds of 2, 4 and 8 ranks on 4 cores, with all tokens, one token, and fewer
  * choices. */

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "report/summary.h"
+#include "report/report.h"
 
 static struct fake *fake_of(enum verb verb, uint32_t ranks, uint32_t iterations)
 {

@@ -1,0 +1,34 @@
+/* Origin of a result: program, machine, environment, experiment. */
+#ifndef REPORT_ORIGIN_H
+#define REPORT_ORIGIN_H
+
+#include "report/result.h"
+
+/* Returns "machine" of a result, except devices and links. `root` is the prefix of /proc and /sys:
+ * "" except in tests. */
+json_t *facts_collect(const char *root);
+
+/* Returns the first line of a file as text; null: the file is unreadable or empty. */
+json_t *facts_line(const char *root, const char *path);
+
+/* Returns the problem of an experiment without algorithm, transport, backend and launcher: equal
+ * for comparable runs. */
+json_t *result_shape(const struct experiment *);
+/* Returns these four and their options. */
+json_t *result_means(const struct experiment *);
+
+/* Adds "experiment" to "plugins". */
+void result_put_origin(json_t *result, const struct session *, const struct facts *);
+/* Returns "world"; "fault" is null in a normal run. */
+json_t *result_world(const struct session *);
+json_t *result_fault(const struct session *);
+/* result_profile() returns "profile": the written trace, and the recording cost of the busiest
+ * thread in an iteration; null: none. The next function formats a time as RFC 3339, UTC; null:
+ * 0. */
+json_t *result_profile(const struct trace_written *);
+json_t *result_time(time_t);
+/* Returns the facts that a backend reports about its device, or a transport about its links; null:
+ * none. */
+json_t *result_facts(const struct session_facts *);
+
+#endif
