@@ -327,15 +327,16 @@ EPA_DEV void gemm_load_scales(S &s, struct gemm_at &at, const struct gemm_scales
     gemm_fill_scales<GROUP>(s, at, of, k_blocks, emptied, groups);
 }
 
-/* Does the work of gemm_load_rows() and gemm_load_scales() in one warp. */
+/* Does the work of gemm_load_rows() and gemm_load_scales() in one warp. `groups`: scales of a
+ * row. */
 template <int GROUP, class S>
 EPA_DEV void gemm_load_scaled_rows(S &s, struct gemm_at &at, const struct gemm_rows_map *map,
                                    uint32_t height, uint32_t row, const struct gemm_scales &of,
-                                   uint32_t k_blocks, uint64_t l2)
+                                   uint32_t k_blocks, uint32_t groups, uint64_t l2)
 {
-    gemm_load_scales<GROUP>(s, at, of, k_blocks, [&](uint32_t k) {
-        gemm_load_box<EPA_DEV_E4M3>(s, at, map, height, row, k, l2);
-    });
+    auto load = [&](uint32_t k) { gemm_load_box<EPA_DEV_E4M3>(s, at, map, height, row, k, l2); };
+
+    gemm_load_scales<GROUP>(s, at, of, k_blocks, load, groups);
 }
 
 /* ---- products ---- */

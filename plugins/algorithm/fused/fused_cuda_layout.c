@@ -29,35 +29,23 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct fused_c
                                    struct epa_error *err)
 {
     const struct epa_mlp *mlp = &m->mlp;
-    bool fp8 = mlp->dtype == EPA_FP8_E4M3;
+    const bool fp8 = mlp->dtype == EPA_FP8_E4M3, sends_fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8;
+    const uint32_t group = m->hidden % FUSED_GROUP == 0 ? FUSED_GROUP : FUSED_GROUP / 2;
 
     if (m->hidden > FUSED_MOST_GROUPS * FUSED_GROUP || mlp->ffn > FUSED_MOST_GROUPS * FUSED_GROUP)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs needs moe.hidden (%u) and expert.ffn (%u) to be %d at most",
                         m->hidden, mlp->ffn, FUSED_MOST_GROUPS * FUSED_GROUP);
-    if ((fp8 || c->dispatch_dtype == ALGO_DTYPE_FP8) && m->hidden % FUSED_GROUP != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs with rows in FP8 needs moe.hidden (%u) to be a multiple of "
-                        "%d; set dispatch_dtype: native and expert.weights: native",
-                        m->hidden, FUSED_GROUP);
-    if (fp8 && mlp->ffn % FUSED_GROUP != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs with FP8 weights needs expert.ffn (%u) to be a multiple of "
-                        "%d; set expert.weights: native",
-                        mlp->ffn, FUSED_GROUP);
-    if (fp8 && c->dispatch_dtype != ALGO_DTYPE_FP8)
+    if (fp8 && !sends_fp8)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs needs rows in FP8 for FP8 weights; set dispatch_dtype: fp8");
-    if (fp8 && mlp->fp8_group_size != FUSED_GROUP && mlp->fp8_group_size != FUSED_GROUP / 2)
+    if (sends_fp8 && m->fp8_group_size != FUSED_GROUP && m->fp8_group_size != FUSED_GROUP / 2)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has an FP8 scale for %d or %d channels of the intermediate, "
-                        "not for expert.fp8_group_size (%u)",
-                        FUSED_GROUP, FUSED_GROUP / 2, mlp->fp8_group_size);
-    if (c->dispatch_dtype == ALGO_DTYPE_FP8 && m->fp8_group_size != FUSED_GROUP)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has an FP8 scale for %d channels of a row, and "
-                        "moe.fp8_group_size (%u) must be equal",
-                        FUSED_GROUP, m->fp8_group_size);
+                        "fused on GPUs has an FP8 scale for %d or %d channels of a row, not for "
+                        "moe.fp8_group_size (%u); set dispatch_dtype: native, or "
+                        "moe.fp8_group_size: %u%s",
+                        FUSED_GROUP / 2, FUSED_GROUP, m->fp8_group_size, group,
+                        m->hidden % group == 0 ? "" : " and moe.hidden to a multiple of it");
     if (c->recv_layout != FUSED_PADDED || c->column_splits != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs stores the rows of an expert contiguously, in tiles of %d "
@@ -132,6 +120,13 @@ static uint32_t choose_waves(const struct fused_cuda_layout *l, uint32_t wanted)
     return waves > 1 ? (uint32_t)waves : 1;
 }
 
+/* Returns true if rows or intermediates have an FP8 scale per 64 channels: one kernel with all
+ * switches then serves any number of tokens. */
+static bool has_groups64(const struct fused_cuda_layout *l)
+{
+    return l->kind.groups64 || l->kind.rows64;
+}
+
 /* Returns the number of tokens of all ranks if they are few, with fixed places of rows
  * (fused_few.cuh); otherwise 0. */
 static uint32_t choose_few(const struct fused_cuda_layout *l, const struct fused_config *c)
@@ -141,7 +136,7 @@ static uint32_t choose_few(const struct fused_cuda_layout *l, const struct fused
                                                                                    : FULL_CHANNELS;
 
     return rows <= FUSED_PICKED && rows * l->hidden <= channels && !l->kind.ways &&
-                   !l->kind.groups64 && !(c->capacity > 0)
+                   !has_groups64(l) && !(c->capacity > 0)
                ? (uint32_t)rows
                : 0;
 }
@@ -151,7 +146,7 @@ static enum epa_status choose_block_rows(const struct fused_config *c, struct fu
                                          struct epa_error *err)
 {
     uint64_t rows = mean_rows(l);
-    bool can = l->kind.fp8 && !l->kind.ways && !l->kind.groups64 && choose_few(l, c) == 0;
+    bool can = l->kind.fp8 && !l->kind.ways && !has_groups64(l) && choose_few(l, c) == 0;
 
     if (c->block_rows != 0 && c->block_rows != GEMM_ROWS &&
         (c->block_rows != GEMM_ROWS + GEMM_MORE || !can))
@@ -225,10 +220,11 @@ enum epa_status fused_cuda_layout_make(const struct epa_moe *m, const struct epa
         return status;
     make_ways(c, &l);
     l.kind.groups64 = l.kind.fp8 && m->mlp.fp8_group_size != FUSED_GROUP;
+    l.kind.rows64 = l.sends_fp8 && m->fp8_group_size != FUSED_GROUP;
     l.element_bytes = l.kind.fp8 ? 1 : 2;
     l.row_bytes = l.sends_fp8 ? 1 : 2;
     l.scales_at = l.hidden * l.row_bytes;
-    l.scales = l.sends_fp8 ? (l.hidden / FUSED_GROUP + 3) / 4 * 4 : 0;
+    l.scales = l.sends_fp8 ? (l.hidden / m->fp8_group_size + 3) / 4 * 4 : 0;
     l.act_groups = l.kind.fp8 ? (l.ffn / m->mlp.fp8_group_size + 3) / 4 * 4 : 0;
     l.meta_at = l.scales_at + l.scales * 4;
     l.message_bytes = (uint32_t)epa_round_up(l.meta_at + sizeof(struct fused_meta), EPA_PACKET);
@@ -258,11 +254,14 @@ enum epa_status fused_cuda_layout_make(const struct epa_moe *m, const struct epa
     l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
     l.rows = l.capacity + (l.kind.picks ? 2 * l.few : 0);
     if (shared > FUSED_SHARED_BYTES)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has %d bytes of shared memory for a thread block; with %u "
-                        "experts a rank and expert.fp8_group_size: %u it needs %u; set ranks or "
-                        "moe.experts so that a rank has fewer, or expert.fp8_group_size: %d",
-                        FUSED_SHARED_BYTES, l.local, m->mlp.fp8_group_size, shared, FUSED_GROUP);
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "fused on GPUs has %d bytes of shared memory for a thread block; with %u "
+            "experts a rank%s it needs %u; set ranks or moe.experts so that a rank has "
+            "fewer%s",
+            FUSED_SHARED_BYTES, l.local, has_groups64(&l) ? " and groups of 64 channels" : "",
+            shared,
+            has_groups64(&l) ? ", or moe.fp8_group_size: 128 and expert.fp8_group_size: 128" : "");
     l.direct = l.size == 1 && !l.ways.apart && !l.ways.gathers;
     words = l.kind.picks ? (uint64_t)l.max_tokens * fused_picks_packets(l.topk)
             : l.few != 0 ? (uint64_t)l.max_tokens * l.topk

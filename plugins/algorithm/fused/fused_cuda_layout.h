@@ -8,9 +8,10 @@
 #include "fused_device.h"
 
 #define FUSED_USUAL \
-    "with FP8 weights in groups of 128 channels, and the defaults of dedup, tail, launches, " \
-    "ready, combine_mode and workers"
-#define FUSED_NO_FP8_INPUT "fused on GPUs takes inputs in FP8 " FUSED_USUAL
+    "with FP8 weights, groups of 128 channels in moe.fp8_group_size and expert.fp8_group_size, " \
+    "and the defaults of dedup, tail, launches, ready, combine_mode and workers"
+#define FUSED_NO_FP8_INPUT \
+    "fused on GPUs takes inputs in FP8 " FUSED_USUAL "; set moe.input_dtype: native otherwise"
 
 /* Layout for a shape. Offsets count from the first byte of the algorithm's heap. */
 struct fused_cuda_layout {

@@ -15,7 +15,7 @@ enum {
     FUSED_THREADS = 384, /* four warps that load, send and combine; two warpgroups that multiply */
     FUSED_RING = 4,      /* tiles that a block knows before it multiplies them */
     FUSED_COLUMNS = 2 * GEMM_BOX,
-    FUSED_GROUP = 128, /* channels per scale: with FP8, hidden and ffn are multiples */
+    FUSED_GROUP = 128, /* channels per scale in FP8; some kernels have two scales for them */
     FUSED_TOKEN_WARPS = 2,
     FUSED_MATH_WARPS = 8,
     FUSED_MOST_UNITS = 1024,
@@ -26,7 +26,6 @@ enum {
     FUSED_STAGES = 3,
     FUSED_MOVER_BYTES = FUSED_STAGES * FUSED_STAGE_BYTES, /* maximum */
     FUSED_PIECE = 2048,
-    FUSED_SLOT_BYTES = FUSED_PIECE + FUSED_PIECE / 128 * 4,
     FUSED_SLOTS = 4,
     FUSED_FEW = 32, /* maximum number of tokens of all ranks for which each expert multiplies all
                      * tokens; up to 64 */
@@ -185,6 +184,7 @@ struct fused_kernel_kind {
     bool picks;    /* fused_picks.cuh */
     bool more;     /* fused_more.cu */
     bool groups64; /* an FP8 intermediate has one scale per 64 channels */
+    bool rows64;   /* rows sent in FP8 have one scale per 64 channels */
     enum device_input input;
 };
 

@@ -146,7 +146,7 @@ EPA_DEV void fused_dispatch(const struct fused_args &a, const struct fused_table
                 return t.send_row[expert] + atomicAdd(fused_sent(a) + expert, 1u);
             },
             [&](uint32_t lanes, char *to) {
-                fused_store_row<IN, 7>(a, token, 0, a.c.hidden, lanes, to, m.staged);
+                fused_store_row<IN, 7, S::ROW_GROUP>(a, token, 0, a.c.hidden, lanes, to, m.staged);
             });
 
         __syncwarp();
@@ -214,7 +214,7 @@ EPA_DEV void fused_dispatch_wave(const struct fused_args &a, const struct fused_
         struct fused_choice c = fused_send_token<S>(
             a, token, raw, [&](uint32_t expert) { return atomicAdd(row + expert, 1u); },
             [&](uint32_t lanes, char *to) {
-                fused_ship_row<IN>(a, token, following, lanes, to, &slots, &sweep);
+                fused_ship_row<IN, S::ROW_GROUP>(a, token, following, lanes, to, &slots, &sweep);
             });
 
         u.now[0] = c.sent ? (c.expert / a.c.local << 24 | c.row / S::ROWS) + 1 : 0;
@@ -252,9 +252,9 @@ EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fuse
                 fused_store_meta<S>(a, c.to, meta);
         }
         if (begin < end)
-            fused_store_row<IN, 2>(a, token, begin, end,
-                                   __ballot_sync(EPA_DEV_ALL, c.sent && fused_carries<S>(a, c)),
-                                   c.to, staged);
+            fused_store_row<IN, 2, S::ROW_GROUP>(
+                a, token, begin, end, __ballot_sync(EPA_DEV_ALL, c.sent && fused_carries<S>(a, c)),
+                c.to, staged);
         /* The whole row is stored, and all warps have read rows[]. One thread counts it once:
          * thousands of counts of one block across a link take longer than the rows. */
         epa_dev_named_sync(FUSED_NAMED_SEND, FUSED_MATH_WARPS * EPA_DEV_WARP);
@@ -271,8 +271,8 @@ EPA_DEV void fused_quantise(const struct fused_args &a, uint32_t warp, float *st
     struct fused_share share = fused_share_of<S>(a, 0);
 
     for (uint32_t token = share.begin + warp; token < share.end; token += FUSED_MATH_WARPS)
-        fused_store_row<IN, 4>(a, token, 0, a.c.hidden, 1,
-                               a.quantised + (size_t)token * a.message_bytes, staged);
+        fused_store_row<IN, 4, S::ROW_GROUP>(a, token, 0, a.c.hidden, 1,
+                                             a.quantised + (size_t)token * a.message_bytes, staged);
 }
 
 /* Builds the list entry of choice `i`, for the order by expert. An entry has all data to send its
@@ -379,8 +379,8 @@ EPA_DEV void fused_send_listed(const struct fused_args &a, const struct fused_ta
         fused_store_meta<S>(a, to, meta);
     if (IN == DEVICE_FP8)
         for (uint32_t b = 0; b < n; b++)
-            fused_store_row<IN, 4>(a, __shfl_sync(EPA_DEV_ALL, token, b), 0, a.c.hidden, 1,
-                                   dev_from_lane(to, b), staged);
+            fused_store_row<IN, 4, S::ROW_GROUP>(a, __shfl_sync(EPA_DEV_ALL, token, b), 0,
+                                                 a.c.hidden, 1, dev_from_lane(to, b), staged);
     else
         fused_copy_rows(__ballot_sync(EPA_DEV_ALL, carries),
                         IN == DEVICE_PLAIN
@@ -459,21 +459,21 @@ EPA_DEV void fused_dispatch_sorted(const struct fused_args &a, const struct fuse
 enum { FUSED_TAIL_ROWS = 16 }; /* rows that a warp takes */
 
 /* Converts an FP8 row to 16 bits. Called by one warp. */
-template <bool F16>
+template <class S>
 EPA_DEV void fused_widen_row(const struct fused_args &a, const char *from, char *to)
 {
     const float *scale = reinterpret_cast<const float *>(from + a.scales_at);
 
     for (uint32_t at = epa_dev_lane() * 16; at < a.c.hidden; at += 512) {
         uint4 codes = epa_dev_load16(from + at);
-        float by = __ldcg(scale + at / FUSED_GROUP), value[16];
+        float by = __ldcg(scale + at / S::ROW_GROUP), value[16];
 
         epa_dev_unpack_fp8(codes.x, by, value);
         epa_dev_unpack_fp8(codes.y, by, value + 4);
         epa_dev_unpack_fp8(codes.z, by, value + 8);
         epa_dev_unpack_fp8(codes.w, by, value + 12);
-        epa_dev_store16(to + at * 2, epa_dev_pack<F16>(value));
-        epa_dev_store16(to + at * 2 + 16, epa_dev_pack<F16>(value + 8));
+        epa_dev_store16(to + at * 2, epa_dev_pack<S::F16>(value));
+        epa_dev_store16(to + at * 2 + 16, epa_dev_pack<S::F16>(value + 8));
     }
 }
 
@@ -507,7 +507,7 @@ EPA_DEV bool fused_tail(const struct fused_args &a, const struct fused_tables &t
             if (at != to && !fused_wait_arrived_warp<S>(a, t, at / S::ROWS))
                 return false;
             if (widens)
-                fused_widen_row<S::F16>(a, source, a.ways.widened + (uint64_t)to * a.c.hidden * 2);
+                fused_widen_row<S>(a, source, a.ways.widened + (uint64_t)to * a.c.hidden * 2);
             else
                 fused_copy_rows(1, source, dev_own(a.c.v, a.recv) + (uint64_t)to * a.message_bytes,
                                 a.meta_at);

@@ -105,7 +105,7 @@ EPA_DEV void fused_few_send(const struct fused_args &a, uint64_t call, uint32_t 
             (PICKS ? call % 2 * a.few : fused_few_rows(call)) + a.c.v.rank * a.c.max_tokens + token;
         uint32_t ranks = fused_few_ranks(a, token), to = min(lane, a.c.v.size - 1);
 
-        fused_store_row<IN, PICKS ? 4 : 2>(
+        fused_store_row<IN, PICKS ? 4 : 2, FUSED_GROUP>(
             a, token, begin, end, ranks,
             a.c.v.peer_heap[to] + a.recv + (uint64_t)row * a.message_bytes, staged);
     }

@@ -4,6 +4,7 @@
 #include "fused_layer.h"
 #include "fused_more.h"
 #include "fused_picks.h"
+#include "fused_rows64.h"
 #include "fused_ways.h"
 
 /* ---- weights ---- */
@@ -36,17 +37,18 @@ extern "C" const void *fused_pack_kernel(void)
 
 extern "C" const void *fused_kernel(struct fused_kernel_kind k)
 {
-    return k.groups64 ? fused_groups_kernel(k)
-           : k.ways   ? fused_ways_kernel(k)
-           : k.picks  ? fused_picks_kernel(k)
-           : k.more   ? fused_more_kernel(k)
-                      : of_kind<false>(&k);
+    return k.rows64     ? fused_rows64_kernel(k)
+           : k.groups64 ? fused_groups_kernel(k)
+           : k.ways     ? fused_ways_kernel(k)
+           : k.picks    ? fused_picks_kernel(k)
+           : k.more     ? fused_more_kernel(k)
+                        : of_kind<false>(&k);
 }
 
 extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, struct fused_args *a)
 {
     uint32_t tables = FUSED_SCALARS + a->waves * a->c.experts + 2 * a->c.local + 1 + a->units + 1;
-    size_t head = k.groups64
+    size_t head = k.groups64 || k.rows64
                       ? sizeof(struct fused_shared<fused_shape<EPA_DEV_E4M3, false, true, 2>>)
                   : k.more ? sizeof(struct fused_shared<fused_more_shape<false>>)
                            : sizeof(struct fused_shared<fused_shape<EPA_DEV_E4M3, false, false>>);

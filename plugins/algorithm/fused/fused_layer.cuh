@@ -130,11 +130,12 @@ EPA_DEV bool fused_layout(const struct fused_args &a, uint64_t call, struct fuse
 {
     enum {
         QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16,
-        WARPS = FUSED_THREADS / EPA_DEV_WARP
+        WARPS = FUSED_THREADS / EPA_DEV_WARP,
+        SCALES = FUSED_MOST_GROUPS * S::ROW_SUBS /* maximum of a row */
     };
     /* In the stages, which are still unused; the floats of each warp come first. */
     float *floats = reinterpret_cast<float *>(s->ring.stage);
-    uint32_t *scratch = reinterpret_cast<uint32_t *>(floats + WARPS * FUSED_MOST_GROUPS);
+    uint32_t *scratch = reinterpret_cast<uint32_t *>(floats + WARPS * SCALES);
     uint32_t group = __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128, 0),
              warp = threadIdx.x / EPA_DEV_WARP;
     bool ok = true;
@@ -164,7 +165,7 @@ EPA_DEV bool fused_layout(const struct fused_args &a, uint64_t call, struct fuse
             if (a.waves == 1)
                 fused_list<S>(a, t, scratch);
         } else if (QUANTISES && a.waves == 1) {
-            fused_quantise<IN, S>(a, warp - 4, floats + warp * FUSED_MOST_GROUPS);
+            fused_quantise<IN, S>(a, warp - 4, floats + warp * SCALES);
         }
     } else if (a.sorted == 0 && blockIdx.x == 0 && is.begins) {
         fused_publish<S>(a, call, scratch);
@@ -178,7 +179,8 @@ EPA_DEV bool fused_layout(const struct fused_args &a, uint64_t call, struct fuse
     if (!S::PICKS && a.waves > 1 && is.dispatches)
         fused_dispatch_wave<IN, S>(
             a, t, 0, warp, WARPS,
-            {s->ring.stage[0] + warp * FUSED_SLOTS * FUSED_SLOT_BYTES, FUSED_SLOTS, 0});
+            {s->ring.stage[0] + warp * FUSED_SLOTS * fused_slot_bytes<S::ROW_GROUP>(), FUSED_SLOTS,
+             0});
     else if (S::WAYS && a.sorted != 0 && a.ways.once != 0 && is.dispatches)
         fused_list_rows<S>(a, t);
     return true;
@@ -220,8 +222,8 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         fused_stamp(a, call, FUSED_PHASE_LAYOUT, true);
     if (group == 0) {
         uint32_t own = warp < 2 ? 0 : warp - 2; /* index among warps 2 and 3 */
-        struct fused_slots slots = {stages + own * a.mover_bytes, a.mover_bytes / FUSED_SLOT_BYTES,
-                                    0};
+        struct fused_slots slots = {stages + own * a.mover_bytes,
+                                    a.mover_bytes / fused_slot_bytes<S::ROW_GROUP>(), 0};
 
         epa_dev_fence_async_shared(); /* bulk copies overwrite the scratch memory */
         __syncwarp();
@@ -293,7 +295,7 @@ template <class S> static const void *of_input(enum device_input input)
 {
     constexpr int QUANTISES = S::F16 ? DEVICE_QUANTISE_F16 : DEVICE_QUANTISE;
 
-    if constexpr (!S::FP8)
+    if constexpr (!S::FP8 && S::ROW_SUBS == 1)
         if (input == DEVICE_PLAIN)
             return (const void *)fused_layer<S, DEVICE_PLAIN>;
     if constexpr (S::FP8 && !S::WAYS)

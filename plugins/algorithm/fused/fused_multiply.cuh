@@ -21,7 +21,7 @@ EPA_DEV struct gemm_out fused_out(const struct fused_args &a, const struct fused
     /* Few tokens: skips rows that did not choose this expert. */
     if (!S::WAYS && !S::PICKS && S::MORE == 0 && p->wants != NULL)
         skip = ~((uint64_t)p->wants[2 * task.expert + 1] << 32 | p->wants[2 * task.expert]);
-    if (!S::FP8) { /* in FP8, hidden and ffn are multiples of FUSED_GROUP */
+    if (S::RAGGED) {
         uint32_t columns = up ? a.ffn : a.c.hidden, end = (group + 1) * FUSED_GROUP;
 
         beyond = end > columns ? end - columns : 0;
@@ -70,7 +70,7 @@ EPA_DEV void fused_store_wide(const struct fused_args &a, const struct fused_pip
         struct gemm_out out = fused_out<S>(a, p, task, 0, group[b], &scale);
 
         if (S::FP8 && task.kind == FUSED_UP)
-            gemm_quantise<FUSED_GROUP / S::SUBS>(out, scale, a.act_groups, sum[b]);
+            gemm_quantise<S::GROUP>(out, scale, a.act_groups, sum[b]);
         else
             gemm_store<S::F16, false>(out, sum[b]);
     }
@@ -94,11 +94,10 @@ EPA_DEV void fused_store_small(const struct fused_args &a, const struct fused_pi
             break;
         struct gemm_out out = fused_out<S>(a, p, task, first, group[b], &scale);
 
-        if (!S::FP8 && gemm_small_beyond(out))
+        if (S::RAGGED && gemm_small_beyond(out))
             out.rows = 0;
         if (S::FP8 && task.kind == FUSED_UP) {
-            gemm_quantise_small<FUSED_GROUP / S::SUBS, N>(ring, *turn, out, scale, a.act_groups,
-                                                          sum[b]);
+            gemm_quantise_small<S::GROUP, N>(ring, *turn, out, scale, a.act_groups, sum[b]);
             *turn = *turn == 2 ? 0 : *turn + 1;
         } else {
             gemm_store_small<S::F16, false, N>(out, sum[b]);
@@ -120,11 +119,11 @@ EPA_DEV void fused_wide_tile(const struct fused_args &a, struct fused_pipe *p,
         __syncwarp();
     };
 
-    if (S::SUBS == 1 || up)
-        gemm_multiply<S::TYPE, FUSED_GROUP>(ring, at, up ? a.up_steps : a.down_steps, sum, 2,
-                                            count);
+    if (!S::FP8 || S::SUBS == S::ROW_SUBS || up)
+        gemm_multiply<S::TYPE, S::ROW_GROUP>(ring, at, up ? a.up_steps : a.down_steps, sum, 2,
+                                             count);
     else
-        gemm_multiply<S::TYPE, FUSED_GROUP / S::SUBS>(ring, at, a.down_steps, sum, 2, count);
+        gemm_multiply<S::TYPE, S::GROUP>(ring, at, a.down_steps, sum, 2, count);
     fused_store_wide<S>(a, p, task, sum);
 }
 
@@ -229,10 +228,11 @@ EPA_DEV void fused_small_tile(const struct fused_args &a, const struct fused_pip
     float sum[2][N / 2];
     bool up = task.kind == FUSED_UP;
 
-    if (S::SUBS == 1 || up)
-        gemm_multiply_small<S::TYPE, FUSED_GROUP, N>(ring, at, up ? a.up_steps : a.down_steps, sum);
+    if (!S::FP8 || S::SUBS == S::ROW_SUBS || up)
+        gemm_multiply_small<S::TYPE, S::ROW_GROUP, N>(ring, at, up ? a.up_steps : a.down_steps,
+                                                      sum);
     else
-        gemm_multiply_small<S::TYPE, FUSED_GROUP / S::SUBS, N>(ring, at, a.down_steps, sum);
+        gemm_multiply_small<S::TYPE, S::GROUP, N>(ring, at, a.down_steps, sum);
     fused_store_small<S, N>(a, p, ring, task, 0, turn, sum);
 }
 

@@ -24,8 +24,8 @@ template <int IN> EPA_DEV void fused_fetch(const struct fused_args &a, uint32_t 
 }
 
 /* Stores channels `begin` to `end` (multiples of 128, or the end of the row) of a row of x to the
- * places of the lanes in `lanes`. Called by one warp. */
-template <int IN, int SWEEPS>
+ * places of the lanes in `lanes`. GROUP: channels per scale. Called by one warp. */
+template <int IN, int SWEEPS, int GROUP>
 EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_t begin,
                              uint32_t end, uint32_t lanes, char *to, float *staged)
 {
@@ -34,7 +34,7 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
         HALVES = QUANTISES ? 2 : 1
     };
     constexpr uint32_t BYTES = IN == DEVICE_PLAIN ? 2 : 1; /* bytes per channel on the link */
-    uint32_t groups = a.c.hidden / FUSED_GROUP, lane = epa_dev_lane(), bytes = end * BYTES;
+    uint32_t groups = a.c.hidden / GROUP, lane = epa_dev_lane(), bytes = end * BYTES;
     const char *x = static_cast<const char *>(a.c.x) + (size_t)token * a.c.hidden * BYTES * HALVES;
 
     for (uint32_t from = begin * BYTES; from < bytes; from += SWEEPS * 512) {
@@ -60,9 +60,9 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
                 float scale;
 
                 v[s][0] = epa_dev_quantise16<IN == DEVICE_QUANTISE_F16>(v[s][0], v[s][HALVES - 1],
-                                                                        FUSED_GROUP / 16, &scale);
-                if (lane % 8 == 0 && at < bytes)
-                    staged[at / FUSED_GROUP] = scale;
+                                                                        GROUP / 16, &scale);
+                if (lane % (GROUP / 16) == 0 && at < bytes)
+                    staged[at / GROUP] = scale;
             }
             for (uint32_t left = lanes; left != 0; left &= left - 1) {
                 char *row = dev_from_lane(to, __ffs(left) - 1);
@@ -78,7 +78,7 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
         char *row = dev_from_lane(to, __ffs(left) - 1) + a.scales_at;
 
-        for (uint32_t g = begin / FUSED_GROUP + lane; g < end / FUSED_GROUP; g += EPA_DEV_WARP)
+        for (uint32_t g = begin / GROUP + lane; g < end / GROUP; g += EPA_DEV_WARP)
             reinterpret_cast<float *>(row)[g] =
                 IN == DEVICE_FP8 ? __ldg(a.c.x_scale + (size_t)token * groups + g) : staged[g];
     }
@@ -90,6 +90,12 @@ struct fused_slots {
     char *first;
     uint32_t slots, next;
 };
+
+/* Returns the size of a slot: a piece of a row, and a scale for each GROUP channels. */
+template <int GROUP> EPA_DEV constexpr uint32_t fused_slot_bytes(void)
+{
+    return FUSED_PIECE + FUSED_PIECE / GROUP * 4;
+}
 
 /* This lane's part of a sweep: 512 bytes of a row, or 1024 bytes if 16 bits become 8. */
 template <int IN> struct fused_sweep {
@@ -115,9 +121,9 @@ EPA_DEV fused_sweep<IN> fused_load_sweep(const struct fused_args &a, uint32_t to
 
 /* Stores the row of a token to the places of the lanes in `lanes`. The warp writes a piece to
  * shared memory, and each lane stores it by one bulk instruction. `sweep`: first sweep of this row;
- * afterwards the first sweep of the `following` token. epa_dev_bulk_wait() completes the stores.
- * Called by one warp. */
-template <int IN>
+ * afterwards the first sweep of the `following` token. GROUP: channels per scale.
+ * epa_dev_bulk_wait() completes the stores. Called by one warp. */
+template <int IN, int GROUP>
 EPA_DEV void fused_ship_row(const struct fused_args &a, uint32_t token, uint32_t following,
                             uint32_t lanes, char *to, struct fused_slots *slots,
                             fused_sweep<IN> *sweep)
@@ -132,13 +138,13 @@ EPA_DEV void fused_ship_row(const struct fused_args &a, uint32_t token, uint32_t
         fused_sweep<IN> now = *sweep;
         uint32_t from = at / FUSED_PIECE * FUSED_PIECE, own = at - from + lane * 16;
         uint32_t piece = min((uint32_t)FUSED_PIECE, bytes - from);
-        uint32_t scales = IN == DEVICE_PLAIN ? 0 : (piece / FUSED_GROUP + 3) / 4 * 16;
+        uint32_t scales = IN == DEVICE_PLAIN ? 0 : (piece / GROUP + 3) / 4 * 16;
 
         next = at + 512;
         *sweep = next < bytes ? fused_load_sweep<IN>(a, token, next)
                               : fused_load_sweep<IN>(a, following, 0);
         if (at == from) {
-            slot = slots->first + slots->next * FUSED_SLOT_BYTES;
+            slot = slots->first + slots->next * fused_slot_bytes<GROUP>();
             slots->next = slots->next + 1 == slots->slots ? 0 : slots->next + 1;
             if (slots->slots >= FUSED_SLOTS)
                 epa_dev_bulk_wait_read<FUSED_SLOTS - 1>();
@@ -150,17 +156,17 @@ EPA_DEV void fused_ship_row(const struct fused_args &a, uint32_t token, uint32_t
             float scale;
 
             now.v[0] = epa_dev_quantise16<IN == DEVICE_QUANTISE_F16>(
-                now.v[0], now.v[fused_sweep<IN>::HALVES - 1], FUSED_GROUP / 16, &scale);
-            if (lane % 8 == 0 && own < piece)
-                reinterpret_cast<float *>(slot + piece)[own / FUSED_GROUP] = scale;
+                now.v[0], now.v[fused_sweep<IN>::HALVES - 1], GROUP / 16, &scale);
+            if (lane % (GROUP / 16) == 0 && own < piece)
+                reinterpret_cast<float *>(slot + piece)[own / GROUP] = scale;
         }
         if (own < piece)
             *reinterpret_cast<uint4 *>(slot + own) = now.v[0];
         if (next < bytes && next % FUSED_PIECE != 0)
             continue;
-        if (IN == DEVICE_FP8 && lane < piece / FUSED_GROUP)
+        if (IN == DEVICE_FP8 && lane < piece / GROUP)
             reinterpret_cast<float *>(slot + piece)[lane] =
-                __ldg(a.c.x_scale + ((size_t)token * a.c.hidden + from) / FUSED_GROUP + lane);
+                __ldg(a.c.x_scale + ((size_t)token * a.c.hidden + from) / GROUP + lane);
         epa_dev_fence_async_shared();
         __syncwarp();
         if ((lanes >> lane & 1) != 0) {
@@ -168,7 +174,7 @@ EPA_DEV void fused_ship_row(const struct fused_args &a, uint32_t token, uint32_t
 
             epa_dev_bulk_store(to + from, slot, piece + (whole ? scales : 0));
             if (!whole && scales != 0)
-                epa_dev_bulk_store(to + a.scales_at + from / FUSED_GROUP * 4, slot + piece, scales);
+                epa_dev_bulk_store(to + a.scales_at + from / GROUP * 4, slot + piece, scales);
         }
         epa_dev_bulk_commit();
     }

@@ -127,6 +127,12 @@ EPA_DEV uint32_t fused_first_row(const struct fused_args &a, uint64_t call,
                                                                            : task.block * S::ROWS;
 }
 
+/* Returns the number of blocks of up to 128 weights that share a scale, in `n` rows of weights. */
+template <class S> EPA_DEV uint32_t fused_weight_blocks(uint32_t n)
+{
+    return (n + (S::RAGGED ? GEMM_BOX - 1 : 0)) / GEMM_BOX;
+}
+
 /* Returns the scales of the rows of a tile, from `row` on, and of its weights. */
 template <class S>
 EPA_DEV struct gemm_scales fused_scales(const struct fused_args &a, const struct fused_task &task,
@@ -134,10 +140,12 @@ EPA_DEV struct gemm_scales fused_scales(const struct fused_args &a, const struct
 {
     bool up = task.kind == FUSED_UP, pairs = up && a.swiglu != 0;
     uint32_t steps = up ? a.up_steps : a.down_steps;
-    uint32_t groups = (up ? a.up_rows : a.c.hidden) / GEMM_BOX, at = task.tile * (pairs ? 1 : 2);
+    uint32_t of_ffn = fused_weight_blocks<S>(a.ffn), at = task.tile * (pairs ? 1 : 2);
+    uint32_t groups = S::RAGGED && pairs ? 2 * of_ffn /* gate and up */
+                                         : fused_weight_blocks<S>(up ? a.up_rows : a.c.hidden);
     const float *boxes = (up ? a.up_scale : a.down_scale) + (size_t)task.expert * groups * steps;
     /* A box beyond the weights has unused sums. */
-    uint32_t second = pairs ? at + a.ffn / GEMM_BOX : min(at + 1, groups - 1);
+    uint32_t second = pairs ? at + of_ffn : min(at + 1, groups - 1);
 
     return {up ? reinterpret_cast<const float *>(
                      dev_own(a.c.v, a.recv + (uint64_t)row * a.message_bytes) + a.scales_at)
@@ -259,12 +267,13 @@ EPA_DEV void fused_load_rows(const struct fused_args &a, uint64_t call,
         if constexpr (S::FP8) {
             struct gemm_scales of = fused_scales<S>(a, task, row);
 
-            if (S::SUBS == 1 || up)
-                gemm_load_scaled_rows<FUSED_GROUP>(ring, at, map, height, row, of, steps,
-                                                   EPA_L2_NORMAL);
+            if (S::SUBS == S::ROW_SUBS || up)
+                gemm_load_scaled_rows<S::ROW_GROUP>(ring, at, map, height, row, of, steps,
+                                                    (up ? a.c.hidden : a.ffn) / S::ROW_GROUP,
+                                                    EPA_L2_NORMAL);
             else
-                gemm_load_scaled_rows<FUSED_GROUP / S::SUBS>(ring, at, map, height, row, of, steps,
-                                                             EPA_L2_NORMAL);
+                gemm_load_scaled_rows<S::GROUP>(ring, at, map, height, row, of, steps,
+                                                a.ffn / S::GROUP, EPA_L2_NORMAL);
         } else if (lane == 0) {
             gemm_load_rows<S::TYPE>(ring, at, map, height, row, steps, EPA_L2_NORMAL);
         }

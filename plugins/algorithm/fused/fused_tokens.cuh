@@ -10,13 +10,16 @@
 #include "fused_device.h"
 
 /* Parameters of a kernel. WAYS: the kernel has the switches of struct fused_ways; kernels without
- * them, for the defaults, have no such code. SUBS: scales per 128 channels of an FP8 intermediate.
- * MORE: rows that a block may have beyond GEMM_ROWS. */
-template <int TYPE_, bool F16_, bool WAYS_, int SUBS_ = 1, bool PICKS_ = false, int MORE_ = 0>
+ * them, for the defaults, have no such code. SUBS, ROW_SUBS: scales per 128 channels of an FP8
+ * intermediate, and of rows sent in FP8. MORE: rows that a block may have beyond GEMM_ROWS. */
+template <int TYPE_, bool F16_, bool WAYS_, int SUBS_ = 1, bool PICKS_ = false, int MORE_ = 0,
+          int ROW_SUBS_ = 1>
 struct fused_shape {
     static constexpr epa_dev_type TYPE = (epa_dev_type)TYPE_; /* type of the multiplied values */
     static constexpr bool FP8 = TYPE_ == EPA_DEV_E4M3, F16 = F16_, WAYS = WAYS_;
     static constexpr bool PICKS = PICKS_; /* few tokens: fused_picks.cuh */
+    /* The last 128 channels of rows and of intermediates may be incomplete. */
+    static constexpr bool RAGGED = !FP8 || SUBS_ > 1 || ROW_SUBS_ > 1;
     enum {
         MORE = MORE_,
         ROWS = GEMM_ROWS + MORE_,
@@ -24,9 +27,12 @@ struct fused_shape {
          * need too many registers. */
         SMALL_ROWS = FP8 ? 64 : 32,
         SUBS = SUBS_,
-        BYTES = FP8 ? 1 : 2 /* bytes of a value */
+        ROW_SUBS = ROW_SUBS_,
+        GROUP = FUSED_GROUP / SUBS_,         /* channels per scale of an intermediate */
+        ROW_GROUP = FUSED_GROUP / ROW_SUBS_, /* channels per scale of a row */
+        BYTES = FP8 ? 1 : 2                  /* bytes of a value */
     };
-    using ring = gemm_shared<4, SUBS_, 2, 1, MORE_>;
+    using ring = gemm_shared<4, (ROW_SUBS_ > SUBS_ ? ROW_SUBS_ : SUBS_), 2, 1, MORE_>;
 };
 
 /* Parameters of the kernels of fused_more.cu. */

@@ -212,6 +212,9 @@ FILES = {
              "more tokens than few": "moe.max_tokens: 40, verify.iterations: 2",
              "640 channels, 384 within": "moe.hidden: 640, expert.ffn: 384, verify.iterations: 2",
              "160 channels, 96 within": "moe.hidden: 160, expert.ffn: 96, verify.iterations: 2",
+             "320 channels in 64s, 192 within": "moe.hidden: 320, moe.fp8_group_size: 64, expert.ffn: 192, verify.iterations: 2",
+             "192 channels in 64s": "moe.hidden: 192, moe.fp8_group_size: 64, verify.iterations: 2",
+             "320 within": "expert.ffn: 320, verify.iterations: 2",
              "ranks straggle": "verify.straggle: 1ms, verify.iterations: 8, moe.hidden: 128"},
             {"in 16 bits": "", "FP8": "algorithm.dispatch_dtype: fp8, expert.weights: fp8",
              "16 bits from FP8 rows": "algorithm.dispatch_dtype: fp8",
@@ -225,7 +228,8 @@ FILES = {
             {"integers": "", "dense": "expert.values: random"},
             DTYPES,
         ],
-        "never": [(["160 channels, 96 within"], ["FP8", "16 bits from FP8 rows", "groups of 64"])],
+        "never": [(["160 channels, 96 within"], ["FP8", "16 bits from FP8 rows", "groups of 64"]),
+                  (["320 channels in 64s, 192 within", "320 within"], ["FP8"])],
         "also": {
             "usual kernels": "",
             "usual kernels, FP8": "algorithm.dispatch_dtype: fp8, expert.weights: fp8",
@@ -241,6 +245,27 @@ FILES = {
                 "moe.hidden: 352, expert.ffn: 160, moe.max_tokens: 300, moe.experts: 4, verify.iterations: 2",
             "usual kernels, 352 channels, 160 within, many tokens":
                 MANY_LAYER_TOKENS.replace("moe.hidden: 128", "moe.hidden: 352") + ", expert.ffn: 160",
+            **{f"channels in 64s, {name}": f"moe.fp8_group_size: 64, expert.weights: fp8, {more}" for name, more in {
+                # Rows and scales that end within a piece, a sweep and a tile.
+                "2112 channels, many tokens":
+                    "expert: {ffn: 64, fp8_group_size: 64}, algorithm: {dispatch_dtype: fp8, waves: 3}, " +
+                    MANY_LAYER_TOKENS.replace("moe.hidden: 128", "moe.hidden: 2112"),
+                "2112 channels, many tokens, one wave":
+                    "expert: {ffn: 64, fp8_group_size: 64}, algorithm: {dispatch_dtype: fp8, waves: 1}, " +
+                    MANY_LAYER_TOKENS.replace("moe.hidden: 128", "moe.hidden: 2112"),
+                "more than 64 rows":
+                    "moe: {hidden: 832, max_tokens: 150, experts: 4}, expert: {ffn: 576, fp8_group_size: 64}, "
+                    "algorithm.dispatch_dtype: fp8, verify.iterations: 2",
+                "f16, more than 64 rows, no activation":
+                    "moe: {hidden: 576, max_tokens: 150, experts: 4, dtype: f16}, algorithm.dispatch_dtype: fp8, "
+                    "expert: {ffn: 320, fp8_group_size: 64, activation: none, values: random}, verify.iterations: 2",
+                "f16, 384 within, more than 64 rows":
+                    "moe: {hidden: 448, max_tokens: 150, experts: 4, dtype: f16}, expert.ffn: 384, "
+                    "algorithm.dispatch_dtype: fp8, verify.iterations: 2",
+                "2880 channels, 2880 within":
+                    "moe: {hidden: 2880, max_tokens: 20, experts: 4}, expert: {ffn: 2880, fp8_group_size: 64}, "
+                    "algorithm.dispatch_dtype: fp8, verify.iterations: 1",
+            }.items()},
             "usual kernels, rows are counted": "algorithm.capacity: 64",
             "usual kernels, 300 tokens, rows are counted": "moe.max_tokens: 300, algorithm.capacity: 64, verify.iterations: 2",
             "usual kernels, few blocks, which warps watch alone":
