@@ -27,7 +27,7 @@ struct ll_share {
     float weight;
 };
 
-/* Offsets count from the start of a rank's heap. Those of regions belong to the set of the call. */
+/* Offsets count from the start of a rank's heap. Offsets of regions belong to the set of the call. */
 struct ll_args {
     /* c.stage: enum ll_cuda_stage; c.y: the received rows if fuse_expert is set */
     struct device_args c;

@@ -57,7 +57,7 @@ struct tf_counters {
         [TF_DEVICE_EXPERTS]; /* [experts], flag_granularity: rank: number of rows per expert */
 };
 
-/* Offsets count from the start of a rank's heap. Those of regions belong to the set of the call. */
+/* Offsets count from the start of a rank's heap. Offsets of regions belong to the set of the call. */
 struct tf_args {
     /* c.stage: enum tf_stage. c.signal: flags of sources, first [size] of even epochs, then [size]
      * of odd epochs. With ranks of other nodes, [size] signals of outputs follow; with chunks then

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""planted.py CHECK: a check of this folder finds a planted defect, and passes the same tree without it."""
+import contextlib
+import io
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import names
+import subjects
+import words
+
+HEADER = "/* Rows of a rank. */\n#ifndef ROWS_H\n#define ROWS_H\nint rows_count(void);\n#endif\n"
+SOURCE = "/* Rows of a rank. */\n#include \"rows.h\"\n\nint rows_count(void)\n{\n    return 1;\n}\n"
+
+
+def write_tree(root, files):
+    for name, text in files.items():
+        path = pathlib.Path(root, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def run(check, *args):
+    """Returns the exit code of a check, and its output."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = check(*args)
+    return code, out.getvalue()
+
+
+def expect(good, bad, code, text):
+    """Compares the outcome without the defect (`good`) and with it."""
+    assert good[0] == 0, f"fails without a defect: {good[1]}"
+    assert bad[0] == code and text in bad[1], f"expected exit code {code} and '{text}': {bad}"
+
+
+def with_tree(check, files, *args):
+    with tempfile.TemporaryDirectory() as root:
+        write_tree(root, files)
+        return run(check, root, *args)
+
+
+def plant_words():
+    for _, pattern, bad, good in words.PATTERNS:
+        assert pattern.search(bad) and words.find_hits(bad), f"not found: {bad}"
+        assert not words.find_hits(good), f"found: {good}"
+    comment = "/* Counts the rows. */\n"
+    expect(with_tree(words.main, {"src/a/x.c": comment * 120}),
+           with_tree(words.main, {"src/a/x.c": comment * 120 + "/* What is sent. */\n" * 2}), 1, "src/a: 16.4 hits")
+    expect(with_tree(words.main, {"README.md": "Counts the rows.\n"}),
+           with_tree(words.main, {"README.md": "Counts what is sent.\n"}), 1, "README.md: 250.0 hits")
+    expect(with_tree(words.main, {"src/a/x.c": comment}),
+           with_tree(words.main, {"src/a/x.c": comment + "/* What is sent. */\n"}), 1, "all folders")
+
+
+def plant_names():
+    good = {"src/a/rows.h": HEADER, "src/a/rows.c": SOURCE, "README.md": "Calls `rows_count`.\n"}
+    expect(with_tree(names.main, good), with_tree(names.main, {**good, "README.md": "Calls `rows_sum`.\n"}),
+           1, "README.md:1: name rows_sum")
+    expect(with_tree(names.main, good),
+           with_tree(names.main, {**good, "src/a/x.c": "/* See rows_sum(). */\n"}), 1, "src/a/x.c:1: name rows_sum")
+    table = {"src/a/t.c": "const struct section experiment_sections[] = {\n    SECTION(moe, hidden),\n};\n"}
+    expect(with_tree(names.main, {**table, "README.md": "Sets `moe.hidden`.\n"}),
+           with_tree(names.main, {**table, "README.md": "Sets `moe.hiden`.\n"}), 1, "key moe.hiden")
+    program = "#!/bin/sh\n[ $# = 1 ] && echo '  bench  measure'\necho '  --json FILE'\n"
+    with tempfile.TemporaryDirectory() as root:
+        write_tree(root, {"epa2a": program})
+        path = pathlib.Path(root, "epa2a")
+        path.chmod(0o755)
+        good = {"README.md": "Run `epa2a bench --json`.\n"}
+        expect(with_tree(names.main, good, path),
+               with_tree(names.main, {"README.md": "Run `epa2a bench --jsn`.\n"}, path), 1, "option --jsn")
+        expect(with_tree(names.main, good, path),
+               with_tree(names.main, {"README.md": "Run `epa2a bnch`.\n"}, path), 1, "command of epa2a bnch")
+
+
+def plant_subjects():
+    if shutil.which("git") is None:
+        print("skipped: git is not installed")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as root:
+        def commit(subject):
+            subprocess.run(["git", "-C", root, "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q",
+                            "--allow-empty", "-m", subject], check=True)
+
+        subprocess.run(["git", "init", "-q", root], check=True)
+        commit("Begin.")
+        start = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True,
+                               check=True).stdout.strip()
+        assert run(subjects.main, root)[0] == 77, "runs without the history"
+        commit("src/cli, man: name the option --json")
+        good = run(subjects.main, root, start)
+        for subject, text in (("Rewrite the rows", "form"), ("rows: count them.", "form"),
+                              ("rows: " + "count " * 15, "characters"), ("rows: count what is sent", "clause")):
+            commit(subject)
+            expect(good, run(subjects.main, root, start), 1, text)
+            subprocess.run(["git", "-C", root, "reset", "-q", "--hard", "HEAD~"], check=True)
+
+
+if __name__ == "__main__":
+    globals()["plant_" + sys.argv[1]]()
