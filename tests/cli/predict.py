@@ -65,7 +65,7 @@ def main(epa2a, configs):
         found, text = predict(*sweep)
         worlds = {world["ranks"]: world for world in found["worlds"]}
         assert list(worlds) == [2, 4, 8, 16, 32, 64, 128, 256, 512] and worlds[256]["nodes"] == 64, worlds.keys()
-        assert worlds[512]["why"].startswith("refused: moe.experts (256)"), worlds[512]
+        assert worlds[512]["why"].startswith("rejected: moe.experts (256)"), worlds[512]
         assert "256 ranks, 64 nodes of 4: " in text.splitlines()[0] and "# 512 ranks: refused: " in text, text
         assert "512 are refused" in found["scales"]["text"] or "times as long" in found["scales"]["text"], found["scales"]
         sent = [worlds[ranks]["total"]["link_bytes"] for ranks in (4, 8, 32, 256)]
