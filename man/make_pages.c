@@ -7,7 +7,10 @@
 
 #include "base/fold.h"
 #include "base/text.h"
-#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/environment.h"
+#include "cli/help_pages.h"
+#include "cli/topics.h"
 #include "config/options.h"
 #include "config/option_text.h"
 #include "plugin/registry.h"

@@ -1,5 +1,5 @@
 /* `epa2a completion SHELL` prints a script. The shell then calls `epa2a __complete WORD...`, which
- * is not in the help. __complete reads the command line as cli.c does, but ignores all errors. By
+ * is not in the help. __complete reads the command line as main.c does, but ignores all errors. By
  * the option tables, the word at the cursor is a command, an option, the value of an option, or an
  * argument whose kind is its name in the help (FILE..., A.json, [KIND], show|check). KEY=VALUE is
  * completed part by part, since a list of all keys fills a page. Output, one per line:
@@ -8,6 +8,8 @@
  *     :files BYTES [END...]
  *     :folders BYTES
  */
+#include "cli/complete.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <limits.h>
@@ -18,10 +20,12 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/commands.h"
 #include "cli/config_name.h"
-#include "completion_texts.h"
-#include "config/model.h"
+#include "cli/line.h"
+#include "cli/topics.h"
 #include "config/diag.h"
+#include "config/model.h"
 #include "config/node.h"
 #include "config/option_text.h"
 #include "config/options.h"
@@ -495,19 +499,5 @@ int complete_main(int argc, char **argv)
     text_free(&c.out);
     registry_destroy(c.registry);
     arena_destroy(c.line.arena);
-    return EXIT_OK;
-}
-
-static const struct shell {
-    const char *name, *script;
-} shells[] = {{"bash", epa2a_bash}, {"zsh", epa2a_zsh}, {"fish", epa2a_fish}};
-
-int cmd_completion(const struct cli *cli)
-{
-    const struct shell *shell = shells;
-
-    while (strcmp(cli->arg[0], shell->name) != 0) /* cli.c has checked the name */
-        shell++;
-    fputs(shell->script, stdout);
     return EXIT_OK;
 }

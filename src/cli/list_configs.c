@@ -1,9 +1,8 @@
 /* `epa2a list configs`: installed configurations by name, each with the first sentence of the
  * comment at the top of its file. */
-#include "cli/cli.h"
+#include "cli/list_configs.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -11,7 +10,10 @@
 #include "base/json.h"
 #include "base/program_dir.h"
 #include "base/text.h"
+#include "cli/cli.h"
+#include "cli/cli_fail.h"
 #include "cli/config_name.h"
+#include "cli/documents.h"
 
 enum { FILE_BYTES = 1 << 20, NAME_COLUMNS = 24 };
 

@@ -1,13 +1,13 @@
 /* `epa2a list models`: a row for each model of `--model NAME` and `include: model/NAME`. */
-#include "cli/cli.h"
-
-#include <limits.h>
-#include <string.h>
+#include "cli/list_models.h"
 
 #include "base/json.h"
 #include "base/text.h"
-#include "config/model.h"
+#include "cli/cli.h"
+#include "cli/cli_fail.h"
+#include "cli/documents.h"
 #include "config/diag.h"
+#include "config/model.h"
 #include "config/node.h"
 #include "report/summary.h"
 #include "report/export.h"

@@ -1,156 +1,26 @@
-/* The progress line, SIGUSR1 and the status page. They read counters of the ranks a few times per
+/* Updates of the progress line, the state of ranks at SIGUSR1, and the status page. They read counters of the ranks a few times per
  * second; the ranks write these counters in any case. */
-#include "cli/runs.h"
+#include "cli/live.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <epa2a/wait.h>
-#include "base/output.h"
+
 #include "base/stats.h"
 #include "base/text.h"
+#include "cli/documents.h"
+#include "cli/progress_line.h"
+#include "cli/runs.h"
+#include "cli/stop_signals.h"
 #include "session/status.h"
 
-/* ---- the progress line ---- */
-
 static const uint64_t redraw_ns = 250000000;
-
-enum { COLUMNS = 80, COLUMNS_LEAST = 2, COLUMNS_MOST = 1000 };
-
-/* ---- text ---- */
-
-/* Adds `from` to `out` up to `room` columns; returns the number of columns left. */
-static uint32_t add_columns(struct text *out, uint32_t room, const char *from)
-{
-    while (*from != '\0') {
-        uint32_t c = 0, width;
-        size_t n = text_decode(from, &c); /* not 0: the caller cleaned the text */
-
-        width = c >= 0x1100 ? 2 : 1;
-        if (width > room)
-            return 0;
-        text_add_bytes(out, from, n);
-        from += n;
-        room -= width;
-    }
-    return room;
-}
-
-static void format_duration(char *out, size_t room, double s)
-{
-    if (s < 60)
-        snprintf(out, room, "%.0f s", s);
-    else if (s < 3600)
-        snprintf(out, room, "%.0f min %02.0f s", floor(s / 60), floor(fmod(s, 60)));
-    else if (s < 360000)
-        snprintf(out, room, "%.0f h %02.0f min", floor(s / 3600), floor(fmod(s, 3600) / 60));
-    else
-        snprintf(out, room, "days");
-}
-
-static void format_median(char *out, size_t room, double ns)
-{
-    if (ns < 1e6)
-        snprintf(out, room, ", median %.*f us", ns < 1e5 ? 2 : 1, ns / 1e3);
-    else
-        snprintf(out, room, ", median %.2f ms", ns / 1e6);
-}
-
-void progress_line(const struct progress_facts *f, uint32_t columns, struct text *out)
-{
-    char head[48], where[80], times[96] = "", left[48], label[COLUMNS_MOST];
-    uint32_t room, tail;
-    uint64_t all = f->warmup + f->iterations;
-
-    snprintf(head, sizeof(head), "%s %u/%u ", f->verb, f->number, f->of);
-    if (f->set_up)
-        snprintf(where, sizeof(where), ": set-up");
-    else if (f->done < f->warmup)
-        snprintf(where, sizeof(where), ": warm-up %llu/%llu", (unsigned long long)f->done,
-                 (unsigned long long)f->warmup);
-    else
-        snprintf(where, sizeof(where), ": iteration %llu/%llu",
-                 (unsigned long long)((f->done < all ? f->done : all) - f->warmup),
-                 (unsigned long long)f->iterations);
-    if (!isnan(f->median_ns))
-        format_median(times, sizeof(times), f->median_ns);
-    if (!isnan(f->left_s)) {
-        format_duration(left, sizeof(left), f->left_s);
-        snprintf(times + strlen(times), sizeof(times) - strlen(times), ", %s%s left",
-                 f->at_most ? "at most " : "", left);
-    }
-    snprintf(label, sizeof(label), "%s", f->label);
-    label[terminal_clean(label, strlen(label), false)] = '\0';
-    /* The numbers have priority; the label gets the remaining columns. */
-    tail = (uint32_t)(strlen(where) + strlen(times));
-    if (tail + strlen(head) <= columns) {
-        room = add_columns(out, columns, head);
-        (void)add_columns(out, room - tail, label);
-        (void)add_columns(out, tail, where);
-        (void)add_columns(out, tail, times);
-        return;
-    }
-    room = add_columns(out, columns, where + 2);
-    (void)add_columns(out, room, times);
-}
-
-/* ---- the terminal ---- */
-
-static uint32_t columns_of_terminal(void)
-{
-    struct winsize size = {0};
-
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
-        return COLUMNS;
-    return size.ws_col < COLUMNS_LEAST  ? COLUMNS_LEAST
-           : size.ws_col > COLUMNS_MOST ? COLUMNS_MOST
-                                        : size.ws_col;
-}
-
-bool progress_is_on(const struct cli *cli)
-{
-    const char *term = getenv("TERM");
-    bool dumb = term == NULL || term[0] == '\0' || strcmp(term, "dumb") == 0;
-
-    if (cli->progress == PROGRESS_AUTO)
-        return !cli->quiet && isatty(STDERR_FILENO) && !dumb;
-    return cli->progress == PROGRESS_ALWAYS;
-}
-
-/* Drops the line if the terminal blocks. Does not write in the background, since a terminal with
- * tostop would stop the process. */
-bool progress_show(const char *fmt, ...)
-{
-    pid_t group = isatty(STDERR_FILENO) ? tcgetpgrp(STDERR_FILENO) : -1;
-    text_auto text = {0};
-    char line[4 * COLUMNS_MOST];
-    va_list args;
-
-    if (group >= 0 && group != getpgrp())
-        return false;
-    va_start(args, fmt);
-    vsnprintf(line, sizeof(line), fmt, args);
-    va_end(args);
-    line[terminal_clean(line, strlen(line), false)] = '\0';
-    text_add(&text, "\r%s\033[K", line);
-    (void)write_whole(STDERR_FILENO, text.data, text.bytes);
-    return true;
-}
-
-void progress_clear(void)
-{
-    (void)write_whole(STDERR_FILENO, "\r\033[K", 4);
-}
-
-/* ---- state ---- */
 
 enum {
     SAMPLES = 128,  /* number of samples for the median of the progress line */
@@ -177,51 +47,6 @@ static void clear_line(struct live *live)
     if (live->shown)
         progress_clear();
     live->shown = false;
-}
-
-/* ---- signals ---- */
-
-void live_find_stops(sigset_t *out)
-{
-    static const int unless_ignored[] = {SIGINT, SIGHUP};
-    struct sigaction action;
-
-    sigemptyset(out);
-    sigaddset(out, SIGTERM);
-    for (size_t i = 0; i < sizeof(unless_ignored) / sizeof(unless_ignored[0]); i++)
-        if (sigaction(unless_ignored[i], NULL, &action) != 0 || action.sa_handler != SIG_IGN)
-            sigaddset(out, unless_ignored[i]);
-}
-
-/* Blocks SIGUSR1 rather than ignoring it, so that it stays pending until signalfd reads it.
- * Child processes inherit the mask and ignore the signal: see process_start(). */
-void live_catch(sigset_t *stops)
-{
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGUSR1);
-    (void)sigprocmask(SIG_BLOCK, &set, NULL);
-    live_find_stops(stops);
-}
-
-enum epa_status live_catch_stops(const sigset_t *stops, int *stop_fd, struct epa_error *err)
-{
-    if (sigprocmask(SIG_BLOCK, stops, NULL) == 0)
-        *stop_fd = signalfd(-1, stops, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (*stop_fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "signalfd: %s", strerror(errno));
-    output_guard();
-    return EPA_OK;
-}
-
-int live_read_stop(int stop_fd)
-{
-    struct signalfd_siginfo info;
-
-    if (stop_fd < 0 || read(stop_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
-        return 0;
-    return info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo;
 }
 
 static void print_ranks(struct live *live)
@@ -357,7 +182,7 @@ static void draw_line(struct live *live, uint64_t now)
 
     live->drawn_ns = now;
     text_add(&line, "%s", "");
-    progress_line(&facts, columns_of_terminal() - 1, &line);
+    progress_line(&facts, progress_columns() - 1, &line);
     live->shown = progress_show("%s", line.data) || live->shown;
 }
 

@@ -1,5 +1,5 @@
-/* Shared state of `epa2a predict`: cmd_predict.c measures small worlds, predict_world.c predicts
- * large ones. A world is a job of a given number of ranks. */
+/* State of `epa2a predict`: predict_measure.c measures small worlds, predict_world.c predicts large
+ * ones. A world is a job of a given number of ranks. */
 #ifndef CLI_PREDICT_H
 #define CLI_PREDICT_H
 
@@ -56,30 +56,5 @@ struct prediction {
     json_t *notes, *document;
     struct epa_error err;
 };
-
-/* Returns true if the run has all tokens and choices of the file. */
-bool prediction_is_whole(const struct prediction *, const struct measured *);
-/* Returns the sum of the medians of a phase's stages. The name of such a stage begins with the name
- * of the phase: "dispatch_send". */
-double prediction_phase_ns(const json_t *result, const char *phase);
-
-/* ---- predict_world.c ---- */
-
-/* Returns the number of threads of a rank on hosts; 0 on GPUs. */
-double prediction_threads(const struct experiment *);
-/* Computes the traffic of each phase, as means over iterations. */
-void prediction_count(const struct experiment *, const struct op_source *,
-                      struct op_load mean[OP_PHASES]);
-/* Returns the terms of a phase's cost, without its measured time. */
-struct predict_point prediction_point(const struct prediction *, const struct experiment *,
-                                      const struct op_load *, uint32_t cores);
-/* Plans the experiment of the file for another number of ranks. Returns NULL, or the reason of a
- * failure. */
-const char *prediction_resize(struct prediction *, uint32_t ranks, struct experiment *out,
-                              uint32_t *planned);
-/* Fits the costs to all measured runs. */
-void prediction_fit(struct prediction *);
-/* Predicts all worlds and fills p->document. */
-enum epa_status prediction_make(struct prediction *);
 
 #endif

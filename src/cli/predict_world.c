@@ -1,16 +1,17 @@
 /* Predicts worlds from fitted costs and from the traffic of their routing, and makes the document of
  * `epa2a predict`. */
+#include "cli/predict_world.h"
+
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/predict.h"
-#include "report/result.h"
+#include "cli/predict_measure.h"
 #include "config/diag.h"
 #include "experiment/points.h"
 #include "report/predict.h"
+#include "report/result.h"
 
 /* Largest measured time of a stage in latencies, for the upper bound: a dispatch of ll_v2, which
  * exchanges counts first, took 4.0 to 4.2 with UCX over TCP and delays of 5 and 50 ms. The model has

@@ -11,16 +11,19 @@
  *
  * Decisions depend only on the measurements and durations of turns, so --resume reads the turns of a
  * journal and reaches the same state. */
+#include "cli/tune_search.h"
+
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
 #include "cli/cli.h"
+#include "cli/progress_line.h"
 #include "cli/tune.h"
+#include "cli/tune_candidates.h"
 #include "report/findings.h"
+#include "report/result.h"
 
 enum {
     ROUND = 5,  /* settings in a round, in addition to the file's settings */

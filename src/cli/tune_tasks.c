@@ -1,12 +1,13 @@
 /* `epa2a tune` over several tasks, such as models x tokens: one table, one document and one file
  * with a run for each task. The tasks are searched one after the other. */
-#include "cli/tune.h"
+#include "cli/tune_tasks.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/json.h"
-#include "report/result.h"
+#include "cli/tune.h"
+#include "cli/tune_report.h"
 #include "report/summary.h"
 #include "report/export.h"
 #include "report/fill.h"

@@ -1,10 +1,11 @@
 /* Shared by `compare --run`, `tune` and `predict`: two sides take turns in rounds until one is known
  * to be faster; a run whose results stay in memory. */
+#include "cli/turns.h"
+
 #include <math.h>
-#include <stdio.h>
 
 #include "cli/cli.h"
-#include "cli/runs.h"
+#include "cli/progress_line.h"
 #include "launch/process.h"
 
 /* Ratio of the median to the fastest samples above which other programs use the cores. The median

@@ -1,7 +1,7 @@
 /* Test of the error estimate of a prediction, with made-up measurements. */
 #include "test.h"
 
-#include "cli/predict.h"
+#include "cli/predict_world.h"
 #include "op/op.h"
 
 /* Time of a call on its core, and the additional time if ranks share the core. */

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/text.h"
-#include "cli/runs.h"
+#include "cli/progress_line.h"
 
 TEST(a_line_shows_the_known_figures_and_fits_its_width)
 {

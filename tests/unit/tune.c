@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "cli/tune.h"
+#include "cli/tune_candidates.h"
+#include "cli/tune_search.h"
 
 /* Change of the time by a value, as a logarithm. Two values separated by " ": additional change if
  * both are set. */

@@ -2,6 +2,8 @@
  * known to be slower, faster or the same, or the budget is spent. Each round starts new ranks, so the
  * figures include the variation between launches. On hosts the ranks of both sides exist at the same
  * time and their iterations alternate, so that drift of the machine affects both sides equally. */
+#include "cli/compare_turns.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -18,9 +20,19 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
+
 #include "base/output.h"
 #include "cli/cli.h"
+#include "cli/cli_fail.h"
+#include "cli/cmd_bench.h"
+#include "cli/compare_results.h"
+#include "cli/compared.h"
+#include "cli/documents.h"
+#include "cli/progress_line.h"
+#include "cli/run_for_results.h"
 #include "cli/runs.h"
+#include "cli/stop_signals.h"
+#include "cli/turns.h"
 #include "config/experiment.h"
 #include "launch/process.h"
 #include "report/summary.h"
@@ -48,40 +60,6 @@ enum {
     TAKEN = 256         /* size of the sentence about the turns */
 };
 
-/* ---- running ---- */
-
-/* Converts a list of results of a command that returned `code`; takes the reference. *out has no root
- * if the list is empty: another rank has the results, or --dry-run was given, or the command has
- * reported an error. Returns an exit code. */
-static int convert_results(const char *path, json_t *list, int code, struct results *out)
-{
-    struct epa_error err = {EPA_OK, ""};
-    int failed;
-
-    *out = (struct results){0};
-    if (json_array_size(list) == 0) {
-        json_decref(list);
-        return code;
-    }
-    if (results_of(path, report_document(list, NULL), out, &err) == EPA_OK)
-        return code;
-    failed = cli_fail(&err);
-    results_free(out);
-    return code != EXIT_OK ? code : failed;
-}
-
-int run_for_results(struct cli *cli, int (*command)(const struct cli *), const char *path,
-                    struct results *out)
-{
-    json_t *list = json_array();
-    int code;
-
-    cli->results_out = list;
-    cli->order = RUNS_DECLARED;
-    code = command(cli);
-    return convert_results(path, list, code, out);
-}
-
 static double stage_percentile(const struct results *results, const char *name, uint32_t permille,
                                uint64_t *samples)
 {
@@ -97,8 +75,6 @@ static double stage_percentile(const struct results *results, const char *name, 
     free(scratch);
     return out;
 }
-
-/* ---- compare --run ---- */
 
 struct sides {
     const struct cli *cli;
@@ -434,7 +410,7 @@ static int read_side(struct sides *s, uint32_t side, int fd, struct results *out
     int code;
 
     (void)lseek(fd, 0, SEEK_SET);
-    code = convert_results(s->cli->arg[side], json_loadfd(fd, 0, NULL), EXIT_OK, out);
+    code = run_results_convert(s->cli->arg[side], json_loadfd(fd, 0, NULL), EXIT_OK, out);
     if (code != EXIT_OK || out->n == 1)
         return code;
     fail_side(s, side, EXIT_INTERNAL, "has ended without a result");

@@ -1,0 +1,29 @@
+/* `epa2a doctor`: hardware, usable plugins and link peak of this machine. */
+#include "cli/cmd_doctor.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/cli_fail.h"
+#include "cli/documents.h"
+#include "doctor/doctor.h"
+#include "session/status.h"
+
+/* Succeeds if the transport shm works, whatever else is missing. */
+int cmd_doctor(const struct cli *cli)
+{
+    struct epa_error err = {EPA_OK, ""}, shm = {EPA_OK, ""};
+    json_t *document = NULL;
+    enum epa_status status = doctor_examine(cli->plugin_path, cli->quick, &document, &shm, &err);
+
+    if (status != EPA_OK)
+        return cli_fail(&err);
+    if (!cli_has_stdout(cli))
+        doctor_print(stdout, document);
+    status = cli_write_json(cli, document, &err);
+    if (status == EPA_OK && shm.status != EPA_OK)
+        (void)epa_fail(&err, shm.status, "transport shm cannot be used: %s", shm.text);
+    return err.status != EPA_OK ? cli_fail(&err) : EXIT_OK;
+}

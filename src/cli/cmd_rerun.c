@@ -1,0 +1,195 @@
+/* `epa2a rerun RESULT.json`: runs the experiments of a result again by the same verb, and compares the
+ * two. */
+#include "cli/cmd_rerun.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/cli_fail.h"
+#include "cli/cmd_bench.h"
+#include "cli/cmd_run.h"
+#include "cli/cmd_verify.h"
+#include "cli/compare_results.h"
+#include "cli/run_for_results.h"
+#include "config/experiment.h"
+#include "report/fill.h"
+#include "report/results.h"
+#include "report/summary.h"
+
+static enum epa_status select_runs(const struct cli *cli, struct results *then,
+                                   struct epa_error *err)
+{
+    const struct results_wish wish = {.only = cli->only, .n_only = cli->n_only};
+    const char *verb;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < then->n; i++)
+        if (results_picked(&then->run[i], &wish))
+            then->run[kept++] = then->run[i];
+    then->n = kept;
+    if (then->n == 0 && cli->n_only > 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "--only '%s': no run of %s has that label or id",
+                        cli->only[0], then->path);
+    if (then->n == 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: the result has no runs", then->path);
+    verb = then->run[0].verb;
+    for (uint32_t i = 1; i < then->n; i++)
+        if (strcmp(then->run[i].verb, verb) != 0)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "%s: runs of both %s and %s; select one kind by --only", then->path,
+                            verb, then->run[i].verb);
+    if (strcmp(verb, "run") != 0 && strcmp(verb, "bench") != 0 && strcmp(verb, "verify") != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: unknown verb '%s'", then->path, verb);
+    return EPA_OK;
+}
+
+/* Replaces a launcher that auto may have selected by auto, with the options that all launchers
+ * share: today auto may select another launcher. */
+static void reset_launcher(json_t *x)
+{
+    static const char *const selected[] = {"fork", "env", "mpi"};
+    static const char *const shared[] = {"pin", "prefix"};
+    const json_t *old = json_object_get(x, "launcher");
+    json_t *launcher;
+
+    for (size_t i = 0; i < sizeof(selected) / sizeof(selected[0]); i++) {
+        if (strcmp(json_text_at(old, "name"), selected[i]) != 0)
+            continue;
+        launcher = json_pack("{s:s}", "name", "auto");
+        for (size_t k = 0; k < sizeof(shared) / sizeof(shared[0]); k++)
+            if (json_object_get(old, shared[k]) != NULL)
+                json_object_set(launcher, shared[k], json_object_get(old, shared[k]));
+        json_object_set_new(x, "launcher", launcher);
+        return;
+    }
+}
+
+/* Writes the experiments as a file in JSON, which is YAML. A single experiment without a label is the
+ * whole file; several, or one with a label, become `runs:` with distinct labels. */
+static enum epa_status write_experiments(const struct results *then, struct text *out,
+                                         struct epa_error *err)
+{
+    bool one = then->n == 1 && strcmp(then->run[0].label, then->run[0].name) == 0;
+    json_auto_t *runs = json_object();
+    json_auto_t *root = json_pack("{s:i, s:O}", "version", EXPERIMENT_VERSION, "runs", runs);
+
+    for (uint32_t i = 0; i < then->n; i++) {
+        const struct results_run *run = &then->run[i];
+        json_t *x = json_copy(json_object_get(run->json, "experiment"));
+        json_int_t version = json_integer_value(json_object_get(x, "version"));
+        text_auto label = {0};
+
+        json_object_set_new(runs, "", x); /* owned from here on */
+        reset_launcher(x);
+        if (x == NULL)
+            return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' does not contain its experiment",
+                            then->path, run->label);
+        if (version != EXPERIMENT_VERSION)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "%s: '%s' has an experiment of version %lld; this program runs %d",
+                            then->path, run->label, (long long)version, EXPERIMENT_VERSION);
+        if (!one)
+            json_object_del(x, "version");
+        text_add(&label, "%s", run->label);
+        for (uint32_t k = 2; json_object_get(runs, label.data) != NULL; k++) {
+            text_free(&label);
+            text_add(&label, "%s #%u", run->label, k);
+        }
+        json_object_set(runs, label.data, x);
+        json_object_del(runs, "");
+    }
+    json_write(out, one ? json_object_iter_value(json_object_iter(runs)) : root,
+               JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+    text_add(out, "\n");
+    return EPA_OK;
+}
+
+/* Prints the differences of build, machine and plugins. Compares the first run only, since all runs
+ * of a result have one machine. */
+static void print_differences(const struct results *then, const struct results *now)
+{
+    static const char *const keys[] = {"machine.build.version",  "machine.build.git",
+                                       "machine.build.compiler", "machine.build.type",
+                                       "machine.build.isa",      "machine.build.libc",
+                                       "machine.host",           "machine.cpu",
+                                       "machine.cores",          "machine.kernel",
+                                       "machine.governor",       "machine.device.device",
+                                       "machine.environment",    "plugins.launcher.hash",
+                                       "plugins.backend.hash",   "plugins.transport.hash",
+                                       "plugins.algorithm.hash", "world.launcher",
+                                       "world.started_by"};
+    const char *started = json_text_at(then->run[0].json, "started");
+
+    fputs("# rerun of ", stdout);
+    text_print_clean(stdout, then->path);
+    printf(", from %s\n", *started == '\0' ? "an unknown time" : started);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        const json_t *old = json_at(then->run[0].json, keys[i]);
+        const json_t *new = json_at(now->run[0].json, keys[i]);
+        text_auto a = {0}, b = {0};
+
+        if (old == NULL ? new == NULL : json_equal(old, new))
+            continue;
+        json_write(&a, old, JSON_ENCODE_ANY | JSON_COMPACT);
+        json_write(&b, new, JSON_ENCODE_ANY | JSON_COMPACT);
+        printf("#   %s: %s then, %s now\n", keys[i], a.data == NULL ? "not recorded" : a.data,
+               b.data == NULL ? "not recorded" : b.data);
+    }
+}
+
+static bool has_samples(const struct results *results)
+{
+    for (uint32_t i = 0; i < results->n; i++)
+        for (uint32_t k = 0; k < results->run[i].n_stages && results->run[i].ok; k++)
+            if (results->run[i].stage[k].n > 0)
+                return true;
+    return false;
+}
+
+static int run_and_compare(const struct cli *cli, const struct results *then,
+                           const char *experiments)
+{
+    const char *verb = then->run[0].verb;
+    struct cli run = *cli, comparing = *cli;
+    struct results now;
+    int code, compared = EXIT_OK;
+
+    run.text = experiments;
+    run.n_only = 0;
+    code = run_for_results(&run,
+                           strcmp(verb, "bench") == 0    ? cmd_bench
+                           : strcmp(verb, "verify") == 0 ? cmd_verify
+                                                         : cmd_run,
+                           cli->json != NULL ? cli->json : "now", &now);
+    /* --set changes the experiment on request, so the comparison accepts the difference. */
+    comparing.force = cli->force || cli->n_sets > (cli->timeout_ns != 0);
+    if (now.n > 0)
+        print_differences(then, &now);
+    if (has_samples(&now) && has_samples(then))
+        compared = compare_results(&comparing, then, &now, false);
+    else if (now.root != NULL)
+        printf("# no times to compare\n");
+    results_free(&now);
+    return code == EXIT_OK && cli->judges ? compared : code;
+}
+
+int cmd_rerun(const struct cli *cli)
+{
+    struct results then = {0};
+    text_auto experiments = {0};
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = results_read(cli->arg[0], &then, &err);
+    int code;
+
+    if (status == EPA_OK)
+        status = select_runs(cli, &then, &err);
+    if (status == EPA_OK)
+        status = write_experiments(&then, &experiments, &err);
+    if (status == EPA_OK && cli->json != NULL && strcmp(cli->json, "-") == 0)
+        status = epa_fail(&err, EPA_ERR_CONFIG,
+                          "rerun prints a comparison to standard output: give --json a file");
+    code = status == EPA_OK ? run_and_compare(cli, &then, experiments.data) : cli_fail(&err);
+    results_free(&then);
+    return code;
+}

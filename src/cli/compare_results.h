@@ -1,0 +1,17 @@
+/* Compares two results. */
+#ifndef COMPARE_RESULTS_H
+#define COMPARE_RESULTS_H
+
+#include "cli/cli.h"
+#include "report/results.h"
+
+/* Compares results by --threshold, --alpha and --force; returns the exit code. `documents`: write
+ * the comparison to --json and --markdown. */
+int compare_results(const struct cli *, const struct results *a, const struct results *b,
+                    bool documents);
+
+/* Checks that the only runs of `a` and `b` can be compared; prints their differences to `notes`. */
+enum epa_status compare_check(const struct cli *, FILE *notes, const struct results *a,
+                              const struct results *b, struct epa_error *);
+
+#endif

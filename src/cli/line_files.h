@@ -1,0 +1,14 @@
+/* Files of a command line. */
+#ifndef LINE_FILES_H
+#define LINE_FILES_H
+
+#include "cli/line.h"
+
+/* Replaces the FILE - by standard input, for commands that read files. */
+enum epa_status line_replace_stdin(struct line *, struct epa_error *);
+
+/* Replaces names of configurations by their paths. Without an argument run, bench and verify use the
+ * default configuration. */
+enum epa_status line_resolve_names(struct line *, struct epa_error *);
+
+#endif

@@ -1,0 +1,10 @@
+/* Reads the file of a prediction. */
+#ifndef PREDICT_FILE_H
+#define PREDICT_FILE_H
+
+#include "cli/predict.h"
+
+/* Reads the file and replaces its bench section, so that runs are a closed loop with stages. */
+enum epa_status prediction_read_file(struct prediction *);
+
+#endif

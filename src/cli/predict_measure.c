@@ -1,0 +1,219 @@
+/* Measures the small worlds of a prediction. */
+#include "cli/predict_measure.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cmd_bench.h"
+#include "cli/predict.h"
+#include "cli/predict_world.h"
+#include "cli/progress_line.h"
+#include "cli/run_for_results.h"
+#include "cli/turns.h"
+#include "report/findings.h"
+#include "report/result.h"
+#include "report/results.h"
+
+bool prediction_is_whole(const struct prediction *p, const struct measured *m)
+{
+    return m->tokens == p->op->size(p->x) && m->copies == operation_copies(p->x);
+}
+
+/* Adds a run of a world. Returns false with the reason in `why` if the run is not valid. */
+static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint32_t copies,
+                    bool checks, char why[CLI_FAILURE])
+{
+    struct measured *m = &p->run[p->n];
+    struct runs *runs = &p->read[p->n_read];
+    const char **set = arena_alloc(p->arena, SETS_MOST * sizeof(*set));
+    char wrong[CLI_FAILURE];
+    uint32_t n = 0;
+
+    set[n++] = arena_printf(p->arena, "ranks=%u", ranks);
+    set[n++] = "ranks_per_node=0";
+    set[n++] = arena_printf(p->arena, "%s=%u", p->op->size_key, tokens);
+    if (tokens != p->op->size(p->x) || (p->x->tokens.kind == TOKENS_LIST && !checks))
+        set[n++] = "tokens=full";
+    if (p->op->copies_key != NULL)
+        set[n++] = arena_printf(p->arena, "%s=%u", p->op->copies_key, copies);
+    p->n_read++;
+    if (runs_read_text(p->cli, p->registry, p->text, set, n, runs, wrong, &p->err) != EPA_OK) {
+        snprintf(why, CLI_FAILURE, "%u ranks cannot be measured here: %.240s", ranks, wrong);
+        runs_finish(runs);
+        p->n_read--;
+        return false;
+    }
+    *m = (struct measured){.ranks = ranks,
+                           .set = set,
+                           .n_sets = n,
+                           .tokens = tokens,
+                           .copies = copies,
+                           .checks = checks,
+                           .x = runs->run[0].x,
+                           .total_ns = INFINITY,
+                           .second_ns = INFINITY};
+    prediction_count(m->x, p->source, m->load);
+    for (uint32_t i = 0; i < p->op->n_phases; i++) {
+        m->point[i] = prediction_point(p, m->x, &m->load[i], p->here);
+        m->point[i].ns = INFINITY;
+        m->point[i].weight = prediction_is_whole(p, m) ? 1 : SIDE_WEIGHT;
+    }
+    p->n++;
+    return true;
+}
+
+/* Adds all runs of a world, or none. */
+static bool add_world(struct prediction *p, uint32_t ranks, bool checks, char why[CLI_FAILURE])
+{
+    uint32_t tokens = (uint32_t)p->op->size(p->x), copies = operation_copies(p->x), first = p->n;
+    struct measured *all = &p->run[first];
+    bool fewer;
+
+    if (!add_run(p, ranks, tokens, copies, checks, why))
+        return false;
+    fewer = all->load[0].rows < all->load[0].entries && copies > 1 &&
+            p->x->routing.kind != ROUTING_FILE;
+    if (!checks && tokens > 1 && !add_run(p, ranks, 1, copies, false, why)) {
+        p->n = first;
+        return false;
+    }
+    if (!checks && fewer)
+        (void)add_run(p, ranks, tokens, copies > 4 ? copies / 4 : 1, false, why);
+    if (!checks)
+        p->world[p->n_worlds++] = ranks;
+    return true;
+}
+
+enum epa_status prediction_choose_worlds(struct prediction *p)
+{
+    double threads = fmax(prediction_threads(p->x), 1);
+    char why[CLI_FAILURE] = "", first[CLI_FAILURE] = "";
+    bool known = false;
+
+    /* Doubles the ranks after a valid world; else tries the next number, which may divide the
+     * experts. */
+    for (uint32_t ranks = 2; ranks <= CORES_MOST && p->n_worlds + 1 < WORLDS_MOST;) {
+        bool wanted = ranks * threads <= p->here || p->n_worlds < WORLDS_WANTED;
+
+        ranks = wanted && add_world(p, ranks, false, first[0] == '\0' ? first : why) ? ranks * 2
+                                                                                     : ranks + 1;
+    }
+    if (p->n_worlds == 0 && p->err.status == EPA_OK)
+        return epa_fail(&p->err, EPA_ERR_CONFIG,
+                        "%s: the prediction needs a measured run of 2 to %d ranks: %s",
+                        p->cli->arg[0], CORES_MOST, first);
+    for (uint32_t i = 0; i < p->n_worlds; i++)
+        known = known || (p->world[i] == p->ranks && p->x->tokens.kind != TOKENS_LIST);
+    if (p->cli->check && p->ranks > p->per_node)
+        return epa_fail(
+            &p->err, EPA_ERR_CONFIG,
+            "--check: %u ranks on %u nodes cannot run on this single node; compare with "
+            "results of the cluster by --measured",
+            p->ranks, p->ranks / p->per_node);
+    if (p->cli->check && !known && !add_world(p, p->ranks, true, why))
+        return epa_fail(&p->err, EPA_ERR_CONFIG, "--check: %s", why);
+    return p->err.status;
+}
+
+double prediction_phase_ns(const json_t *result, const char *phase)
+{
+    double ns = 0;
+
+    for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);) {
+        if (strncmp(json_text_at(stage.value, "name"), phase, strlen(phase)) == 0)
+            ns += json_number_at(stage.value, "ns.median");
+    }
+    return ns;
+}
+
+/* Runs bench quietly, keeps its results in memory, and returns its exit code. */
+static int measure_run(struct prediction *p, struct measured *m)
+{
+    char why[CLI_FAILURE] = "";
+    struct cli run = *p->cli;
+    struct results results;
+    uint32_t n = m->n_sets;
+    double total = 0;
+    int code;
+
+    m->set[n++] = "bench.check=false";
+    m->set[n++] = "bench.iterations=200";
+    m->set[n++] = "bench.max_time=200ms";
+    turns_make_quiet(&run);
+    run.text = p->text;
+    run.set = m->set;
+    run.n_sets = n;
+    run.n_only = 0;
+    run.registry = p->registry;
+    run.machine = p->machine;
+    run.failure = why;
+    code = run_for_results(&run, cmd_bench, p->cli->arg[0], &results);
+    if (code == EXIT_OK && results.n != 1)
+        code = EXIT_INTERNAL;
+    for (uint32_t i = 0; i < p->op->n_phases && code == EXIT_OK; i++) {
+        double ns = prediction_phase_ns(results.run[0].json, p->op->phase[i].name);
+
+        if (!(ns > 0)) {
+            snprintf(why, sizeof(why), "the result has no stage '%s'", p->op->phase[i].name);
+            code = EXIT_USAGE;
+        }
+        m->point[i].ns = fmin(m->point[i].ns, ns);
+        total += ns;
+    }
+    if (code == EXIT_OK) {
+        double signal = json_number_at(results.run[0].json, "machine.links.latency_ns");
+
+        m->second_ns = fmin(m->second_ns, fmax(m->total_ns, total));
+        m->total_ns = fmin(m->total_ns, total);
+        if (signal > 0 && (p->signal_ns <= 0 || signal < p->signal_ns))
+            p->signal_ns = signal;
+    }
+    results_free(&results);
+    if (code != EXIT_OK && code != exit_code(EPA_ERR_INTERRUPTED, SIGINT) &&
+        code != exit_code(EPA_ERR_INTERRUPTED, SIGTERM))
+        epa_fail(&p->err, EPA_ERR_CONFIG, "%s: %u ranks could not be measured: %s", p->cli->arg[0],
+                 m->ranks, why);
+    return code;
+}
+
+/* Removes a failed world and all larger ones. Returns false if no smaller world is left or --check
+ * needs one of them. */
+static bool drop_worlds(struct prediction *p, uint32_t ranks)
+{
+    uint32_t kept = 0;
+
+    if (p->n_worlds == 0 || p->world[0] >= ranks || (p->cli->check && p->ranks >= ranks))
+        return false;
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->run[i].ranks < ranks)
+            p->run[kept++] = p->run[i];
+    p->n = kept;
+    while (p->world[p->n_worlds - 1] >= ranks)
+        p->n_worlds--;
+    json_array_append_new(p->notes, json_text(p->err.text));
+    p->err = (struct epa_error){EPA_OK, ""};
+    return true;
+}
+
+int prediction_measure(struct prediction *p)
+{
+    bool progress = progress_is_on(p->cli);
+    int code = EXIT_OK;
+
+    for (uint32_t round = 0; round < ROUNDS && code == EXIT_OK; round++)
+        for (uint32_t i = 0; i < p->n && code == EXIT_OK; i++) {
+            if (progress)
+                (void)progress_show("round %u of %d: %u ranks", round + 1, ROUNDS, p->run[i].ranks);
+            code = measure_run(p, &p->run[i]);
+            if (code != EXIT_OK && round == 0 && !p->run[i].checks &&
+                drop_worlds(p, p->run[i].ranks)) {
+                code = EXIT_OK;
+                i--; /* the next run took the place of the removed one */
+            }
+        }
+    if (progress)
+        progress_clear();
+    return code;
+}

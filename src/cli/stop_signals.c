@@ -1,0 +1,53 @@
+/* The signals that stop a command. */
+#include "cli/stop_signals.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/output.h"
+
+void live_find_stops(sigset_t *out)
+{
+    static const int unless_ignored[] = {SIGINT, SIGHUP};
+    struct sigaction action;
+
+    sigemptyset(out);
+    sigaddset(out, SIGTERM);
+    for (size_t i = 0; i < sizeof(unless_ignored) / sizeof(unless_ignored[0]); i++)
+        if (sigaction(unless_ignored[i], NULL, &action) != 0 || action.sa_handler != SIG_IGN)
+            sigaddset(out, unless_ignored[i]);
+}
+
+/* Blocks SIGUSR1 rather than ignoring it, so that it stays pending until signalfd reads it.
+ * Child processes inherit the mask and ignore the signal: see process_start(). */
+void live_catch(sigset_t *stops)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    live_find_stops(stops);
+}
+
+enum epa_status live_catch_stops(const sigset_t *stops, int *stop_fd, struct epa_error *err)
+{
+    if (sigprocmask(SIG_BLOCK, stops, NULL) == 0)
+        *stop_fd = signalfd(-1, stops, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (*stop_fd < 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "signalfd: %s", strerror(errno));
+    output_guard();
+    return EPA_OK;
+}
+
+int live_read_stop(int stop_fd)
+{
+    struct signalfd_siginfo info;
+
+    if (stop_fd < 0 || read(stop_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return 0;
+    return info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo;
+}

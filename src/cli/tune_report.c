@@ -1,0 +1,179 @@
+/* Reports of a search: a table, JSON, and the fastest experiment. */
+#include "cli/tune_report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/json.h"
+#include "cli/tune.h"
+#include "cli/turns.h"
+#include "report/export.h"
+#include "report/fill.h"
+#include "report/origin.h"
+#include "report/result.h"
+#include "report/summary.h"
+
+static double median_of(const double *x, uint32_t n)
+{
+    double sorted[TUNE_ROUNDS];
+
+    memcpy(sorted, x, n * sizeof(*x));
+    return stats_quantile(sorted, n, 500);
+}
+
+double tune_median(const struct tune_setting *s)
+{
+    return s->rounds > 0 ? median_of(s->ns, s->rounds) : NAN;
+}
+
+static json_t *setting_json(const struct tune *t, const struct tune_setting *s)
+{
+    json_t *set = json_array();
+
+    for (uint32_t i = 0; i < s->n; i++)
+        json_array_append_new(set, json_text(s->set[i]));
+    return json_object_of(
+        "setting", json_text(s->name), "set", set, "pass", json_count(s->pass), "rounds",
+        json_count(s->rounds), "median_ns", json_whole(median_of(s->ns, s->rounds)), "ratio",
+        json_number(exp(median_of(s->log_ratio, s->rounds))), "estimate",
+        json_number(s->rounds > 0 ? exp(s->log - t->setting[0]->log) : NAN), "outcome",
+        json_text(s == t->best && s != t->setting[0] ? "best"
+                  : s->why != NULL                   ? s->why
+                                                     : "kept"),
+        NULL);
+}
+
+void tune_verdict(const struct tune *t, struct text *out)
+{
+    const struct comparison *x = &t->last;
+    double mean_turn = t->turns > 0 ? (double)t->spent_ns / t->turns : 0;
+    bool missed = false;
+
+    for (uint32_t i = 1; i < t->n; i++)
+        missed = missed || (t->setting[i]->rounds == 0 && t->setting[i]->why != NULL &&
+                            !t->setting[i]->dropped);
+    if (t->stopped != EXIT_OK)
+        text_add(out, "the search was interrupted; best so far, not compared in turns: %s",
+                 t->best->name);
+    else if (t->best == t->setting[0])
+        text_add(out, "no setting was faster: the file's settings stay%s",
+                 missed ? "; some settings were not reached: a larger --budget tries them" : "");
+    else if (t->rounds == 0 || isnan(x->low))
+        text_add(out,
+                 "%s was faster, but %u rounds in turns with the file's settings are not enough "
+                 "for a verdict: the file's settings stay; use --budget %.0fs",
+                 t->best->name, t->rounds,
+                 ceil(2 * turns_look(1) * mean_turn / TUNE_LAST_MOST / 1e9));
+    else
+        text_add(out,
+                 "%s%s: %.3f of the median of the file's settings, %.3f to %.3f (%g %%), %u "
+                 "rounds of A B or B A%s",
+                 t->is_better ? "best: " : "", t->best->name, x->ratio, x->low, x->high,
+                 100 * (1 - t->cli->alpha), t->rounds,
+                 t->is_better ? "" : "; not clearly faster, so the file's settings stay");
+}
+
+static void add_summary(const struct tune *t, struct text *out)
+{
+    text_add(out, "%u settings in %u turns of %llu samples, %.1f s of %.1f s", t->n, t->turns,
+             (unsigned long long)t->samples, (double)t->spent_ns / 1e9, (double)t->budget_ns / 1e9);
+    if (t->threads)
+        text_add(out, "; ranks were threads of one process");
+    if (t->permille == TURNS_FASTEST)
+        text_add(out, "; other programs use the cores, so the fastest 1 %% of a turn counts "
+                      "instead of its median");
+}
+
+void tune_print(FILE *file, const struct tune *t)
+{
+    static const struct table_column columns[] = {{"setting", "setting", .width = 0},
+                                                  {"rounds", "rounds", NULL, 0, 0, 6},
+                                                  {"median_ns", "time", "us", 1e3, 2, 10},
+                                                  {"ratio", "ratio", NULL, 0, 3, 7},
+                                                  {"estimate", "estimate", NULL, 0, 3, 8},
+                                                  {"outcome", "", .width = 0},
+                                                  {0}};
+    json_auto_t *rows = json_array();
+    text_auto text = {0}, verdict = {0};
+    uint32_t pass = 0;
+
+    add_summary(t, &text);
+    text_comment(file, "epa2a tune: %s: %s", t->cli->arg[0], text.data);
+    text_comment(
+        file, "ratio: median ratio to the file's settings in the same rounds; estimate: the same "
+              "ratio, fitted to the turns of all settings");
+    for (uint32_t k = 0; k < t->n; k++) {
+        const struct tune_setting *x = t->setting[k];
+
+        if (x->pass == 2 && x->rounds < TUNE_SHOWN && x != t->best)
+            continue;
+        if (x->pass != pass)
+            json_array_append_new(
+                rows,
+                json_object_of("setting", json_text(x->pass == 1 ? "alone:" : "together:"), NULL));
+        pass = x->pass;
+        json_array_append_new(rows, setting_json(t, x));
+    }
+    table_text(file, columns, rows);
+    for (struct json_walk row = {t->not_tried}; json_next(&row);)
+        text_comment(file, "not tried: %s: %s", json_text_at(row.value, "setting"),
+                     json_text_at(row.value, "why"));
+    tune_verdict(t, &verdict);
+    text_comment(file, "%s", verdict.data);
+}
+
+json_t *tune_json(const struct tune *t)
+{
+    json_t *settings = json_array(), *turns = json_null();
+
+    for (uint32_t k = 0; k < t->n; k++)
+        json_array_append_new(settings, setting_json(t, t->setting[k]));
+    if (t->rounds > 0)
+        turns = json_object_of("rounds", json_count(t->rounds), "file_ns", json_whole(t->last.a),
+                               "best_ns", json_whole(t->last.b), "ratio",
+                               json_number(t->last.ratio), "low", json_number(t->last.low), "high",
+                               json_number(t->last.high), "p", json_number(t->last.p), NULL);
+    return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "file",
+                          json_text(t->cli->arg[0]), "percentile", json_number(t->permille / 10.0),
+                          "budget_s", json_number((double)t->budget_ns / 1e9), "spent_s",
+                          json_number((double)t->spent_ns / 1e9), "turns", json_count(t->turns),
+                          "samples", json_count(t->samples), "settings", settings, "not_tried",
+                          json_incref(t->not_tried), "best", setting_json(t, t->best), "in_turns",
+                          turns, "better", json_boolean(t->is_better), "interrupted",
+                          json_boolean(t->stopped != EXIT_OK), "machine", facts_collect(""), NULL);
+}
+
+void tune_origin(const char *what, const char *from, const char *how, struct text *out)
+{
+    json_auto_t *machine = facts_collect("");
+    text_auto line = {0};
+    char date[32] = "";
+    time_t now = time(NULL);
+    struct tm utc;
+
+    if (gmtime_r(&now, &utc) != NULL)
+        strftime(date, sizeof(date), "%Y-%m-%d", &utc);
+    text_add(&line, "%s by epa2a %s tune, %s, on %s: %s, %.0f cores, %s", what, EPA2A_VERSION, date,
+             json_text_at(machine, "host"), json_text_at(machine, "cpu"),
+             json_number_at(machine, "cores"), json_text_at(machine, "kernel"));
+    text_add(out, "# %s\n", text_clean(line.data));
+    text_free(&line);
+    text_add(&line, "From %s; %s", from, how);
+    text_add(out, "# %s\n", text_clean(line.data));
+}
+
+void tune_yaml(const struct tune *t, const struct text *yaml, struct text *out)
+{
+    text_auto head = {0}, verdict = {0};
+
+    add_summary(t, &head);
+    tune_origin(t->is_better ? "Tuned" : "Unchanged: searched", t->cli->arg[0], head.data, out);
+    tune_verdict(t, &verdict);
+    text_add(out, "# %s\n", text_clean(verdict.data));
+    if (t->rounds > 0)
+        text_add(out, "# Times in turns: %.2f us with the file's settings, %.2f us with %s\n",
+                 t->last.a / 1e3, t->last.b / 1e3, t->best->name);
+    text_add(out, "%s", yaml->data);
+}
