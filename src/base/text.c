@@ -278,7 +278,8 @@ char *memory_printf(const char *fmt, ...)
 /* A chain of blocks; an allocation is the next piece of the newest block. A large allocation
  * receives a separate block. */
 
-enum { BLOCK_BYTES = 16384 };
+/* Blocks double in size, so that an arena has at most twice the bytes of its contents. */
+enum { BLOCK_LEAST = 1024, BLOCK_MOST = 65536 };
 
 struct block {
     struct block *before;
@@ -318,7 +319,10 @@ void *arena_alloc(struct arena *arena, size_t bytes)
         or_die(NULL, bytes);
     bytes = (bytes + unit - 1) / unit * unit;
     if (block == NULL || block->room - block->used < bytes) {
-        size_t room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
+        size_t room = block == NULL ? BLOCK_LEAST : 2 * block->room;
+
+        room = room < BLOCK_MOST ? room : BLOCK_MOST;
+        room = bytes > room ? bytes : room;
 
         block = memory_alloc(1, sizeof(*block) + room);
         block->room = room;

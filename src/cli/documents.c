@@ -157,7 +157,7 @@ void documents_init(struct documents *d, const struct cli *cli, enum verb verb,
     }
     d->rows = json_array();
     d->results = json_array();
-    for (uint32_t i = 0; i < runs->n; i++) {
+    for (uint32_t i = 0; i < runs->n && !cli->dry_run; i++) {
         const struct run *run = &runs->run[i];
 
         json_t *row =

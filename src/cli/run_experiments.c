@@ -39,6 +39,7 @@ struct run_command {
     struct runs runs;
     struct session *
         *session; /* [runs.n]: sessions of the checks that are kept; see keeps_session() */
+    uint64_t memory_passed; /* as in session_check() */
     struct documents documents;
     struct run_folder folder;
     struct facts facts;
@@ -110,10 +111,32 @@ static void print_refusal(const struct run *run, const struct epa_process_id *pl
 
 /* ---- reading ---- */
 
+/* --dry-run: checks a run at once. A run that fails is checked again by check_sessions(), which
+ * reports the reason. */
+static bool passes_dry_run(void *arg, const struct experiment *x)
+{
+    struct run_command *c = arg;
+    struct epa_error err = {EPA_OK, ""};
+    struct session *session = NULL;
+    enum epa_status status = session_check(x, c->verb, &c->memory_passed, &session, &err);
+
+    if (status == EPA_OK)
+        status = trace_write_check(session, c->cli->force, &err);
+    session_destroy(session);
+    return status == EPA_OK;
+}
+
 static enum epa_status read_files(struct run_command *c, struct epa_error *err)
 {
     struct diag *diag = diag_create();
-    enum epa_status status = runs_read(c->cli, c->registry, diag, &c->runs, err);
+    enum epa_status status;
+
+    /* --resume compares the experiments, and checks for several processes need their launchers. */
+    if (c->cli->dry_run && c->cli->out_dir == NULL && c->process_id.size <= 1) {
+        c->runs.passes = passes_dry_run;
+        c->runs.passes_arg = c;
+    }
+    status = runs_read(c->cli, c->registry, diag, &c->runs, err);
 
     if (c->process_id.rank == 0) {
         diag_print(diag, stderr);

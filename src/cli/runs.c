@@ -17,10 +17,11 @@ static void add_run(const struct batch_pick *pick, char *failure, const struct b
     struct run *run = &runs->run[runs->n];
     bool labelled = batch->n > 1 || (of->x != NULL && of->x->label != NULL);
 
-    if (!batch_picks(pick, of->label, of->x != NULL ? of->x->id : NULL))
+    if (!batch_picks(pick, of->label, of->id))
         return;
     *run = (struct run){.batch = batch,
                         .x = of->x,
+                        .id = of->id,
                         .label = of->label,
                         .repetition = of->repetition,
                         .baseline = of->baseline,
@@ -102,7 +103,8 @@ static enum epa_status collect_runs(const struct cli *cli, struct runs *out, str
 enum epa_status runs_read(const struct cli *cli, struct registry *registry, struct diag *diag,
                           struct runs *out, struct epa_error *err)
 {
-    const struct batch_pick pick = {cli->only, cli->n_only, cli->thorough, cli->n_args > 1};
+    const struct batch_pick pick = {cli->only,       cli->n_only, cli->thorough,
+                                    cli->n_args > 1, out->passes, out->passes_arg};
     enum epa_status status = EPA_OK;
 
     out->batch = memory_alloc(cli->n_args, sizeof(struct batch *));
@@ -177,7 +179,7 @@ void runs_list(const struct runs *runs)
         const struct run *run = &runs->run[runs->order[i]];
         bool skipped = run->refused.status == EPA_ERR_UNSUPPORTED;
 
-        printf("%-12s  ", run->x != NULL ? run->x->id : "-");
+        printf("%-12s  ", run->id != NULL ? run->id : "-");
         text_print_clean(stdout, run->name);
         if (run->done != NULL)
             printf("  (done)");

@@ -14,7 +14,8 @@
 
 struct run {
     const struct batch *batch;
-    const struct experiment *x; /* NULL: a plugin is missing */
+    const struct experiment *x; /* NULL: a plugin is missing, or it has passed and is released */
+    const char *id;             /* NULL: a plugin is missing */
     char *who;                  /* prefix of messages: "FILE" or "FILE: LABEL" */
     const char *name;           /* name in the summary: `who`; for a single file the label */
     const char *label;
@@ -35,6 +36,9 @@ struct runs {
     uint32_t *order; /* [n]: indexes into `run`, in execution order */
     enum runs_order how;
     uint64_t seed; /* seed of `order`; unused for RUNS_DECLARED */
+    /* As in struct batch_pick; set before runs_read(). */
+    bool (*passes)(void *arg, const struct experiment *);
+    void *passes_arg;
 };
 
 /* Reads the runs of all files in declared order. Reports errors of files to diag, other errors to

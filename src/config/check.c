@@ -140,10 +140,12 @@ void check_rules(const struct config_check *c, const struct section *section)
     const char *last = "";
 
     for (const struct option_rule *r = option_rules; r->section != NULL; r++) {
-        const char *key = arena_printf(c->x->arena, "%s.%s", r->section, r->option);
+        const char *key;
 
-        if (strcmp(r->section, section->name) != 0 || strcmp(r->option, last) == 0 ||
-            origin_find(c->x, key) == NULL || origin_find(c->x, key)->from_model ||
+        if (strcmp(r->section, section->name) != 0 || strcmp(r->option, last) == 0)
+            continue;
+        key = arena_printf(c->x->arena, "%s.%s", r->section, r->option);
+        if (origin_find(c->x, key) == NULL || origin_find(c->x, key)->from_model ||
             option_rule_holds(r, c->x))
             continue;
         check_conflict(c, key, arena_printf(c->x->arena, "%s.%s", r->section, r->other),

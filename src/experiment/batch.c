@@ -24,8 +24,9 @@ enum { REPEAT_MOST = 100000, LABEL_MOST = 200, LABELS_MOST = 256 };
 
 /* The runs of a file: each named run with each point of matrix and zip, `repeat` times. */
 struct plan {
-    struct node *runs;         /* a map of names (none for a single run) to roots */
-    struct node *matrix, *zip; /* lists of points; an empty point without the key */
+    struct node *runs;                       /* a map of names (none for a single run) to roots */
+    struct node *matrix, *zip;               /* lists of points; an empty point without the key */
+    struct node *matrix_varies, *zip_varies; /* maps of the keys whose values differ */
     uint32_t repeat;
 };
 
@@ -241,6 +242,8 @@ static void read_plan(struct reading *r, struct plan *plan)
     plan->runs = read_runs(r);
     plan->matrix = points_read(&r->tree, "matrix", r->max_runs);
     plan->zip = points_read(&r->tree, "zip", r->max_runs);
+    plan->matrix_varies = points_varying(r->tree.arena, plan->matrix);
+    plan->zip_varies = points_varying(r->tree.arena, plan->zip);
     plan->repeat = 1;
     if (baseline != NULL)
         option_read(&base, base.name, baseline, r->tree.arena, r->tree.diag, &r->baseline);
@@ -303,12 +306,11 @@ static void add_text(struct text *out, const struct node *node)
     text_add(out, node->kind == NODE_LIST ? "]" : "}");
 }
 
-/* Leaves out keys that are equal in all points, unless `all` is set. */
-static void add_point(struct text *out, const struct node *points, const struct node *point,
-                      bool all)
+/* Leaves out keys that are not in `varies`; NULL: leaves out none. */
+static void add_point(struct text *out, const struct node *varies, const struct node *point)
 {
     for (uint32_t i = 0; i < point->n; i++) {
-        if (!all && !points_vary(points, point->key[i]->text))
+        if (varies != NULL && node_find(varies, point->key[i]->text) == NULL)
             continue;
         text_add(out, "%s%s=", out->bytes == 0 ? "" : " ", point->key[i]->text);
         add_text(out, point->item[i]);
@@ -324,11 +326,11 @@ static const char *label_of(struct arena *arena, const struct plan *plan, const 
 
     if (of->name != NULL)
         text_add(&text, "%s", of->name);
-    add_point(&text, plan->matrix, of->matrix, false);
-    add_point(&text, plan->zip, of->zip, false);
+    add_point(&text, plan->matrix_varies, of->matrix);
+    add_point(&text, plan->zip_varies, of->zip);
     if (text.bytes == 0) { /* the only run of its file */
-        add_point(&text, plan->matrix, of->matrix, true);
-        add_point(&text, plan->zip, of->zip, true);
+        add_point(&text, NULL, of->matrix);
+        add_point(&text, NULL, of->zip);
     }
     if (of->variant != NULL)
         text_add(&text, "%s%s", text.bytes == 0 ? "" : ", ", of->variant->name);
@@ -482,14 +484,9 @@ static void build_variants(struct reading *r, const struct plan *plan, const str
     }
 }
 
-struct id_of_run {
-    struct experiment *x;
-    uint64_t hash, launcher;
-};
-
 static int by_hash(const void *a, const void *b)
 {
-    const struct id_of_run *x = a, *y = b;
+    const struct batch_run *x = *(struct batch_run *const *)a, *y = *(struct batch_run *const *)b;
 
     return (x->hash > y->hash) - (x->hash < y->hash);
 }
@@ -497,24 +494,57 @@ static int by_hash(const void *a, const void *b)
 /* An id does not depend on the launcher, unless runs of the batch differ only in the launcher. */
 static void make_ids(struct batch *batch)
 {
-    struct id_of_run *run = memory_alloc(batch->n, sizeof(*run));
+    struct batch_run **run = memory_alloc(batch->n, sizeof(*run));
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < batch->n; i++)
-        if (batch->run[i].x != NULL)
-            run[n++] = (struct id_of_run){batch->run[i].x, experiment_hash(batch->run[i].x),
-                                          experiment_launcher_hash(batch->run[i].x)};
+        if (batch->run[i].x != NULL || batch->run[i].passed)
+            run[n++] = &batch->run[i];
     qsort(run, n, sizeof(*run), by_hash);
     for (uint32_t i = 0, end; i < n; i = end) {
         bool differ = false;
 
-        for (end = i; end < n && run[end].hash == run[i].hash; end++)
-            differ = differ || run[end].launcher != run[i].launcher;
-        for (uint32_t k = i; k < end; k++)
-            run[k].x->id = arena_printf(run[k].x->arena, "%012" PRIx64,
-                                        run[k].hash ^ (differ ? run[k].launcher : 0));
+        for (end = i; end < n && run[end]->hash == run[i]->hash; end++)
+            differ = differ || run[end]->launcher != run[i]->launcher;
+        for (uint32_t k = i; k < end; k++) {
+            run[k]->id = k > i && !differ
+                             ? run[i]->id
+                             : arena_printf(batch->arena, "%012" PRIx64,
+                                            run[k]->hash ^ (differ ? run[k]->launcher : 0));
+            if (run[k]->x != NULL)
+                run[k]->x->id = run[k]->id;
+        }
     }
     free(run);
+}
+
+/* Stores the hashes of a run, and releases its experiment if it passes. */
+static void finish_run(const struct reading *r, struct batch_run *run)
+{
+    struct experiment *x = run->x;
+
+    if (x == NULL)
+        return;
+    run->hash = experiment_hash(x);
+    run->launcher = experiment_launcher_hash(x);
+    if (r->pick->passes == NULL || !r->several || !r->pick->passes(r->pick->passes_arg, x))
+        return;
+    run->passed = true;
+    run->repeats = x->profile.file == NULL; /* each repetition has a trace file of its own */
+    if (run->label == x->name)
+        run->label = arena_printf(r->batch->arena, "%s", x->name);
+    run->x = NULL;
+    arena_destroy(x->arena);
+}
+
+/* Adds a repetition of the last run, which has passed. */
+static void repeat_run(struct reading *r, const struct plan *plan, const struct run_of *of)
+{
+    struct batch_run *run = &r->batch->run[r->batch->n++];
+
+    *run = run[-1];
+    run->repetition = of->repetition;
+    run->label = label_of(r->batch->arena, plan, of);
 }
 
 /* The baseline may be an id. A glob without a matching run is an error: ratios would otherwise have
@@ -528,7 +558,7 @@ static enum epa_status check_baseline(struct reading *r)
     for (uint32_t i = 0; i < r->batch->n; i++) {
         struct batch_run *run = &r->batch->run[i];
 
-        if (run->x != NULL && batch_picks(&pick, "", run->x->id))
+        if (run->id != NULL && batch_picks(&pick, "", run->id))
             run->baseline = true;
         found = found || run->baseline;
     }
@@ -563,11 +593,19 @@ static enum epa_status expand(struct reading *r, bool flawed)
     r->batch->run = arena_alloc(r->batch->arena, n * each * sizeof(*r->batch->run));
     for (uint64_t i = 0; i < n; i++) {
         struct run_of of = find_run(&plan, i);
-        enum epa_status one = build_run(r, &plan, &of, flawed);
+        uint32_t first = r->batch->n;
+        enum epa_status one;
 
+        if (of.repetition > 1 && !r->pick->thorough && r->batch->run[first - 1].repeats) {
+            repeat_run(r, &plan, &of);
+            continue;
+        }
+        one = build_run(r, &plan, &of, flawed);
         status = status == EPA_OK || one == EPA_ERR_CONFIG ? one : status;
         if (one == EPA_OK && r->pick->thorough)
             build_variants(r, &plan, &of);
+        for (uint32_t k = first; k < r->batch->n; k++)
+            finish_run(r, &r->batch->run[k]);
     }
     make_ids(r->batch);
     return status == EPA_OK && r->baseline != NULL ? check_baseline(r) : status;

@@ -18,13 +18,22 @@ struct batch_pick {
     uint32_t n;
     bool thorough; /* also the variants of each run (thorough_variants) */
     bool skips;    /* other files have runs: a missing plugin skips the only run of this file */
+    /* If not NULL and the file has several runs: the experiment of a run that passes is released at
+     * once, so that a list of many runs needs little memory. */
+    bool (*passes)(void *arg, const struct experiment *);
+    void *passes_arg;
 };
 /* id: NULL if unknown. */
 bool batch_picks(const struct batch_pick *, const char *label, const char *id);
 
 struct batch_run {
     const char *label;    /* never NULL */
-    struct experiment *x; /* NULL: a plugin is missing, or the run has errors and is not picked */
+    struct experiment *x; /* NULL: a plugin is missing, the run has errors and is not picked, or its
+                             experiment has passed and is released */
+    const char *id;       /* NULL: without an experiment */
+    uint64_t hash, launcher; /* of the experiment, for the id */
+    bool passed;
+    bool repeats;            /* passed, and further repetitions pass as well */
     struct epa_error absent; /* the missing plugin and the reason */
     uint32_t repetition;     /* from 1 */
     bool baseline;           /* the denominator of ratios */

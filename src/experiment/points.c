@@ -253,16 +253,28 @@ struct node *points_read(struct tree *tree, const char *of, uint32_t most)
     return out;
 }
 
-bool points_vary(const struct node *points, const char *key)
+static bool differ_in(const struct node *a, const struct node *b, const char *key)
 {
-    for (uint32_t i = 1; i < points->n; i++) {
-        const struct node *a = node_find(points->item[0], key);
-        const struct node *b = node_find(points->item[i], key);
+    const struct node *x = node_find(a, key), *y = node_find(b, key);
 
-        if (a == NULL || b == NULL ? a != b : !tree_equal(a, b))
-            return true;
+    return x == NULL || y == NULL ? x != y : x != y && !tree_equal(x, y);
+}
+
+struct node *points_varying(struct arena *arena, const struct node *points)
+{
+    const struct node *first = points->n > 0 ? points->item[0] : NULL;
+    struct node *out = node_make(arena, NODE_MAP, &points->location);
+
+    for (uint32_t i = 1; i < points->n; i++) {
+        const struct node *sides[] = {first, points->item[i]};
+
+        for (uint32_t s = 0; s < 2; s++)
+            for (uint32_t k = 0; k < sides[s]->n; k++)
+                if (node_find(out, sides[s]->key[k]->text) == NULL &&
+                    differ_in(first, points->item[i], sides[s]->key[k]->text))
+                    node_append(arena, out, sides[s]->key[k], sides[s]->item[k]);
     }
-    return false;
+    return out;
 }
 
 enum epa_status experiment_plan(struct experiment *x, uint32_t flags, struct epa_error *err)

@@ -23,7 +23,7 @@ struct node *points_read(struct tree *, const char *of, uint32_t most);
 /* Rejects keys of the whole file in overrides of a run. */
 void points_check_overrides(struct tree *, const struct node *map, const char *of);
 
-/* Returns true if two points differ in that key. */
-bool points_vary(const struct node *points, const char *key);
+/* Returns a map of the keys in which two points differ. */
+struct node *points_varying(struct arena *, const struct node *points);
 
 #endif

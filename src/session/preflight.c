@@ -163,12 +163,18 @@ static enum epa_status check_memory(const char *root, const struct session *s,
                                     const struct sum *sum, struct epa_error *err)
 {
     char which[32], usable[32], have[32], kept[32];
-    uint64_t available = memory_available(root, which, sizeof(which));
-    uint64_t spare = kept_free(available);
+    uint64_t *passed = s->memory_passed, available, spare;
     struct text why = {0};
 
-    if (available == UINT64_MAX ? sum->total != UINT64_MAX : sum->total <= available - spare)
+    if (passed != NULL && sum->total <= *passed)
         return EPA_OK;
+    available = memory_available(root, which, sizeof(which));
+    spare = kept_free(available);
+    if (available == UINT64_MAX ? sum->total != UINT64_MAX : sum->total <= available - spare) {
+        if (passed != NULL)
+            *passed = sum->total;
+        return EPA_OK;
+    }
     add_sum(&why, s, sum);
     if (available != UINT64_MAX)
         text_add(&why, ", but %s is available (%s %s less %s kept free)",

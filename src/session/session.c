@@ -245,9 +245,9 @@ static void resolve_values(enum verb verb, struct experiment *x)
         x->expert.values = integers ? EXPERT_VALUES_INTEGERS : EXPERT_VALUES_RANDOM;
 }
 
-static enum epa_status create_session(struct status_page *status_page, const struct experiment *x,
-                                      enum verb verb, bool runs, struct session **out,
-                                      struct epa_error *err)
+static enum epa_status create_session(struct status_page *status_page, uint64_t *memory_passed,
+                                      const struct experiment *x, enum verb verb, bool runs,
+                                      struct session **out, struct epa_error *err)
 {
     struct session *s = memory_alloc(1, sizeof(*s));
     FILE *own = stdout_lend();
@@ -258,6 +258,7 @@ static enum epa_status create_session(struct status_page *status_page, const str
     s->experiment = x = &s->own;
     s->verb = verb;
     s->status_page = status_page;
+    s->memory_passed = memory_passed;
     s->footprint = x->footprint;
     /* From here on private_bytes is the memory of a whole rank: each further thread is a worker. */
     s->footprint.private_bytes += s->footprint.worker_bytes * (threads_of(x) - 1);
@@ -294,13 +295,19 @@ static enum epa_status create_session(struct status_page *status_page, const str
 enum epa_status session_plan(const struct experiment *x, enum verb verb, struct session **out,
                              struct epa_error *err)
 {
-    return create_session(NULL, x, verb, false, out, err);
+    return create_session(NULL, NULL, x, verb, false, out, err);
 }
 
 enum epa_status session_create_on(struct status_page *status_page, const struct experiment *x,
                                   enum verb verb, struct session **out, struct epa_error *err)
 {
-    return create_session(status_page, x, verb, true, out, err);
+    return create_session(status_page, NULL, x, verb, true, out, err);
+}
+
+enum epa_status session_check(const struct experiment *x, enum verb verb, uint64_t *memory_passed,
+                              struct session **out, struct epa_error *err)
+{
+    return create_session(NULL, memory_passed, x, verb, true, out, err);
 }
 
 struct status_page *session_status_page(const struct session *s, struct status_page_run *out)

@@ -296,6 +296,7 @@ struct session {
     struct session_notes *notes;
     struct status_page *status_page; /* contains blocks and notes; NULL: anonymous memory */
     uint64_t block_at, shared_at;    /* offsets on the status page; 0: not on the page */
+    uint64_t *memory_passed; /* largest demand for memory that passed before; NULL: not known */
 };
 
 /* Facts that are known only after the set-up of ranks; rank 0 writes them for all ranks. */
@@ -387,6 +388,11 @@ enum epa_status session_plan(const struct experiment *x, enum verb verb, struct 
  * share, on the status page unless it is NULL. Page and experiment must outlive the session. */
 enum epa_status session_create_on(struct status_page *, const struct experiment *x, enum verb verb,
                                   struct session **out, struct epa_error *);
+
+/* The same without a status page, for a list of many runs. *memory_passed is the largest demand for
+ * memory that passed before, first 0: the memory of the machine is read for larger demands only. */
+enum epa_status session_check(const struct experiment *x, enum verb verb, uint64_t *memory_passed,
+                              struct session **out, struct epa_error *);
 void session_destroy(struct session *);
 
 /* Returns the status page and the offsets of this session on it in `out`; NULL without a page. */
