@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "base/fold.h"
 #include "base/text.h"
 #include "cli/commands.h"

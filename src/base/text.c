@@ -7,15 +7,17 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
-#include <stddef.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/exit_code.h"
 
 enum { NAME_MAX_BYTES = 64 }; /* longer names have no near name */
 

@@ -156,23 +156,6 @@ void stdout_leave(void);
 /* Returns the descriptor of standard output. */
 int stdout_descriptor(void);
 
-/* Exit codes of the program. */
-
-enum epa_exit {
-    EXIT_OK = 0,
-    EXIT_WRONG = 1,    /* wrong data, or missed expectations */
-    EXIT_USAGE = 2,    /* usage or configuration */
-    EXIT_RESOURCE = 3, /* a resource is missing */
-    EXIT_TIMEOUT = 4,
-    EXIT_DIED = 5, /* a rank died */
-    EXIT_INTERNAL = 6,
-    EXIT_SLOWER = 10,  /* compare: a run is slower */
-    EXIT_SKIPPED = 77, /* all runs of a batch were skipped */
-    EXIT_SIGINT = 130,
-    EXIT_SIGPIPE = 141, /* same as SIGPIPE: the reader of standard output closed it */
-    EXIT_SIGTERM = 143,
-};
-
 /* Returns the name of a status for reports: "ok", "mismatch", "timeout", "died", "interrupted",
  * ... */
 const char *status_name(enum epa_status);

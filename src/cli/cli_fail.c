@@ -3,9 +3,8 @@
 
 #include <signal.h>
 
+#include "base/exit_code.h"
 #include "base/text.h"
-#include "report/findings.h"
-#include "report/result.h"
 
 int cli_fail(const struct epa_error *err)
 {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/exit_code.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text.h"
+#include "base/exit_code.h"
 #include "cli/cli.h"
 #include "completion_texts.h"
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
@@ -15,11 +16,9 @@
 #include "config/experiment_show.h"
 #include "config/origin.h"
 #include "experiment/batch.h"
-#include "report/findings.h"
-#include "report/result.h"
 #include "schema_texts.h"
 #include "session/session.h"
-#include "trace/trace.h"
+#include "trace/write.h"
 
 enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
 {

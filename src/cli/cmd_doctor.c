@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "base/exit_code.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "base/fold.h"
 #include "base/text.h"
 #include "cli/cli.h"

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/exit_code.h"
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"

@@ -8,6 +8,7 @@
 
 #include <epa2a/plugin.h>
 
+#include "base/exit_code.h"
 #include "base/fold.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -23,7 +24,6 @@
 #include "plugin/registry.h"
 #include "report/fill.h"
 #include "report/result.h"
-#include "report/summary.h"
 #include "session/status.h"
 
 static const struct words {

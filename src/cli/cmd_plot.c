@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/exit_code.h"
 #include "base/file.h"
 #include "cli/chart_file.h"
 #include "cli/cli.h"

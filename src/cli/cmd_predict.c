@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "base/exit_code.h"
 #include "base/file.h"
 #include "cli/chart_file.h"
 #include "cli/cli_fail.h"
@@ -23,12 +24,9 @@
 #include "cli/predict_measure.h"
 #include "cli/predict_world.h"
 #include "cli/turns.h"
-#include "report/findings.h"
 #include "report/origin.h"
 #include "report/plot.h"
 #include "report/predict.h"
-#include "report/result.h"
-#include "report/results.h"
 
 enum epa_status cmd_predict_check(const struct cli *cli, struct epa_error *err)
 {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/cmd_bench.h"
@@ -15,7 +16,6 @@
 #include "config/experiment.h"
 #include "report/fill.h"
 #include "report/results.h"
-#include "report/summary.h"
 
 static enum epa_status select_runs(const struct cli *cli, struct results *then,
                                    struct epa_error *err)

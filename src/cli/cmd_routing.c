@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/exit_code.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"

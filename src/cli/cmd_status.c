@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "base/exit_code.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli.h"

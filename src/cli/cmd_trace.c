@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"

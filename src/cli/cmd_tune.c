@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
@@ -21,8 +22,6 @@
 #include "cli/tune_turn.h"
 #include "cli/turns.h"
 #include "config/experiment_show.h"
-#include "report/findings.h"
-#include "report/result.h"
 
 enum { LEAST_BUDGET_NS = 1000 }; /* budget of a task after other tasks have spent all */
 

@@ -8,8 +8,8 @@
 
 #include <epa2a/plugin.h>
 
+#include "base/exit_code.h"
 #include "base/json.h"
-#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"

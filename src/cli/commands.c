@@ -25,7 +25,6 @@
 #include "cli/cmd_verify.h"
 #include "experiment/batch.h"
 #include "report/results.h"
-#include "report/findings.h"
 
 enum { MANY = 1u << 30 }; /* no limit on the number of arguments */
 

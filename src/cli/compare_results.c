@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/compared.h"
 #include "cli/documents.h"
 #include "report/fill.h"
-#include "report/summary.h"
 
 /* ---- pairs ---- */
 

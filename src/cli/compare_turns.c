@@ -21,6 +21,7 @@
 
 #include <epa2a/wait.h>
 
+#include "base/exit_code.h"
 #include "base/output.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
@@ -35,11 +36,9 @@
 #include "cli/turns.h"
 #include "config/experiment.h"
 #include "launch/process.h"
-#include "report/summary.h"
 #include "report/fill.h"
-#include "session/session.h"
 #include "report/origin.h"
-#include "report/findings.h"
+#include "session/session.h"
 
 enum {
     ROUNDS_WANTED = 24, /* turns are shortened until the budget allows this many rounds, */

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
@@ -29,10 +30,10 @@
 #include "config/node.h"
 #include "config/option_text.h"
 #include "config/options.h"
-#include "plugin/registry.h"
-#include "plugin/check.h"
-#include "session/status.h"
 #include "experiment/batch_keys.h"
+#include "plugin/check.h"
+#include "plugin/registry.h"
+#include "session/status.h"
 
 /* A command line up to the cursor, and the candidates for it. */
 struct completing {

@@ -13,7 +13,6 @@
 #include "config/experiment.h"
 #include "config/option_text.h"
 #include "config/options.h"
-#include "experiment/batch.h"
 #include "experiment/batch_keys.h"
 #include "op/op.h"
 

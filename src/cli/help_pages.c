@@ -1,10 +1,10 @@
 /* Pages of prose of `epa2a help`. topics.txt holds their texts. */
 #include "cli/help_pages.h"
 
+#include "base/exit_code.h"
 #include "base/text.h"
 #include "cli/environment.h"
 #include "help_texts.h"
-#include "report/result.h"
 
 static void add_exit_codes(struct text *out)
 {

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "base/file.h"
 #include "base/fold.h"
 #include "base/json.h"

@@ -1,6 +1,7 @@
 /* `epa2a list models`: a row for each model of `--model NAME` and `include: model/NAME`. */
 #include "cli/list_models.h"
 
+#include "base/exit_code.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -9,8 +10,8 @@
 #include "config/diag.h"
 #include "config/model.h"
 #include "config/node.h"
-#include "report/summary.h"
 #include "report/export.h"
+#include "report/summary.h"
 
 /* Columns of the table. The keys are also the keys of --json. */
 static const struct column {

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/exit_code.h"
 #include "base/file.h"
 #include "base/fold.h"
 #include "base/text.h"

@@ -6,14 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "cli/cmd_bench.h"
 #include "cli/predict.h"
 #include "cli/predict_world.h"
 #include "cli/progress_line.h"
 #include "cli/run_for_results.h"
 #include "cli/turns.h"
-#include "report/findings.h"
-#include "report/result.h"
 #include "report/results.h"
 
 bool prediction_is_whole(const struct prediction *p, const struct measured *m)

@@ -15,6 +15,7 @@
 
 #include <epa2a/wait.h>
 
+#include "base/exit_code.h"
 #include "base/output.h"
 #include "cli/cli.h"
 #include "cli/documents.h"

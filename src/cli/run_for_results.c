@@ -1,6 +1,7 @@
 /* Runs a command and keeps its results in memory. */
 #include "cli/run_for_results.h"
 
+#include "base/exit_code.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "report/summary.h"

@@ -10,8 +10,8 @@
 #include "cli/commands.h"
 #include "cli/environment.h"
 #include "cli/help_pages.h"
-#include "plugin/registry.h"
 #include "experiment/batch_keys.h"
+#include "plugin/registry.h"
 
 __attribute__((format(printf, 3, 4))) static void
 add_topic(struct topics *topics, const struct topic *topic, const char *fmt, ...)

@@ -17,7 +17,6 @@
 #include "config/options.h"
 #include "op/op.h"
 #include "report/origin.h"
-#include "report/result.h"
 #include "report/results.h"
 
 /* ---- experiments ---- */

@@ -6,13 +6,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/exit_code.h"
 #include "base/json.h"
 #include "cli/tune.h"
 #include "cli/turns.h"
 #include "report/export.h"
 #include "report/fill.h"
 #include "report/origin.h"
-#include "report/result.h"
 #include "report/summary.h"
 
 static double median_of(const double *x, uint32_t n)

@@ -17,13 +17,12 @@
 #include <signal.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "base/random.h"
 #include "cli/cli.h"
 #include "cli/progress_line.h"
 #include "cli/tune.h"
 #include "cli/tune_candidates.h"
-#include "report/findings.h"
-#include "report/result.h"
 
 enum {
     ROUND = 5,  /* settings in a round, in addition to the file's settings */

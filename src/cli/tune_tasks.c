@@ -8,9 +8,9 @@
 #include "base/json.h"
 #include "cli/tune.h"
 #include "cli/tune_report.h"
-#include "report/summary.h"
 #include "report/export.h"
 #include "report/fill.h"
+#include "report/summary.h"
 
 const char *tune_task_name(struct arena *arena, const char *label, size_t bytes)
 {

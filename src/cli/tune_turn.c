@@ -20,6 +20,7 @@
 
 #include <epa2a/wait.h>
 
+#include "base/exit_code.h"
 #include "cli/cli.h"
 #include "cli/stop_signals.h"
 #include "cli/tune.h"
@@ -27,7 +28,6 @@
 #include "cli/tune_journal.h"
 #include "cli/tune_search.h"
 #include "config/option_text.h"
-#include "report/findings.h"
 #include "report/result.h"
 
 /* Takes a turn in a session of its own and returns its result. The session measures only the total

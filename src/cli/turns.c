@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/exit_code.h"
 #include "cli/cli.h"
 #include "cli/progress_line.h"
 #include "launch/process.h"

@@ -1,4 +1,4 @@
-/* Errors, warnings, verdicts and exit codes of a result. */
+/* Errors, warnings and verdicts of a result. */
 #ifndef REPORT_FINDINGS_H
 #define REPORT_FINDINGS_H
 
@@ -27,11 +27,7 @@ void report_warnings(FILE *, const json_t *result);
 void warnings_add(struct warnings *, const char *who, const json_t *result);
 void warnings_print(FILE *, const struct warnings *);
 
-/* Returns the exit code of a status; `signal` is the signal that requested the end (SIGINT or
- * SIGTERM). */
-int exit_code(enum epa_status, int signal);
-
-/* findings.c: adds "geometric means of totals over 3 shapes: ...", or nothing. */
+/* Adds "geometric means of totals over 3 shapes: ...", or nothing. */
 void report_means(const json_t *lines, struct text *out);
 
 #endif

@@ -3,16 +3,16 @@
  * finished. */
 #include "report/result.h"
 
-#include "report/findings.h"
-#include "report/origin.h"
-
 #include <math.h>
 #include <signal.h>
 #include <string.h>
 
-#include "base/text.h"
+#include "base/exit_code.h"
 #include "base/stats.h"
+#include "base/text.h"
 #include "config/experiment.h"
+#include "report/findings.h"
+#include "report/origin.h"
 
 /* A measured time this far below its limit shows that the limit was measured too high. */
 static const double BEATEN = 1.03;

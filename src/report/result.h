@@ -58,15 +58,6 @@ struct warnings {
     uint32_t runs;
 };
 
-/* ---- exit codes ---- */
-
-/* Exit codes and their meanings, for help and the man page. */
-struct exit_meaning {
-    enum epa_exit code;
-    const char *help; /* NULL ends the list */
-};
-extern const struct exit_meaning exit_meanings[];
-
 /* ---- report.c ---- */
 
 #endif

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "base/exit_code.h"
 #include "base/random.h"
 #include "cli/tune_candidates.h"
 #include "cli/tune_search.h"
