@@ -184,6 +184,10 @@ static bool decides(const struct conn_word *word, const struct conn_word *verdic
 
     if (have == EPA_OK || (have == EPA_ERR_ABORTED && status != EPA_ERR_ABORTED))
         return true;
+    /* After Ctrl-C, UCX aborts a rank whose peers have closed, and the report of a launcher that waits
+     * for a core arrives after the report of the abort. */
+    if (status == EPA_ERR_INTERRUPTED && word->signal == SIGINT && have == EPA_ERR_DIED)
+        return verdict->rank == UINT32_MAX || verdict->signal == SIGABRT;
     return status == EPA_ERR_DIED && (have == EPA_ERR_SYSTEM || have == EPA_ERR_TIMEOUT ||
                                       (have == EPA_ERR_DIED && died_before(word, verdict)));
 }

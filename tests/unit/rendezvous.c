@@ -214,7 +214,16 @@ static struct conn_word death(uint32_t rank, uint32_t signal, uint64_t died_ns)
     return word;
 }
 
-/* Libraries abort or crash after a peer has gone, and report that they lost a peer. */
+static struct conn_word interrupt(uint32_t signal)
+{
+    struct conn_word word = conn_word_of(EPA_ERR_INTERRUPTED, "interrupted");
+
+    word.signal = signal;
+    return word;
+}
+
+/* Libraries abort or crash after a peer has gone, and report that they lost a peer. An interrupt explains
+ * such an abort, but no kill and no death before the SIGTERM of a scheduler. */
 TEST(the_rank_that_died_first_is_blamed)
 {
     const struct conn_word cases[][3] = {
@@ -226,6 +235,11 @@ TEST(the_rank_that_died_first_is_blamed)
         {death(1, SIGABRT, 10), death(2, 0, 0), death(2, 0, 0)},
         {death(1, SIGABRT, 10), death(UINT32_MAX, 0, 0), death(1, SIGABRT, 10)},
         {death(UINT32_MAX, 0, 0), death(2, SIGABRT, 10), death(2, SIGABRT, 10)},
+        {death(1, SIGABRT, 10), interrupt(SIGINT), interrupt(SIGINT)},
+        {death(UINT32_MAX, 0, 0), interrupt(SIGINT), interrupt(SIGINT)},
+        {interrupt(SIGINT), death(2, SIGABRT, 10), interrupt(SIGINT)},
+        {death(1, SIGKILL, 10), interrupt(SIGINT), death(1, SIGKILL, 10)},
+        {death(1, SIGABRT, 10), interrupt(SIGTERM), death(1, SIGABRT, 10)},
     };
 
     for (size_t i = 0; i < LENGTH(cases); i++) {
@@ -236,7 +250,7 @@ TEST(the_rank_that_died_first_is_blamed)
             conn_put_word(&g->client[r], CONN_WORD, &cases[i][r - 1]);
             conn_say(&g->client[r], CONN_DONE);
         }
-        assert_end(g, &g->client[0], EPA_ERR_DIED, cases[i][2].text);
+        assert_end(g, &g->client[0], (enum epa_status)cases[i][2].status, cases[i][2].text);
         finish(g);
     }
 }
