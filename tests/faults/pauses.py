@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 EXPERIMENT = """version: 1
@@ -46,11 +47,67 @@ def runs(epa2a, pid):
     return re.search(r"^ +0 +\d+ .* (dispatch|combine|between)\D* [1-9]\d* ", done.stdout, re.M)
 
 
+class Freezer:
+    """A cgroup for a run, in the mounted hierarchy of cgroup v2 or in one of its own, else in the freezer of v1."""
+
+    def __init__(self):
+        self.mounted, self.group, self.why = None, None, "no freezer in /proc/mounts"
+        with open("/proc/mounts", encoding="utf-8") as mounts:
+            lines = [line.split() for line in mounts]
+        roots = [(line[1], "cgroup.freeze", "1", "0") for line in lines if line[2] == "cgroup2"]
+        if not roots:
+            self.mounted = tempfile.mkdtemp()
+            done = subprocess.run(["mount", "-t", "cgroup2", "none", self.mounted], capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                roots = [(self.mounted, "cgroup.freeze", "1", "0")]
+            else:
+                os.rmdir(self.mounted)
+                self.mounted, self.why = None, done.stderr.strip()
+        roots += [(line[1], "freezer.state", "FROZEN", "THAWED") for line in lines
+                  if line[2] == "cgroup" and "freezer" in line[3].split(",")]
+        for root, self.file, self.on, self.off in roots:
+            group = os.path.join(root, f"epa2a-pauses-{os.getpid()}")
+            try:
+                os.mkdir(group)
+            except OSError as error:
+                self.why = str(error)
+                continue
+            self.group = group
+            if os.path.exists(os.path.join(group, self.file)):
+                break
+            os.rmdir(group)
+            self.group = None
+
+    def add(self, pid):
+        self.write("cgroup.procs", str(pid))
+
+    def write(self, name, text):
+        with open(os.path.join(self.group, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def is_frozen(self):
+        name, words = ("freezer.state", ("FROZEN",)) if self.file == "freezer.state" else ("cgroup.events", ("frozen 1",))
+        with open(os.path.join(self.group, name), encoding="utf-8") as file:
+            text = file.read()
+        return any(word in text for word in words)
+
+    def close(self):
+        if self.group is not None:
+            os.rmdir(self.group)
+        if self.mounted is not None:
+            subprocess.run(["umount", self.mounted], check=False)
+            os.rmdir(self.mounted)
+
+
 def pause(epa2a, verb, ranks, launcher, transport, number):
+    """number: the signal that suspends the run, or a Freezer."""
     text = EXPERIMENT.format(ranks=ranks, launcher=launcher, transport=transport, iterations=1000000)
-    who = f"{verb} with {ranks} ranks, {launcher}, {transport}, {signal.Signals(number).name}"
+    freezer = number if isinstance(number, Freezer) else None
+    who = f"{verb} with {ranks} ranks, {launcher}, {transport}, {freezer.file if freezer else signal.Signals(number).name}"
     with subprocess.Popen([epa2a, verb, "/dev/stdin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, preexec_fn=os.setpgrp) as child:
+        if freezer is not None:
+            freezer.add(child.pid)  # before it starts ranks: it waits for its standard input
         child.stdin.write(text)
         child.stdin.close()
         child.stdin = None
@@ -60,11 +117,18 @@ def pause(epa2a, verb, ranks, launcher, transport, number):
         for _ in range(3):
             if child.poll() is not None:
                 break
-            os.killpg(child.pid, number)
-            while any(state != "T" for state in processes(child.pid).values()) and time.monotonic() < end:
+            if freezer is not None:
+                freezer.write(freezer.file, freezer.on)
+            else:
+                os.killpg(child.pid, number)
+            while time.monotonic() < end and (not freezer.is_frozen() if freezer is not None else
+                                              any(state != "T" for state in processes(child.pid).values())):
                 time.sleep(0.005)
             time.sleep(PAUSE)  # the pause itself
-            os.killpg(child.pid, signal.SIGCONT)
+            if freezer is not None:
+                freezer.write(freezer.file, freezer.off)
+            else:
+                os.killpg(child.pid, signal.SIGCONT)
             time.sleep(0.7)  # longer than the limit: a wait that fails has ended
         child.send_signal(signal.SIGINT)
         out, said = child.communicate(timeout=WAIT)
@@ -79,4 +143,13 @@ if __name__ == "__main__":
                  ("verify", 4, "thread", "shm", signal.SIGSTOP), ("bench", 4, "fork", "ucx", signal.SIGSTOP)):
         if what[3] in built:
             pause(sys.argv[1], *what)
+    freezer = Freezer()
+    try:
+        if freezer.group is None:
+            print("not tested: a frozen cgroup:", freezer.why)
+        else:
+            pause(sys.argv[1], "bench", 4, "fork", "shm", freezer)
+            print("a frozen cgroup goes on:", os.path.join(freezer.group, freezer.file))
+    finally:
+        freezer.close()
     print("suspended runs go on over", ", ".join(sorted(built)))
