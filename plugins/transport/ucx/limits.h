@@ -2,7 +2,7 @@
 #ifndef UCX_LIMITS_H
 #define UCX_LIMITS_H
 
-#include "ucx.h"
+#include "state.h"
 
 /* Collective. Checks that all ranks get the threads, file descriptors and ports of UCX. */
 enum epa_status limits_check(struct ucx *, struct epa_error *);

@@ -2,9 +2,9 @@
  * all others, creates an endpoint to each, and gets a pointer to each region that UCX can map. */
 #include "links.h"
 
-#include "plugin.h"
+#include "log.h"
 #include "region.h"
-#include "ucx.h"
+#include "state.h"
 #include "waits.h"
 
 #include <inttypes.h>
@@ -13,20 +13,6 @@
 #include <string.h>
 
 static const uint64_t close_ns = 1000000000u;
-
-void links_lose(struct peer *peer, ucs_status_t status)
-{
-    struct ucx *u = peer->ucx;
-
-    if (u->closing || peer->lost != UCS_OK)
-        return;
-    peer->lost = status;
-    if (u->lost != NULL)
-        return;
-    u->lost_ns = epa_now_ns();
-    /* Release: pairs with the acquire in check_ranks(). */
-    __atomic_store_n(&u->lost, peer, __ATOMIC_RELEASE);
-}
 
 /* Error handler. UCX calls it inside ucp_worker_progress(), hence under the lock. */
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)

@@ -3,7 +3,8 @@
  * the caller passes a heap. */
 #include "region.h"
 
-#include "ucx.h"
+#include "messages.h"
+#include "state.h"
 
 #include <glob.h>
 #include <inttypes.h>

@@ -1,10 +1,11 @@
-/* Waits, barriers and the helper thread. Each poll of a wait calls UCX's progress, which sends
+/* Waits and the helper thread. Each poll of a wait calls UCX's progress, which sends
  * started operations and receives messages. After a burst of polls the wait checks the clock,
  * `aborted` and lost peers. The helper thread at the end of the file makes progress while its rank
  * does not. */
 #include "waits.h"
 
-#include "ucx.h"
+#include "messages.h"
+#include "state.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -31,7 +32,7 @@ static enum epa_status check_ranks(struct ucx *u, uint64_t now)
     return EPA_OK;
 }
 
-static enum epa_status give_up(struct ucx *u, struct failure failure, enum epa_status status)
+enum epa_status wait_give_up(struct ucx *u, struct failure failure, enum epa_status status)
 {
     failure.status = status;
     if (status == EPA_ERR_DIED) {
@@ -43,8 +44,7 @@ static enum epa_status give_up(struct ucx *u, struct failure failure, enum epa_s
     return status;
 }
 
-/* Decides after a burst of unsuccessful polls whether the wait continues. */
-static enum epa_status turn(struct ucx *u, struct epa_wait *wait, struct failure *failure)
+enum epa_status wait_step(struct ucx *u, struct epa_wait *wait, struct failure *failure)
 {
     enum epa_status status = wait_turn(&u->wait, wait, failure);
     enum epa_status lost = check_ranks(u, wait->begun_ns + wait->waited_ns);
@@ -100,9 +100,9 @@ enum epa_status wait_word(struct ucx *u, const uint64_t *word, uint64_t timeout_
                 return epa_wait_done(&u->wait, &wait);
             epa_relax();
         }
-        status = turn(u, &wait, &failure);
+        status = wait_step(u, &wait, &failure);
         if (status != EPA_OK)
-            return give_up(u, failure, status);
+            return wait_give_up(u, failure, status);
     }
 }
 
@@ -141,9 +141,8 @@ bool wait_request(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns)
     return done;
 }
 
-/* Waits for the flush, which peers that execute puts acknowledge, and for all counted requests. */
-static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns,
-                                  struct failure failure)
+enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns,
+                           struct failure failure)
 {
     struct epa_wait wait = {.timeout_ns = timeout_ns};
     enum epa_status status;
@@ -153,9 +152,9 @@ static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request, uint6
             if (is_done(u, request, true))
                 return epa_wait_done(&u->wait, &wait);
         }
-        status = turn(u, &wait, &failure);
+        status = wait_step(u, &wait, &failure);
         if (status != EPA_OK)
-            return give_up(u, failure, status);
+            return wait_give_up(u, failure, status);
     }
 }
 
@@ -236,7 +235,7 @@ enum epa_status wait_flushed(struct ucx *u, uint64_t timeout_ns)
     if (UCS_PTR_IS_ERR(request)) {
         failure.code = UCS_PTR_STATUS(request);
         failure.what = "ucp_worker_flush_nbx";
-        return give_up(u, failure, EPA_ERR_SYSTEM);
+        return wait_give_up(u, failure, EPA_ERR_SYSTEM);
     }
     status = wait_flush(u, request, timeout_ns, failure);
     free_request(u, request); /* UCX completes an unfinished request by itself */
@@ -244,65 +243,6 @@ enum epa_status wait_flushed(struct ucx *u, uint64_t timeout_ns)
         note_flushed(u);
     else if (status == EPA_ERR_TIMEOUT)
         u->failure.peer = find_silent(u);
-    return status;
-}
-
-static enum epa_status wait_raised(struct ucx *u, uint64_t at, uint64_t value, uint32_t peer,
-                                   uint64_t timeout_ns, struct failure failure)
-{
-    struct epa_wait wait = {.timeout_ns = timeout_ns};
-
-    for (;;) {
-        enum epa_status status = ucx_raise(u, at, value, EPA_SIGNAL_SET, peer);
-
-        if (status != EPA_AGAIN) {
-            (void)epa_wait_done(&u->wait, &wait);
-            return status;
-        }
-        (void)ucx_pump(u);
-        status = turn(u, &wait, &failure);
-        if (status != EPA_OK)
-            return give_up(u, failure, status);
-    }
-}
-
-static const uint64_t *arrivals_of(const struct ucx *u, uint32_t rank)
-{
-    return &((struct line *)(void *)u->region.base)[rank].word;
-}
-
-static void find_missing(struct ucx *u)
-{
-    for (uint32_t r = u->base.size; r-- > 0;) {
-        if (__atomic_load_n(arrivals_of(u, r), __ATOMIC_RELAXED) < u->barriers)
-            wait_note_missing(&u->failure, r);
-    }
-}
-
-/* After quiet(), each rank signals its arrival to each other rank, so that every rank can name a
- * late one. The last signal is flushed at once, because a rank may make no call after a barrier. */
-enum epa_status wait_barrier(struct epa_transport *t, uint64_t timeout_ns)
-{
-    struct ucx *u = ucx_of(t);
-    struct failure failure = {.at = FAILED_BARRIER, .compare = EPA_GE, .want = ++u->barriers};
-    uint64_t epoch = u->barriers;
-    enum epa_status status = wait_flushed(u, timeout_ns);
-
-    for (uint32_t i = 0; i < t->size && status == EPA_OK; i++) {
-        failure.peer = (t->rank + i) % t->size;
-        status =
-            wait_raised(u, t->rank * sizeof(struct line), epoch, failure.peer, timeout_ns, failure);
-    }
-    for (uint32_t i = 1; i < t->size && status == EPA_OK; i++) {
-        failure.peer = (t->rank + i) % t->size;
-        status = wait_word(u, arrivals_of(u, failure.peer), timeout_ns, failure);
-    }
-    if (status == EPA_OK && !u->all_mapped)
-        status = wait_flush(u, NULL, timeout_ns, failure);
-    if (status != EPA_OK && u->failure.at == FAILED_BARRIER) {
-        u->failure.want = epoch;
-        find_missing(u);
-    }
     return status;
 }
 
@@ -327,7 +267,7 @@ enum epa_status wait_progress(struct epa_transport *t)
     }
     status = check_ranks(u, __atomic_load_n(&u->lost, __ATOMIC_RELAXED) != NULL ? epa_now_ns() : 0);
     if (status != EPA_OK)
-        (void)give_up(u, (struct failure){.at = FAILED_PROGRESS}, status);
+        (void)wait_give_up(u, (struct failure){.at = FAILED_PROGRESS}, status);
     return status;
 }
 
