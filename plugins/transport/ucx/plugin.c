@@ -1,7 +1,7 @@
 /* Options and open() of the transport. */
 #include "barrier.h"
 #include "describe.h"
-#include "limits.h"
+#include "resources.h"
 #include "links.h"
 #include "log.h"
 #include "region.h"

@@ -1,6 +1,6 @@
 /* Data of the ucx transport.
  *
- *   limits.c     threads, file descriptors and ports that UCX needs
+ *   resources.c  threads, file descriptors and ports that UCX needs
  *   region.c     UCX's configuration, and the memory of a rank
  *   links.c      addresses, keys, endpoints and pointers of peers
  *   messages.c   messages of peers; messages.h: requests to UCX

@@ -1,6 +1,6 @@
 /* Limits of this system on the resources of UCX. */
-#ifndef UCX_LIMITS_H
-#define UCX_LIMITS_H
+#ifndef UCX_RESOURCES_H
+#define UCX_RESOURCES_H
 
 #include "state.h"
 

@@ -2,7 +2,7 @@
  * its thread or a file descriptor for a connection, and tries to bind a listener for ever without a
  * free port. All ranks hold these resources at the same time before the first call of UCX, so that
  * the failed rank names the limit. */
-#include "limits.h"
+#include "resources.h"
 
 #include <errno.h>
 #include <ifaddrs.h>
