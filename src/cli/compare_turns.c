@@ -39,6 +39,9 @@
 #include "report/fill.h"
 #include "report/origin.h"
 #include "session/session.h"
+#include "report/findings.h"
+#include "session/alternation.h"
+#include "session/stop.h"
 
 enum {
     ROUNDS_WANTED = 24, /* turns are shortened until the budget allows this many rounds, */

@@ -19,6 +19,7 @@
 #include "cli/runs.h"
 #include "cli/stop_signals.h"
 #include "session/status.h"
+#include "session/rows.h"
 
 static const uint64_t redraw_ns = 250000000;
 

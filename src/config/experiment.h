@@ -187,7 +187,7 @@ struct bench_options {
     uint32_t calls_per_graph; /* graph: calls of each stage in one launch; even; 1 with cold */
     int cache;                /* enum bench_cache */
     bool check;               /* compare every element of one iteration after the last sample */
-    /* Stop rules; see session/rank_bench.c. 0: not set, except for min_iterations. */
+    /* Stop rules; see session/stop.c. 0: not set, except for min_iterations. */
     double ci95;
     uint32_t min_iterations;
     uint64_t min_time_ns, max_time_ns;

@@ -13,6 +13,7 @@
 #include "config/experiment.h"
 #include "report/findings.h"
 #include "report/origin.h"
+#include "session/rows.h"
 
 /* A measured time this far below its limit shows that the limit was measured too high. */
 static const double BEATEN = 1.03;

@@ -14,15 +14,16 @@
  * signals of a pair; the latency is the latency of the slowest pair. If other processes occupy the
  * cores, the fastest run appears late. The measurement continues until the second fastest run is as
  * fast as the fastest one, for some tenths of a second at most. */
-#include "session/session.h"
+#include "session/peak.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "epa2a/quant.h"
 #include <epa2a/wait.h>
 #include "base/stats.h"
-#include "epa2a/quant.h"
+#include "session/session.h"
 
 enum {
     RUNS = 7, /* maximum of runs of each variant in a round */

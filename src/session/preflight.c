@@ -3,13 +3,14 @@
  * no error could be reported. All sums saturate, so a shape that overflows does not fit. For a device
  * the memory of the algorithm's plan is compared with the free memory; the backend checks inputs and
  * its flush buffer when it allocates them. */
-#include "session/session.h"
+#include "session/preflight.h"
 
 #include <string.h>
 
 #include "base/file.h"
-#include "launch/process.h"
 #include "base/text.h"
+#include "launch/process.h"
+#include "session/record.h"
 
 /* Bytes of host memory of one rank, and of all ranks. */
 struct sum {

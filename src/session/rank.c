@@ -1,34 +1,32 @@
 /* One rank of a session: creates backend, transport and algorithm, runs the iterations, and destroys
  * all three. The rank writes measurements and the reason of a failure to the shared memory of the
  * session, which the parent reads even after a crash of the rank. */
-#include <epa2a/wait.h>
-
 #include "session/rank.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <errno.h>
-#include <signal.h>
 
 #include "epa2a/quant.h"
-#include "session/session.h"
-#include "config/experiment.h"
-#include "base/random.h"
-
-void session_keep_fact(void *facts, const char *key, const char *value)
-{
-    struct session_facts *to = facts;
-    struct session_fact *fact = &to->fact[to->n];
-
-    if (to->n == SESSION_FACTS)
-        return;
-    snprintf(fact->key, sizeof(fact->key), "%s", key);
-    snprintf(fact->value, sizeof(fact->value), "%s", value);
-    to->n++;
-}
+#include "session/peak.h"
+#include "session/preflight.h"
+#include "session/rank_bench.h"
+#include "session/rank_expect.h"
+#include "session/rank_fault.h"
+#include "session/rank_graph.h"
+#include "session/rank_guard.h"
+#include "session/rank_halt.h"
+#include "session/rank_puts.h"
+#include "session/rank_run.h"
+#include "session/rank_stages.h"
+#include "session/rank_status.h"
+#include "session/rank_stop.h"
+#include "session/rank_trace.h"
+#include "session/rank_verify.h"
+#include "session/rank_waits.h"
 
 void rank_describe_device(struct rank *r)
 {
@@ -503,106 +501,4 @@ enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
     rank_waits_end(&r);
     __atomic_store_n(&r.shared->finished, 1, __ATOMIC_RELEASE);
     return r.status;
-}
-
-/* Planted faults, and delayed ranks for verify. The functions report no error: launcher and peers must
- * detect a planted fault in the same way as a real one. */
-
-static const uint64_t slice_ns = 10000000u; /* longest sleep between two checks for a failed rank */
-
-static struct timespec timespec_of(uint64_t ns)
-{
-    return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-}
-
-void rank_rest(const struct rank *r, uint64_t end, uint64_t spin)
-{
-    for (uint64_t now = epa_now_ns(); now < end && !epa_aborted(r->boot); now = epa_now_ns()) {
-        uint64_t left = end - now;
-        struct timespec ts = timespec_of(left - spin < slice_ns ? left - spin : slice_ns);
-
-        if (left > spin)
-            nanosleep(&ts, NULL);
-        else
-            epa_relax();
-    }
-}
-
-void rank_straggle(const struct rank *r, uint64_t iteration, uint32_t stage)
-{
-    const struct experiment *x = experiment_of(r);
-    uint32_t me = r->boot->world.rank, last = r->boot->world.size - 1;
-    uint64_t draw;
-
-    if (x->verify.straggle_ns == 0)
-        return;
-    if ((iteration + stage) % 3 == 0) {
-        if (me == last)
-            rank_rest(r, epa_now_ns() + x->verify.straggle_ns, 0);
-        return;
-    }
-    draw = random_at(random_key(x->seed, RANDOM_STRAGGLE, me, iteration), stage);
-    if (draw % 4 == 0)
-        rank_rest(r, epa_now_ns() + (draw >> 8) % x->verify.straggle_ns, 0);
-}
-
-/* Stops the process. A periodic timer of the kernel continues it, since the first expiry may precede
- * the stop. Without a timer the stop would last forever, so it fails. */
-static void stop_process(struct rank *r, uint64_t ns)
-{
-    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGCONT};
-    struct itimerspec when = {.it_interval = timespec_of(ns), .it_value = timespec_of(ns)};
-    timer_t timer;
-
-    if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) {
-        rank_fail(r, EPA_ERR_SYSTEM, "fault: cannot create the timer that ends the stop: %s",
-                  strerror(errno));
-        return;
-    }
-    if (timer_settime(timer, 0, &when, NULL) != 0 || kill(getpid(), SIGSTOP) != 0)
-        rank_fail(r, EPA_ERR_SYSTEM, "fault: cannot stop the process: %s", strerror(errno));
-    timer_delete(timer);
-}
-
-void rank_fault(struct rank *r, uint32_t stage)
-{
-    const struct fault_options *f = &experiment_of(r)->fault;
-    uint64_t iteration = r->shared->iteration;
-
-    if (!rank_good(r) || f->kind == FAULT_NONE || f->rank != r->boot->world.rank ||
-        stage != r->fault_stage || iteration < f->iteration)
-        return;
-    iteration -= f->iteration;
-    if (iteration != 0 && (f->every == 0 || iteration % f->every != 0))
-        return;
-    __atomic_fetch_add(&r->shared->faults, 1, __ATOMIC_RELAXED);
-    if (f->kind == FAULT_KILL)
-        kill(getpid(), SIGKILL);
-    if (f->kind == FAULT_STOP)
-        stop_process(r, f->for_ns);
-    else /* exactly for_ns, so that runs with and without the fault are comparable */
-        rank_rest(r, epa_now_ns() + f->for_ns, RANK_SPIN_NS);
-}
-
-void rank_fault_check(struct rank *r)
-{
-    const struct experiment *x = experiment_of(r);
-    const char *stage[SESSION_STAGES];
-
-    if (!rank_good(r) || !fault_is_planted(x))
-        return;
-    if (r->session->verb == VERB_BENCH && r->clock == CLOCK_GRAPH)
-        rank_fail(r, EPA_ERR_CONFIG,
-                  "fault: bench with graphs begins no stage on the host; set bench.clock: events, "
-                  "or use run or verify");
-    while (x->fault.stage != NULL && r->fault_stage < r->n_stages &&
-           strcmp(r->stage[r->fault_stage].name, x->fault.stage) != 0)
-        r->fault_stage++;
-    if (r->fault_stage < r->n_stages)
-        return;
-    for (uint32_t i = 0; i < r->n_stages; i++)
-        stage[i] = r->stage[i].name;
-    rank_refuse_name(r, "fault.stage", x->fault.stage, stage, r->n_stages,
-                     ": algorithm '%s' has no stage '%s', it has", x->algorithm.plugin->name,
-                     x->fault.stage);
 }

@@ -11,11 +11,15 @@
  *
  * Graphs do not contain synthetic experts: iterations before the recording leave expert outputs in both
  * buffer sets. */
-#include "session/rank.h"
+#include "session/rank_graph.h"
 
 #include <stdlib.h>
 
 #include "base/stats.h"
+#include "session/rank_loop.h"
+#include "session/rank_stages.h"
+#include "session/rank_status.h"
+#include "session/rank_trace.h"
 
 enum { BLOCK = 8, TURNS = 2, KEPT = 2 };
 

@@ -3,7 +3,7 @@
  * depends on the rank that stopped, or with a time-out. At least one time-out must name that rank.
  *
  * The ranks tell each other by `halt` in shared memory, so they are ranks of one host. */
-#include "session/rank.h"
+#include "session/rank_halt.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -11,6 +11,9 @@
 #include <string.h>
 
 #include <epa2a/wait.h>
+#include "session/rank_delay.h"
+#include "session/rank_stages.h"
+#include "session/rank_status.h"
 
 enum { HALT_RUNS, HALT_RIGHT, HALT_NAMED, HALT_OTHER };
 

@@ -1,12 +1,14 @@
 /* verify: checks that memory does not grow with the calls of an algorithm. The check compares the
  * resident anonymous memory of the process after 1,000 and 2,000 iterations and after the last one.
  * With random numbers of tokens the buffers of the checks grow, so there is no check. */
-#include "session/rank.h"
+#include "session/rank_memory.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "session/rank_status.h"
 
 enum { FIRST_CALL = 1000, SECOND_CALL = 2000 };
 

@@ -1,7 +1,7 @@
 /* Trace record of a rank. A turn is the slot of one iteration: the number of events of each lane, and
  * the events. The rank writes the iteration number of a slot last and clears it first, so that a reader
  * finds each slot complete or empty even after the rank was killed. */
-#include "session/session.h"
+#include "session/record.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include <epa2a/wait.h>
 #include "base/file.h"
 #include "base/text.h"
+#include "session/session.h"
 
 enum { SAMPLES = 1000, LINE = 64, ROUNDS = 32, LATE_NS = 300000 };
 

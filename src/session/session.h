@@ -13,170 +13,11 @@
 #include "base/text.h"
 #include "config/experiment.h"
 #include "op/op.h"
+#include "session/peak.h"
+#include "session/record.h"
+#include "session/stop.h"
 
-/* Trace record of a rank: its events during iterations (epa2a/trace.h), in memory that the parent
- * reads even after a crash of the rank. The record has a ring of slots for the last iterations with
- * one spare slot, since two iterations can be open at a time, and one slot for events outside
- * iterations. */
-
-struct record_shape {
-    uint32_t lanes, turns;              /* turns: number of iterations that the record keeps */
-    uint32_t room;                      /* maximum of events of a lane in an iteration */
-    uint32_t beside[EPA_TRACE_BESIDES]; /* capacity of each side lane in events; 0: no such lane */
-};
-
-/* Bounds of the offset of this rank's clock to the clock of rank 0. */
-struct record_clock {
-    bool known;
-    uint64_t at_ns; /* time of the comparison on the clock of this rank */
-    int64_t low_ns, high_ns;
-};
-
-_Static_assert(EPA_TRACE_NAMES <= 64, "a bit for each name");
-
-enum { RECORD_BEFORE, RECORD_AFTER, RECORD_CLOCKS };
-
-/* Head of the record of a rank; the events follow. The rank writes it; initially all zeros. */
-struct record {
-    uint32_t ready;  /* release: covers the members below except clock[RECORD_AFTER] and events */
-    uint32_t n_core; /* the first n_core names belong to slices of the core */
-    uint64_t stages; /* bit mask of the names that belong to stages */
-    bool near;       /* same node and same clock as rank 0 */
-    double event_ns; /* measured cost of recording a slice */
-    struct epa_trace_names names;
-    struct record_clock clock[RECORD_CLOCKS];
-    uint64_t noted[EPA_TRACE_BESIDES]; /* release: number of events in each side lane */
-};
-
-size_t record_bytes(const struct record_shape *);
-
-/* The events of one lane in one iteration. The reader clamps all counts, since a record from another
- * host can contain any value. */
-struct record_part {
-    uint64_t iteration;
-    const struct epa_trace_event *event;
-    uint32_t n, dropped;
-};
-/* Reads slot `turn`, from 0 to shape->turns inclusive. Returns false for an empty slot. */
-bool record_part(const struct record *, const struct record_shape *, uint32_t turn, uint32_t lane,
-                 struct record_part *out);
-/* Calls fn for each event of side lane `which`, in order of time. */
-void record_each_beside(const struct record *, const struct record_shape *, uint32_t which,
-                        void (*fn)(void *arg, const struct epa_trace_event *), void *arg);
-
-/* Names the CLOCK_MONOTONIC of this process: the boot of the kernel and the time namespace. Two
- * processes with the same name read one clock. */
-enum { RECORD_CLOCK_NAME = 96 };
-void record_name_clock(char out[RECORD_CLOCK_NAME]);
-
-/* Compares the clock of each rank with the clock of rank 0. *near: this rank is on the node of rank 0
- * and reads the same clock. Collective; takes some milliseconds if any rank is not near. */
-enum epa_status record_compare_clocks(struct epa_bootstrap *, bool *near, struct record_clock *out);
-
-struct record_offset {
-    int64_t offset_ns; /* clock of this rank minus clock of rank 0, at the end of the run */
-    double error_ns;   /* bound of the error of offset_ns; NAN: unknown */
-    double drift;      /* growth of the offset in ns per s; NAN: unknown */
-};
-struct record_offset record_offset(const struct record *);
-/* Converts a time of this rank to the clock of rank 0. Assumes a linear drift between the two
- * comparisons. */
-uint64_t record_on_common_clock(const struct record *, const struct record_offset *, uint64_t ns);
-
-/* The writer of a record, owned by its rank. */
-struct recorder {
-    struct epa_trace trace; /* for algorithms */
-    struct record *record;
-    struct record_shape shape;
-};
-
-void recorder_init(struct recorder *, struct record *, const struct record_shape *);
-/* Assigns later events to `iteration`; recorder_turn_none() discards them. The rank's own thread
- * calls both while its workers are idle. */
-void recorder_turn(struct recorder *, uint64_t iteration);
-void recorder_turn_none(struct recorder *);
-/* Measures the cost of a slice and marks the record as ready. All names of the core and of stages
- * must be registered. */
-void recorder_ready(struct recorder *);
-
-/* ---- stop rules (rank_bench.c) ---- */
-
-enum stop_reason {
-    STOP_NOT, /* continue; in a result: the run ended early, or took no samples */
-    STOP_ITERATIONS,
-    STOP_CI95,
-    STOP_TIME,
-};
-
-struct stop {
-    const struct bench_options *options;
-    double *ns;    /* [bench.iterations]: samples in any order; owned */
-    uint64_t n;    /* number of samples in ns */
-    uint64_t next; /* the next evaluation takes place at this number of samples */
-};
-
-/* Returns true if a rule besides the number of samples is set. */
-bool stop_is_on(const struct bench_options *);
-
-enum epa_status stop_init(struct stop *, const struct bench_options *, struct epa_error *);
-void stop_finish(struct stop *);
-
-/* Evaluates ns[0..n), measured in elapsed_ns, and sets the number of samples of the next evaluation:
- * early enough for max_time, and at a quarter more samples for ci95, so that evaluations are rare. */
-enum stop_reason stop_poll(struct stop *, uint64_t elapsed_ns);
-
-/* "iterations", "ci95", "time"; NULL: STOP_NOT. */
-const char *stop_name(enum stop_reason);
-
-/* ---- the link peak (peak.c) ---- */
-
-struct peak {
-    double bytes_per_ns; /* sent by each rank while all ranks send to all others; 0: unknown */
-    double latency_ns;   /* of a signal, from its sender to the rank that polls; 0: unknown, since
-                          * other processes occupied the cores */
-};
-
-enum { PEAK_SIGNALS = 1 };
-
-/* Measures the link peak. Collective; no other call may be in progress. *out is identical on all
- * ranks. Overwrites the heap and the signals `signal` to signal + PEAK_SIGNALS - 1, which must be 0
- * before. A single rank has no links. A heap without room leaves the rate unknown. */
-enum epa_status peak_measure(struct epa_bootstrap *, struct epa_backend *, struct epa_transport *,
-                             uint32_t signal, struct peak *out, struct epa_error *);
-
-/* ---- alternation of two benches: processes of one host share a struct alternation; each side runs a
- * block of iterations while all ranks of the other side sleep ---- */
-
-struct alternation {
-    uint32_t turn;               /* a futex: number of the present turn, from 1; 0: not started */
-    uint32_t here, left;         /* bit mask of sides: set-up is complete; the side has left */
-    uint32_t block, first;       /* iterations per turn; side of the first turn */
-    uint64_t start_ns, limit_ns; /* no pair of turns begins later than this; 0: no limit */
-    uint64_t spent_ns;           /* time from the first turn to the end */
-    bool over;
-};
-
-/* Returns NULL without memory. */
-struct alternation *alternation_create(void);
-void alternation_destroy(struct alternation *);
-/* Resets the alternation before the processes of both sides start. */
-void alternation_begin(struct alternation *, uint32_t block, uint32_t first, uint64_t limit_ns);
-
-bool alternation_is_here(struct alternation *, uint32_t side);
-
-/* Ends the turn of a side. One rank of the side calls it after all its ranks have ended a block, and
- * once before the first block. */
-void alternation_pass(struct alternation *, uint32_t side);
-/* Sleeps until the side's next turn, for 100 ms at most. All ranks of a side call it after
- * alternation_pass(). *turn is 0 before the first turn, then the number of the last turn. Returns true
- * if the turn belongs to this side or the alternation is over. */
-bool alternation_wait(struct alternation *, uint32_t side, uint32_t *turn);
-bool alternation_is_over(const struct alternation *);
-/* Ends the alternation for both sides. Any process may call it, also on behalf of a dead side. */
-void alternation_leave(struct alternation *, uint32_t side);
-
-/* ---- a session ---- */
-
+struct alternation; /* session/alternation.h */
 struct status_page; /* session/status.h */
 struct status_page_run;
 
@@ -354,24 +195,6 @@ const char *session_verb_name(enum verb);
 /* Returns true for a bench with an open loop. */
 bool session_is_open(const struct session *);
 
-/* A row of a report: the sum of `n` rows of session_times(), from `first` on. */
-struct session_row {
-    const char *name;
-    enum epa_stage_kind kind; /* SEND: the row moves no bytes of its own */
-    uint32_t first, n;
-    bool is_stage; /* the row is the stage `first` */
-};
-enum { SESSION_ROWS = SESSION_STAGES + OPEN_ROWS };
-
-/* Lists the rows of a report: the first n_stages stages, or the figures of graphs, and last the whole
- * iteration. Returns the number of rows. */
-uint32_t session_rows(const struct session *, uint32_t n_stages,
-                      struct session_row out[SESSION_ROWS]);
-struct session_row session_total(const struct session *); /* the last row */
-/* Returns the time of a rank in a sample. */
-double session_row_ns(const struct session *, const struct session_row *, uint32_t rank,
-                      uint64_t sample);
-
 /* Returns the number of calls of each stage in one launch of a graph. */
 uint32_t session_calls(const struct session *);
 
@@ -404,25 +227,5 @@ bool session_in_use(const struct session *);
 /* Launches the ranks and waits for their end. stop_fd as in epa_launch. Returns the status of the run;
  * err contains the message of the rank that failed first. */
 enum epa_status session_run(struct session *, int stop_fd, struct epa_error *);
-
-/* view.c: fills session.puts, or session.uncounted if puts cannot be counted. */
-void session_plan_puts(struct session *);
-
-/* preflight.c: compares the memory of an experiment with the memory of this machine before a rank
- * starts. */
-
-/* Fails with EPA_ERR_NOMEM and the sum: ranks x (heap + inputs + reference), the available memory and
- * the limit. Tests pass a folder as `root`, the prefix of /proc and /sys; others pass "". */
-enum epa_status preflight_memory(const char *root, const struct session *, struct epa_error *);
-
-/* Corrects the footprint's scratch memory on the device for ranks of other hosts. The process launcher
- * knows the number of ranks on this host. Called before the checks. */
-void preflight_scratch(struct session *);
-/* Checks the memory that the algorithm needs on a rank's device. free_bytes 0: unknown, no check. */
-enum epa_status preflight_device(const struct session *, uint64_t free_bytes, struct epa_error *);
-
-/* Runs one rank of the session from set-up to teardown: the rank_main of launchers. */
-struct epa_bootstrap;
-enum epa_status rank_main(struct epa_bootstrap *, void *session);
 
 #endif

@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "session/session.h"
+#include "session/alternation.h"
 
 enum { RANKS = 2, MOST = 64 };
 

@@ -8,6 +8,7 @@
 #include "launch/process.h"
 #include "op/moe/moe.h"
 #include "session/session.h"
+#include "session/preflight.h"
 
 struct fixture {
     char root[512];
