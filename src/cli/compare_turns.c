@@ -35,11 +35,9 @@
 #include "cli/stop_signals.h"
 #include "cli/turns.h"
 #include "config/experiment.h"
-#include "launch/process.h"
 #include "report/fill.h"
 #include "report/origin.h"
 #include "session/session.h"
-#include "report/findings.h"
 #include "session/alternation.h"
 #include "session/stop.h"
 

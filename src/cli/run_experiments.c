@@ -25,7 +25,7 @@
 #include "cli/stop_signals.h"
 #include "config/diag.h"
 #include "config/origin.h"
-#include "launch/process.h"
+#include "launch/process_id.h"
 #include "report/fill.h"
 #include "report/findings.h"
 #include "report/origin.h"

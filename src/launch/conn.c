@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
+#include "launch/close_open.h"
 
 enum {
     READ_AHEAD = 4096,

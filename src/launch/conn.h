@@ -11,7 +11,7 @@
 
 #include <epa2a/status.h>
 
-#include "launch/process.h"
+#include "launch/nodes.h"
 
 /* ---- messages ---- */
 

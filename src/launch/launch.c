@@ -21,6 +21,7 @@
 
 #include <epa2a/wait.h>
 #include "base/text.h"
+#include "launch/launcher.h"
 
 enum { POLL_MS = 100 }; /* only polling detects a rank that raises `aborted` and then hangs */
 

@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 #include "plugin/registry.h"
-#include "launch/process.h"
-#include "launch/launch.h"
+#include "launch/launcher.h"
+#include "launch/net.h"
+#include "launch/process_id.h"
 
 enum { TOKEN_LEAST = 16 };
 

@@ -2,7 +2,7 @@
  * launchers dial it. The launcher writes the set-up data of other ranks to the control page (process.h)
  * that it shares with the process of its rank. It dials again until the rendezvous has proved that it
  * knows the token; from then on a closed or silent connection means that rank 0 is lost. */
-#include "launch/launch.h"
+#include "launch/launcher.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -16,6 +16,11 @@
 
 #include <epa2a/wait.h>
 #include "base/text.h"
+#include "launch/bootstrap.h"
+#include "launch/close_open.h"
+#include "launch/launch.h"
+#include "launch/net.h"
+#include "launch/rendezvous.h"
 
 enum {
     POLL_MS = 20,

@@ -2,7 +2,7 @@
  *
  * Ranks of one host without a token connect over an abstract UNIX socket, since the kernel reports the
  * user of the other process to both sides. */
-#include "launch/launch.h"
+#include "launch/net.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
  * The state of the sender limits the length of a message: a few bytes before the proof, an experiment
  * before the rank is known, a step of the set-up after that. The rendezvous drops a peer without proof
  * and continues the launch; the failure of a rank is a failure of the launch. */
-#include "launch/launch.h"
+#include "launch/rendezvous.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,8 +16,10 @@
 
 #include <epa2a/wait.h>
 #include "base/text.h"
-#include "launch/process.h"
+#include "launch/bootstrap.h"
+#include "launch/close_open.h"
 #include "launch/conn.h"
+#include "launch/net.h"
 
 enum {
     STRANGERS = 32, /* slots for connections without proof */

@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "launch/process.h"
+#include "launch/pin.h"
 #include "session/record.h"
 
 /* Bytes of host memory of one rank, and of all ranks. */

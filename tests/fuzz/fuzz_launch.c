@@ -6,7 +6,9 @@
 
 #include "fuzz.h"
 #include "launch/conn.h"
-#include "launch/launch.h"
+#include "launch/launcher.h"
+#include "launch/net.h"
+#include "launch/rendezvous.h"
 
 #include "../../plugins/transport/ucx/lanes.h"
 

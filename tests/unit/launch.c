@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
-#include "launch/process.h"
+#include "launch/bootstrap.h"
+#include "launch/relay.h"
 #include "plugin/registry.h"
 
 enum { MOST = 8 };

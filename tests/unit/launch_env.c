@@ -15,7 +15,9 @@
 
 #include "epa2a/wait.h"
 #include "launch/conn.h"
-#include "launch/launch.h"
+#include "launch/launcher.h"
+#include "launch/net.h"
+#include "launch/rendezvous.h"
 #include "plugin/registry.h"
 
 static const struct epa_launcher_plugin *const env = &launch_env_plugin;

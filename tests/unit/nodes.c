@@ -5,7 +5,8 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "launch/process.h"
+#include "launch/nodes.h"
+#include "launch/pin.h"
 
 enum { MOST = 8 };
 

@@ -5,7 +5,7 @@
 #include "fake_session.h"
 
 #include "base/text.h"
-#include "launch/process.h"
+#include "launch/pin.h"
 #include "op/moe/moe.h"
 #include "session/session.h"
 #include "session/preflight.h"

@@ -10,7 +10,9 @@
 
 #include <epa2a/wait.h>
 #include "launch/conn.h"
-#include "launch/launch.h"
+#include "launch/launcher.h"
+#include "launch/net.h"
+#include "launch/rendezvous.h"
 
 enum { MOST = 8, ROOM = 64 };
 

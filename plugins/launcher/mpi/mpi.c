@@ -8,8 +8,9 @@
 #include <dlfcn.h>
 #include <mpi.h>
 
-#include "launch/process.h"
-#include "launch/launch.h"
+#include "launch/launcher.h"
+#include "launch/net.h"
+#include "launch/process_id.h"
 
 /* ---- calls of MPI (MPI-3, any implementation), in the process of a rank, by one thread ---- */
 
