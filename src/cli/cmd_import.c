@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
-#include "report/export.h"
+#include "report/table.h"
 #include "report/fill.h"
 #include "report/import.h"
 #include "report/results.h"

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/documents.h"
-#include "report/export.h"
+#include "report/table.h"
 #include "report/fill.h"
 #include "report/summary.h"
 

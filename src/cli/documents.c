@@ -13,8 +13,11 @@
 
 #include "cli/html_page.h"
 #include "cli/runs.h"
-#include "report/export.h"
-#include "report/findings.h"
+#include "report/table.h"
+#include "report/openmetrics.h"
+#include "report/junit.h"
+#include "report/verdicts.h"
+#include "report/warnings.h"
 #include "report/origin.h"
 #include "report/results.h"
 #include "report/summary.h"

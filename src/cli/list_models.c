@@ -10,7 +10,7 @@
 #include "config/diag.h"
 #include "config/model.h"
 #include "config/node.h"
-#include "report/export.h"
+#include "report/table.h"
 #include "report/summary.h"
 
 /* Columns of the table. The keys are also the keys of --json. */

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "cli/tune.h"
 #include "cli/turns.h"
-#include "report/export.h"
+#include "report/table.h"
 #include "report/fill.h"
 #include "report/origin.h"
 #include "report/summary.h"

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "cli/tune.h"
 #include "cli/tune_report.h"
-#include "report/export.h"
+#include "report/table.h"
 #include "report/fill.h"
 #include "report/summary.h"
 

@@ -15,7 +15,7 @@
 #include "base/stats.h"
 #include "op/op.h"
 #include "report/summary.h"
-#include "report/export.h"
+#include "report/table.h"
 #include "report/fill.h"
 
 enum { LOSERS = 5 /* slower candidates in the table of a contest */ };

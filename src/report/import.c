@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "report/summary.h"
 #include "report/fill.h"
-#include "report/findings.h"
+#include "report/verdicts.h"
 
 enum { RANKS = 65536 /* maximum */, COLUMNS = 48, WORD = 64 };
 enum { DISPATCH, COMBINE, TOTAL, STAGES };

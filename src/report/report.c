@@ -2,7 +2,7 @@
  * numbers. Fits 100 columns, so that users can paste it anywhere. */
 #include "report/report.h"
 
-#include "report/findings.h"
+#include "report/verdicts.h"
 #include "report/result.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 #include "config/expect.h"
 #include "config/experiment_show.h"
 #include "report/summary.h"
-#include "report/export.h"
+#include "report/table.h"
 #include "report/fill.h"
 
 /* ---- experiment and machine ---- */

@@ -11,7 +11,9 @@
 #include "base/stats.h"
 #include "base/text.h"
 #include "config/experiment.h"
-#include "report/findings.h"
+#include "report/verdicts.h"
+#include "report/warnings.h"
+#include "report/outcome.h"
 #include "report/origin.h"
 #include "session/rows.h"
 

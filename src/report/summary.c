@@ -3,9 +3,12 @@
  * unmeasured figures stay empty. */
 #include "report/summary.h"
 
-#include "report/export.h"
+#include "report/table.h"
+#include "report/csv_cells.h"
+#include "report/xml.h"
 #include "report/fill.h"
-#include "report/findings.h"
+#include "report/verdicts.h"
+#include "report/means.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -1,0 +1,10 @@
+/* JUnit XML. */
+#ifndef JUNIT_H
+#define JUNIT_H
+
+#include "report/summary.h"
+
+/* Adds a test case for each row, by file; `results` (a list) contain the durations of runs. */
+void export_junit(struct text *, const struct report_batch *, const json_t *results);
+
+#endif

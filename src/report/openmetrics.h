@@ -1,0 +1,10 @@
+/* OpenMetrics text. */
+#ifndef OPENMETRICS_H
+#define OPENMETRICS_H
+
+#include "report/summary.h"
+
+/* Adds percentiles and rates of each stage of each result, and the figures of comparisons. */
+void export_openmetrics(struct text *, const json_t *results);
+
+#endif

@@ -1,0 +1,12 @@
+/* The end of a run: its status and its error. */
+#ifndef OUTCOME_H
+#define OUTCOME_H
+
+#include "report/result.h"
+#include "report/summary.h"
+
+/* Return "error", null after success, and "status". */
+json_t *result_error(const struct session *, const struct result_end *);
+const char *result_outcome(const struct result_end *);
+
+#endif
