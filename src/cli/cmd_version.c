@@ -17,6 +17,7 @@
 #include "plugin/registry.h"
 #include "report/origin.h"
 #include "report/result.h"
+#include "report/result_parts.h"
 
 /* Converts EPA2A_WITH ("hwloc ucx ...") to an object of booleans. */
 static json_t *features_json(void)

@@ -20,6 +20,7 @@
 #include "report/warnings.h"
 #include "report/origin.h"
 #include "report/results.h"
+#include "report/rows.h"
 #include "report/summary.h"
 
 enum { WRITE_PART = 20 }; /* writing takes at most 1 / WRITE_PART of the time */

@@ -9,6 +9,8 @@
 #include "cli/runs.h"
 #include "base/file.h"
 #include "report/summary.h"
+#include "report/rows.h"
+#include "report/warnings.h"
 #include "cli/cli.h"
 
 enum document_kind {

@@ -19,6 +19,7 @@
 #include "report/warnings.h"
 #include "report/plot.h"
 #include "report/results.h"
+#include "report/rows.h"
 #include "report/summary.h"
 
 enum { NAMED_MOST = 3 }; /* maximum number of runs per verdict in a sentence of the HTML page */

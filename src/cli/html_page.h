@@ -3,6 +3,7 @@
 #define HTML_PAGE_H
 
 #include "cli/documents.h"
+#include "report/rows.h"
 
 /* Adds a self-contained HTML page about a batch. */
 void page_html(struct text *out, const struct documents *, const struct report_batch *);

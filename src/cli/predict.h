@@ -7,6 +7,7 @@
 #include "cli/runs.h"
 #include "op/op.h"
 #include "report/summary.h"
+#include "report/predict.h"
 
 enum {
     WORLDS_MOST = 8,   /* maximum number of measured worlds */

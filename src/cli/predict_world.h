@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "cli/predict.h"
+#include "report/predict.h"
 
 /* Returns the number of threads of a rank on hosts; 0 on GPUs. */
 double prediction_threads(const struct experiment *);

@@ -32,6 +32,8 @@
 #include "report/origin.h"
 #include "report/report.h"
 #include "report/result.h"
+#include "report/result_parts.h"
+#include "report/rows.h"
 #include "session/session.h"
 
 struct run_command {

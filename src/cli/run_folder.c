@@ -20,6 +20,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/runs.h"
+#include "report/result_parts.h"
+#include "report/rows.h"
 
 static const char option[] = "--out-dir";
 

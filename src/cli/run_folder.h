@@ -10,6 +10,7 @@
 #include "cli/documents.h"
 #include "cli/runs.h"
 #include "report/results.h"
+#include "report/result_parts.h"
 
 struct run_folder {
     const struct cli *cli;

@@ -14,7 +14,6 @@
 #include "base/json.h"
 #include "base/stats.h"
 #include "op/op.h"
-#include "report/summary.h"
 #include "report/table.h"
 #include "report/fill.h"
 

@@ -2,7 +2,7 @@
 #ifndef CSV_CELLS_H
 #define CSV_CELLS_H
 
-#include "report/summary.h"
+#include "base/json.h"
 
 /* Adds the further cells of CSV to rows: percentiles and rates of stages, and a cell for each key
  * of the experiment. Returns an object with the names of these columns, in order. */

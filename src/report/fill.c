@@ -14,8 +14,6 @@
  * and Markdown. */
 #include "report/fill.h"
 
-#include "report/summary.h"
-
 #include <ctype.h>
 #include <math.h>
 #include <stdarg.h>

@@ -2,7 +2,10 @@
 #ifndef REPORT_FILL_H
 #define REPORT_FILL_H
 
-#include "report/summary.h"
+#include "base/json.h"
+#include "base/text.h"
+
+#define FORM_BLANKS " \t\r"
 
 /* fill_add() adds `form` with the values of `of`, each escaped by `escape` (NULL: unchanged);
  * returns false, and adds nothing, if a value is unknown. The other function prints the text like

@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "report/summary.h"
 #include "report/fill.h"
 #include "report/verdicts.h"
 

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "report/fill.h"
 #include "report/results.h"
-#include "report/summary.h"
+#include "report/rows.h"
 #include "report/xml.h"
 
 static bool ended(const json_t *row, const char *end)

@@ -7,7 +7,21 @@
 
 #include "base/text.h"
 #include "report/results.h"
-#include "report/summary.h"
+
+const json_t *report_base(const json_t *lines, const json_t *question)
+{
+    const json_t *first = NULL;
+
+    for (struct json_walk line = {lines}; json_next(&line);) {
+        if (!json_equal(json_object_get(line.value, "question"), question) ||
+            !(json_number_at(line.value, "total_ns") > 0))
+            continue;
+        if (json_is_true(json_object_get(line.value, "baseline")))
+            return line.value;
+        first = first != NULL ? first : line.value;
+    }
+    return first;
+}
 
 /* Runs with one algorithm, transport, backend and launcher: logarithms of their totals, summed over
  * shapes. */

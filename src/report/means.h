@@ -2,10 +2,14 @@
 #ifndef MEANS_H
 #define MEANS_H
 
-#include "report/result.h"
-#include "report/summary.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "report/result_parts.h"
 
 /* Adds "geometric means of totals over 3 shapes: ...", or nothing. */
 void report_means(const json_t *lines, struct text *out);
+
+/* Returns the line with the denominator of a question's ratios; NULL: no line has a total. */
+const json_t *report_base(const json_t *lines, const json_t *question);
 
 #endif

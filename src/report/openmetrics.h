@@ -2,7 +2,8 @@
 #ifndef OPENMETRICS_H
 #define OPENMETRICS_H
 
-#include "report/summary.h"
+#include "base/text.h"
+#include "base/json.h"
 
 /* Adds percentiles and rates of each stage of each result, and the figures of comparisons. */
 void export_openmetrics(struct text *, const json_t *results);

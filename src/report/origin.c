@@ -3,7 +3,7 @@
  * These functions do not fail: unreadable values are null. */
 #include "report/origin.h"
 
-#include "report/result.h"
+#include "report/result_parts.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 #ifndef REPORT_ORIGIN_H
 #define REPORT_ORIGIN_H
 
-#include "report/result.h"
+#include "report/result_parts.h"
 
 /* Returns "machine" of a result, except devices and links. `root` is the prefix of /proc and /sys:
  * "" except in tests. */

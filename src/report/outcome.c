@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "config/experiment.h"
-#include "report/result.h"
+#include "report/result_parts.h"
 
 /* Returns the message of the caller, otherwise of the first rank that failed by itself. */
 json_t *result_error(const struct session *s, const struct result_end *end)

@@ -2,8 +2,8 @@
 #ifndef OUTCOME_H
 #define OUTCOME_H
 
-#include "report/result.h"
-#include "report/summary.h"
+#include "base/json.h"
+#include "report/result_parts.h"
 
 /* Return "error", null after success, and "status". */
 json_t *result_error(const struct session *, const struct result_end *);

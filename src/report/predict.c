@@ -3,7 +3,6 @@
 
 #include "report/table.h"
 #include "report/fill.h"
-#include "report/summary.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "report/report.h"
 
 #include "report/verdicts.h"
-#include "report/result.h"
+#include "report/result_parts.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,7 +13,6 @@
 #include "config/experiment.h"
 #include "config/expect.h"
 #include "config/experiment_show.h"
-#include "report/summary.h"
 #include "report/table.h"
 #include "report/fill.h"
 

@@ -2,7 +2,9 @@
 #ifndef REPORT_REPORT_H
 #define REPORT_REPORT_H
 
-#include "report/result.h"
+#include <stdio.h>
+#include "base/json.h"
+#include "report/result_parts.h"
 
 /* Returns the result, and "total", "ci95", ... for sentences about it. */
 json_t *report_facts(const struct session *, const json_t *result);

@@ -15,6 +15,7 @@
 #include "report/warnings.h"
 #include "report/outcome.h"
 #include "report/origin.h"
+#include "report/result_parts.h"
 #include "session/rows.h"
 
 /* A measured time this far below its limit shows that the limit was measured too high. */
@@ -48,13 +49,6 @@ struct making {
 int result_exit_code(const json_t *result)
 {
     return (int)json_integer_value(json_object_get(result, "exit_code"));
-}
-
-const json_t *result_total(const json_t *result)
-{
-    const json_t *stages = json_object_get(result, "stages");
-
-    return json_array_get(stages, json_array_size(stages) - 1);
 }
 
 /* ---- rows ---- */

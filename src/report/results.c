@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "op/op.h"
-#include "report/result.h"
+#include "report/result_parts.h"
 
 /* Collectives of other programs, from imported results. */
 static const char *const collective_head[] = {"collective", NULL, NULL};

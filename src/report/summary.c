@@ -9,6 +9,7 @@
 #include "report/fill.h"
 #include "report/verdicts.h"
 #include "report/means.h"
+#include "report/result_parts.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -19,6 +20,7 @@
 #include "base/text.h"
 #include "base/stats.h"
 #include "report/results.h"
+#include "report/rows.h"
 
 /* ---- the row of a run ---- */
 
@@ -304,21 +306,6 @@ static json_t *line_of(const json_t *rows, size_t from, size_t end)
     json_object_set_new(line, "spread", json_number(spread));
     json_object_set_new(line, "ended", end_json(line, good < end - from ? good : 0, end - from));
     return line;
-}
-
-const json_t *report_base(const json_t *lines, const json_t *question)
-{
-    const json_t *first = NULL;
-
-    for (struct json_walk line = {lines}; json_next(&line);) {
-        if (!json_equal(json_object_get(line.value, "question"), question) ||
-            !(json_number_at(line.value, "total_ns") > 0))
-            continue;
-        if (json_is_true(json_object_get(line.value, "baseline")))
-            return line.value;
-        first = first != NULL ? first : line.value;
-    }
-    return first;
 }
 
 /* Adds ratios and the notes of the user to rows. */

@@ -5,7 +5,6 @@
 
 #include "base/text.h"
 #include "report/fill.h"
-#include "report/summary.h"
 #include "report/xml.h"
 
 /* Tables of JSON objects as text, Markdown, HTML and CSV. The text of a cell is the same in each

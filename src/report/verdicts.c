@@ -12,7 +12,7 @@
 #include "config/experiment.h"
 #include "config/option_text.h"
 #include "report/fill.h"
-#include "report/result.h"
+#include "report/result_parts.h"
 
 /* ---- expectations ---- */
 

@@ -2,8 +2,9 @@
 #ifndef VERDICTS_H
 #define VERDICTS_H
 
-#include "report/result.h"
-#include "report/summary.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "report/result_parts.h"
 
 /* Fills "expect" of a successful result, after all else is complete; after a missed expectation
  * also sets "status", "exit_code" and "error". */

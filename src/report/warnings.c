@@ -11,7 +11,7 @@
 #include "config/experiment.h"
 #include "report/fill.h"
 #include "report/report.h"
-#include "report/result.h"
+#include "report/result_parts.h"
 
 /* A first sample this much above the median is slow, not noise. It is not the first iteration: that
  * one is slow on every machine, and belongs to the warm-up. */

@@ -2,8 +2,14 @@
 #ifndef WARNINGS_H
 #define WARNINGS_H
 
-#include "report/result.h"
-#include "report/summary.h"
+#include "report/result_parts.h"
+#include "base/json.h"
+
+/* Warnings of several runs. Warnings that differ only in numbers are one kind and printed once. */
+struct warnings {
+    json_t *kinds; /* initially {0}; owned */
+    uint32_t runs;
+};
 
 /* Fills "warnings". */
 void result_warn(json_t *result, const struct session *);

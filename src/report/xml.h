@@ -2,7 +2,7 @@
 #ifndef XML_H
 #define XML_H
 
-#include "report/summary.h"
+#include "base/text.h"
 
 /* Escapes text for XML and HTML, also in attributes. */
 void export_add_xml(struct text *, const char *text);

@@ -9,6 +9,7 @@
 #include "config/experiment.h"
 #include "op/moe/routing.h"
 #include "report/result.h"
+#include "report/result_parts.h"
 
 static inline uint32_t fake_threads(const void *config)
 {

@@ -2,7 +2,9 @@
 #include "test.h"
 
 #include "cli/predict_world.h"
+
 #include "op/op.h"
+#include "report/predict.h"
 
 /* Time of a call on its core, and the additional time if ranks share the core. */
 enum { CALL_NS = 3000, SHARED_NS = 5000 };

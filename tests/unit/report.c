@@ -13,6 +13,8 @@
 #include "report/summary.h"
 #include "report/report.h"
 
+#include "report/rows.h"
+
 static struct fake *fake_of(enum verb verb, uint32_t ranks, uint32_t iterations)
 {
     static struct fake f;
