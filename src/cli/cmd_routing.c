@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
-#include "op/op.h"
+#include "op/moe/routing_log.h"
 
 int cmd_routing(const struct cli *cli)
 {

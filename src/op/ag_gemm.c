@@ -1,7 +1,8 @@
 /* AllGather and GEMM as an operation. The ranks share gemm.m rows of A evenly, or `tokens` sets the rows
  * of each rank. A is new in each iteration; B is constant. ag_gemm_check.c makes the values of the
  * matrices and checks C. */
-#include "op/op.h"
+#include "op/ag_gemm_check.h"
+#include "op/gather.h"
 #include "config/check.h"
 
 enum { ARRAY_A = GATHER_ROWS + 1, ARRAY_A_SCALE, ARRAY_C, ARRAYS };

@@ -14,7 +14,7 @@
  * (Higham, Accuracy and Stability, section 3.1). The last rounding adds at most d / (1 - d) of |C|,
  * d = 2^-8 (bf16) or 2^-11 (f16), and half of the least denormal. The bound of a block is the sum of the
  * bounds of its elements. */
-#include "op/op.h"
+#include "op/ag_gemm_check.h"
 
 #include <math.h>
 #include <stdlib.h>

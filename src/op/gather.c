@@ -1,7 +1,7 @@
 /* AllGather as an operation, and functions that ag_gemm shares. Rows are random bytes; `tokens` sets the
  * rows of each rank. The check compares every byte of the output with the rows of all ranks, which it
  * makes again from the seed. */
-#include "op/op.h"
+#include "op/gather.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -327,67 +327,6 @@ enum epa_status op_check_kept(struct op_rank *, uint32_t slot, uint64_t *wrong, 
 /* Returns the shapes of a problem for plan(). */
 struct epa_problem operation_problem(const struct experiment *);
 
-/* Describes a file of captured routing as text and as JSON (a new reference; NULL: no memory). layer
- * UINT32_MAX: the file has one layer; experts 0: take the number from the file. */
-enum epa_status op_describe_routing(const char *path, uint32_t layer, uint32_t experts,
-                                    struct text *out, json_t **json, struct epa_error *);
-
 extern const struct operation op_moe, op_allgather, op_ag_gemm;
-
-/* ---- gather.c: counts of rows, for allgather and ag_gemm ---- */
-
-/* The first array of a slot: uint32_t [size], the rows of each rank. */
-enum { GATHER_ROWS };
-
-static inline struct op_array op_gather_array(const struct experiment *x)
-{
-    return (struct op_array){"rows", x->ranks * sizeof(uint32_t)};
-}
-
-static inline const uint32_t *op_gather_counts(const struct op_slot *s)
-{
-    return s->array[GATHER_ROWS].here;
-}
-
-/* Returns the number of rows of all ranks. */
-uint64_t op_gather_rows(const struct op_rank *, const struct op_slot *);
-
-/* Returns the bytes of a phase in which every rank needs the rows of all others, with `payload` bytes
- * each. A rank's own rows leave at least once. A sent row has row_bytes; this rank sends `sent` rows, and
- * control_bytes to each other rank. */
-struct op_bytes op_gather_bytes(const struct op_rank *, const struct op_slot *, uint64_t payload,
-                                uint64_t row_bytes, uint64_t sent, uint64_t control_bytes);
-
-/* ---- ag_gemm_check.c: values of the matrices of ag_gemm, functions of (seed, rank, iteration), and the
- * check of a row of C ---- */
-
-struct gemm_values {
-    uint64_t seed;
-    uint32_t n, k;
-    int dtype; /* of A and B */
-    bool integers, bias;
-};
-
-/* Makes row `row` of A of a rank: k elements, and scales for FP8. */
-void gemm_make_a(const struct gemm_values *, uint32_t rank, uint64_t iteration, uint32_t row,
-                 void *out, float *scale);
-/* Make row `row` of B of a rank, the scales of all blocks of B, and the bias. */
-void gemm_make_b(const struct gemm_values *, uint32_t rank, uint32_t row, void *out);
-void gemm_make_b_scale(const struct gemm_values *, uint32_t rank, float *out);
-void gemm_make_bias(const struct gemm_values *, uint32_t rank, float *out);
-
-/* Reference of one rank's C. */
-struct gemm_reference;
-
-/* rows: maximum number of rows of C. */
-enum epa_status gemm_reference_create(const struct gemm_values *, uint32_t rank, uint64_t rows,
-                                      struct gemm_reference **out, struct epa_error *);
-void gemm_reference_destroy(struct gemm_reference *); /* accepts NULL */
-uint64_t gemm_reference_bytes(const struct gemm_values *, uint64_t rows);
-
-/* Checks a row of C [n], the product with row `row` of A of rank `source`: counts wrong elements, or
- * wrong sums of elements. */
-void gemm_check_row(struct gemm_reference *, uint64_t iteration, uint32_t source, uint32_t row,
-                    const uint16_t *c, struct op_finding *);
 
 #endif

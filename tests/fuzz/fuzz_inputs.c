@@ -6,6 +6,7 @@
 
 #include "fuzz.h"
 #include "op/moe/routing.h"
+#include "op/moe/routing_file.h"
 #include "report/results.h"
 #include "report/import.h"
 #include "report/plot.h"

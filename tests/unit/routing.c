@@ -9,7 +9,7 @@
 
 #include "base/dtype.h"
 #include "config/experiment.h"
-#include "op/moe/routing.h"
+#include "op/moe/routing_file.h"
 
 enum { TOKENS = 256, EXPERTS = 64, TOPK = 8 };
 

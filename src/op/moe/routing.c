@@ -3,6 +3,7 @@
  * removes the drawn expert, and restores all experts after the last choice of the token. Integer sums make
  * the removal exact. */
 #include "op/moe/routing.h"
+#include "op/moe/routing_file.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -80,37 +80,6 @@ static inline double routing_maxvio_most(uint32_t experts, uint32_t topk)
     return (double)experts / topk - 1;
 }
 
-/* ---- routing of files (routing_file.c) ---- */
-
-enum { ROUTING_TOPK_MAX = 32 };
-
-/* Required shape of files of routing and of hidden states. */
-struct routing_shape {
-    uint32_t topk, experts; /* 0: taken from the file */
-    uint32_t layer;         /* UINT32_MAX: the file has one layer */
-    uint32_t hidden;
-    bool f16; /* of hidden states; false: bf16 */
-    const struct experiment
-        *x; /* messages suggest its settings; NULL: options of `routing stats` */
-};
-
-/* Each message begins with `name`: name:line:column, or "name: offset N". */
-enum epa_status routing_parse_jsonl(const char *name, const char *text, size_t bytes,
-                                    const struct routing_shape *, struct routing_table *out,
-                                    struct epa_error *);
-enum epa_status routing_parse_npy(const char *name, const void *data, size_t bytes,
-                                  const struct routing_shape *, struct routing_table *out,
-                                  struct epa_error *);
-enum epa_status hidden_parse_npy(const char *name, const void *data, size_t bytes,
-                                 const struct routing_shape *, struct hidden_table *out,
-                                 struct epa_error *);
-
-/* Reads a file of either format; the first bytes determine the format. */
-enum epa_status routing_read(const char *path, const struct routing_shape *,
-                             struct routing_table *out, struct epa_error *);
-enum epa_status hidden_read(const char *path, const struct routing_shape *,
-                            struct hidden_table *out, struct epa_error *);
-
 /* Returns the number of tokens at the start of a file that are mostly one repeated token, as in the log of
  * a server's warm-up: the leading windows of ROUTING_WARMUP_TOKENS tokens with a majority of one token, up
  * to the last such token. *repeated: number of such tokens in all windows of the file. */

@@ -9,7 +9,7 @@
  *
  * A .npy file consists of a magic, a version, the length of the header, the header in the format of numpy
  * ({'descr': '<i4', 'fortran_order': False, 'shape': (128, 8), }), and the items. */
-#include "op/moe/routing.h"
+#include "op/moe/routing_file.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -1,6 +1,7 @@
 /* `epa2a routing stats`: statistics of a captured routing: the share of one repeated token, the load of
  * experts and ranks, its change over the file, and the generator of `routing` that fits best. */
-#include "op/moe/routing.h"
+#include "op/moe/routing_log.h"
+#include "op/moe/routing_file.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +10,6 @@
 
 #include "base/json.h"
 #include "config/experiment.h"
-#include "op/op.h"
 
 enum {
     PARTS = 8,           /* parts of the file, in order */
