@@ -147,6 +147,8 @@ def every_output_of_every_command_is_refused_first():
             continue
         for option in re.findall(r"^ +(?:-., )?(--[a-z-]+) (?:FILE|DIR) ", run(command, "--help").stdout, re.M):
             for path, force in bad if option != "--plugin-path" else []:
+                if option == "--out-dir" and path == "none/r.json":  # creates missing folders
+                    path = "f/none"
                 done = subprocess.run([*(how or []), EPA2A, command, *args, option, path, *force], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                       text=True, timeout=120, check=False)
                 assert done.returncode in (2, 3), (command, option, path, done)
