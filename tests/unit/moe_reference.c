@@ -8,7 +8,8 @@
 
 #include "base/dtype.h"
 #include "base/random.h"
-#include "op/moe/moe.h"
+#include "op/moe/reference.h"
+#include "op/moe/weights.h"
 
 enum { HIDDEN = 256, FFN = 256, GROUPS = HIDDEN / 128, EXPERT = 5 };
 

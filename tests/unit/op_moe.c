@@ -8,7 +8,7 @@
 #include "base/dtype.h"
 #include "fake_backend.h"
 #include "config/experiment.h"
-#include "op/moe/moe.h"
+#include "op/moe/inputs.h"
 
 enum { RANKS = 3, TOKENS = 6, EXPERTS = 6, TOPK = 3, HIDDEN = 64, GROUP = 32 };
 enum { LOCAL = EXPERTS / RANKS, ROWS = LOCAL * RANKS * TOKENS };

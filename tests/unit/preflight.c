@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "launch/pin.h"
-#include "op/moe/moe.h"
 #include "session/session.h"
 #include "session/preflight.h"
 

@@ -2,12 +2,16 @@
  * without kernels and without memory that an algorithm wrote. It files each received entry under its
  * choice (rank, token, k). A choice without entry is a missing row, a choice with two entries a duplicate.
  * One reference row serves all entries of a token. */
-#include "op/moe/moe.h"
+#include "op/moe/check.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/random.h"
+#include "op/moe/check_combine.h"
+#include "op/moe/inputs.h"
+#include "op/moe/routing.h"
 
 /* ---- views ----
  *

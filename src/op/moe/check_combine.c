@@ -11,7 +11,7 @@
  *                      or if the check is cheap. Otherwise a budget of multiply-adds limits the checked
  *                      tokens, different ones in each iteration; other tokens must have been written,
  *                      which does not count as a check. */
-#include "op/moe/moe.h"
+#include "op/moe/check_combine.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,12 +1,17 @@
 /* Synthetic experts on hosts: each multiplies its rows by its factor. They use kernels for speed, since
  * they run between the stages of every iteration; the checks do not use them. Layout rank: the output of a
  * row is the weighted sum over its experts. Only used rows are written. */
+#include "op/moe/experts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "epa2a/gemm.h"
 #include "epa2a/quant.h"
-#include "op/moe/moe.h"
+#include "kernels/libraries.h"
+#include "op/moe/check.h"
+#include "op/moe/experts_mlp.h"
+#include "op/moe/inputs.h"
 
 static const struct epa_kernels *kernels_of(const struct op_moe *op)
 {

@@ -9,15 +9,18 @@
  *   up        columns of the intermediate: both projections, activation, rounding
  *   down      columns of the outputs
  *   reduce    layout rank: weighted sum over a row's experts, like experts.c */
-#include "op/moe/moe.h"
+#include "op/moe/experts_mlp.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "epa2a/gemm.h"
 #include "epa2a/quant.h"
+#include "kernels/libraries.h"
 #include "kernels/rows.h"
 #include "kernels/kernels.h"
+#include "op/moe/experts.h"
+#include "op/moe/inputs.h"
 
 enum {
     LINE = 64,

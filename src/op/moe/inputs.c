@@ -1,6 +1,6 @@
 /* Memory, inputs and traffic of a rank. An algorithm uses backend memory. With a device backend each array
  * has a host copy, and backend->ops->write transfers it. */
-#include "op/moe/moe.h"
+#include "op/moe/inputs.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,6 +10,9 @@
 #include "base/random.h"
 #include "epa2a/quant.h"
 #include "config/origin.h"
+#include "op/moe/check.h"
+#include "op/moe/experts_mlp.h"
+#include "op/moe/routing.h"
 
 enum epa_status op_moe_area(struct area *area, const char *what, uint64_t bytes,
                             struct epa_error *err)

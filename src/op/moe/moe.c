@@ -10,6 +10,12 @@
 #include "config/check.h"
 #include "config/origin.h"
 #include "epa2a/gemm.h"
+#include "op/moe/check.h"
+#include "op/moe/check_combine.h"
+#include "op/moe/experts.h"
+#include "op/moe/experts_mlp.h"
+#include "op/moe/inputs.h"
+#include "op/moe/routing.h"
 
 /* ---- options ---- */
 

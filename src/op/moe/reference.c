@@ -20,7 +20,7 @@
  *             products.
  *
  * Only the error of float64 itself is an estimate: 2^-40 of A1. */
-#include "op/moe/moe.h"
+#include "op/moe/reference.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 
 #include "config/experiment.h"
 #include "base/random.h"
-#include "op/moe/moe.h"
+#include "op/moe/weights.h"
 #include "op/op.h"
 
 enum { ROUTING_REPEATS_LEAST = 8 }; /* tokens; fewer tokens often have a majority by chance */

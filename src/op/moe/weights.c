@@ -1,4 +1,4 @@
-#include "op/moe/moe.h"
+#include "op/moe/weights.h"
 
 #include <string.h>
 

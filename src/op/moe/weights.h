@@ -1,0 +1,114 @@
+/* Weights of real experts are functions of (seed, global expert, matrix, row, column): any rank and the
+ * checks make any part of them with the same bits. Tokens of expert.values: integers are made here, too,
+ * since they must fit these weights.
+ *
+ * random: dense. Signs, two bits of the exponent and the whole mantissa are bits of a hash. So signs are
+ * independent of magnitudes and of each other, which the bounds of reference.c require. Outputs have
+ * about the size of tokens. FP8: the scale of a block has 23 random bits.
+ *
+ * integers: a row of W has up to 16 entries, small integers times a power of two, at hashed positions,
+ * one in each sixteenth of the row. Tokens are integers from -7 to 7 times 1/8 or 1/4, with one factor
+ * per group of channels that share a scale. Each sum then consists of few multiples of a common unit and
+ * is exact in float32, in any order. FP8 scales must be powers of two; otherwise the sum over groups
+ * would be rounded. Therefore each group of a token has a pilot channel with the value +-7, which makes
+ * its scale a power of two (7 * (1/448 in float32) rounds to 1/64, and codes are 64 times the integer).
+ * Without activation each group of the intermediate has a pilot, too: a row of W_up with one entry at a
+ * pilot of x, which gives +-28 times the same 1 or 2. No other channel exceeds this value: other rows
+ * have weights of +-1 and none at pilots of x, so their maximum is 16 * 7/4 with block scales up to 1. */
+#ifndef OP_MOE_WEIGHTS_H
+#define OP_MOE_WEIGHTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <epa2a/problem.h>
+
+#include "config/experiment.h"
+
+enum weights_matrix { WEIGHTS_UP, WEIGHTS_DOWN, WEIGHTS_MATRICES };
+
+enum { WEIGHTS_ENTRIES = 16, WEIGHTS_BLOCK = 128 };
+
+struct weights {
+    uint64_t seed;
+    uint32_t hidden;
+    bool integers, pilots; /* pilots: the intermediate has pilots */
+    uint32_t x_group;      /* channels of a token that share a scale, if tokens have scales */
+    struct epa_mlp mlp;    /* shapes; pointers NULL */
+};
+
+/* Initialises the weights of an experiment with expert.kind: mlp. */
+void weights_init(const struct experiment *, struct weights *out);
+
+/* Returns the shape of the experts without pointers; ffn is 0 for synthetic experts. */
+struct epa_mlp weights_shape(const struct experiment *);
+
+static inline uint32_t weights_rows(const struct weights *w, enum weights_matrix m)
+{
+    return m == WEIGHTS_UP ? epa_mlp_up_rows(&w->mlp) : w->hidden;
+}
+
+static inline uint32_t weights_columns(const struct weights *w, enum weights_matrix m)
+{
+    return m == WEIGHTS_UP ? w->hidden : w->mlp.ffn;
+}
+
+/* Rows of a matrix form blocks of WEIGHTS_BLOCK. The last block of each projection, or of W_down, may
+ * have fewer rows. */
+static inline uint32_t weights_blocks(const struct weights *w, enum weights_matrix m)
+{
+    return m == WEIGHTS_UP ? epa_mlp_up_blocks(&w->mlp) : epa_mlp_blocks(w->hidden);
+}
+
+struct weights_block {
+    uint32_t first, rows;
+};
+
+static inline struct weights_block weights_block(const struct weights *w, enum weights_matrix m,
+                                                 uint32_t block)
+{
+    uint32_t rows = m == WEIGHTS_UP ? w->mlp.ffn : w->hidden, each = epa_mlp_blocks(rows);
+    uint32_t first = block % each * WEIGHTS_BLOCK, left = rows - first;
+
+    return (struct weights_block){block / each * rows + first,
+                                  left < WEIGHTS_BLOCK ? left : WEIGHTS_BLOCK};
+}
+
+/* FP8: number of scales of a row of blocks. */
+static inline uint32_t weights_scales_of_row(const struct weights *w, enum weights_matrix m)
+{
+    return epa_mlp_blocks(weights_columns(w, m));
+}
+
+static inline size_t weights_element(const struct weights *w)
+{
+    return w->mlp.dtype == EPA_FP8_E4M3 ? 1 : 2;
+}
+
+/* Returns the bytes of the weights and scales of `experts` experts. */
+uint64_t weights_bytes(const struct weights *, uint32_t experts);
+
+/* Makes a row in the type of the weights. */
+void weights_row(const struct weights *, uint32_t expert, enum weights_matrix, uint32_t row,
+                 void *out);
+/* FP8: makes the scales [columns / 128] of the blocks that begin at row `block` * 128. */
+void weights_scales(const struct weights *, uint32_t expert, enum weights_matrix, uint32_t block,
+                    float *out);
+/* integers: lists the non-zero entries of a row in order of columns, without the scale of their block.
+ * Returns their number. */
+uint32_t weights_entries(const struct weights *, uint32_t expert, enum weights_matrix, uint32_t row,
+                         uint32_t column[WEIGHTS_ENTRIES], float value[WEIGHTS_ENTRIES]);
+
+/* integers: common units of tokens, of products of the first projection, and of products of both
+ * projections. All sums are multiples of them. */
+#define WEIGHTS_UNIT_X 0x1p-3
+#define WEIGHTS_UNIT_UP 0x1p-2
+#define WEIGHTS_UNIT_DOWN 0x1p-3
+/* integers: weights of the routing are non-zero multiples of this unit. */
+#define WEIGHTS_UNIT_ROUTING 0x1p-6f
+
+/* integers: makes a token; `key` selects its random stream. */
+void weights_token(const struct weights *, uint64_t key, bool f16, uint16_t *out);
+
+#endif
