@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 
+import headers
 import names
 import subjects
 import words
@@ -54,6 +55,16 @@ def plant_words():
            with_tree(words.main, {"README.md": "Counts what is sent.\n"}), 1, "README.md: 250.0 hits")
     expect(with_tree(words.main, {"src/a/x.c": comment}),
            with_tree(words.main, {"src/a/x.c": comment + "/* What is sent. */\n"}), 1, "all folders")
+
+
+def plant_headers():
+    good = {"src/a/rows.h": HEADER, "src/a/rows.c": SOURCE}
+    other = SOURCE.replace("rows_count", "rows_free")
+    two = {"src/a/rows.h": HEADER.replace("#endif", "__attribute__((cold)) int rows_free(void);\n#endif"),
+           "src/a/rows.c": SOURCE, "src/a/free.c": other}
+    expect(with_tree(headers.main, good), with_tree(headers.main, two), 1, "rows_free of src/a/free.c")
+    expect(with_tree(headers.main, good), with_tree(headers.main, {"src/a/rows.h": HEADER, "src/a/count.c": SOURCE}),
+           1, "src/a/rows.h")
 
 
 def plant_names():
