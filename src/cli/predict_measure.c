@@ -9,16 +9,11 @@
 #include "base/exit_code.h"
 #include "cli/cmd_bench.h"
 #include "cli/predict.h"
-#include "cli/predict_world.h"
+#include "cli/predict_points.h"
 #include "cli/progress_line.h"
 #include "cli/run_for_results.h"
 #include "cli/turns.h"
 #include "report/results.h"
-
-bool prediction_is_whole(const struct prediction *p, const struct measured *m)
-{
-    return m->tokens == p->op->size(p->x) && m->copies == operation_copies(p->x);
-}
 
 /* Adds a run of a world. Returns false with the reason in `why` if the run is not valid. */
 static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint32_t copies,
@@ -114,17 +109,6 @@ enum epa_status prediction_choose_worlds(struct prediction *p)
     if (p->cli->check && !known && !add_world(p, p->ranks, true, why))
         return epa_fail(&p->err, EPA_ERR_CONFIG, "--check: %s", why);
     return p->err.status;
-}
-
-double prediction_phase_ns(const json_t *result, const char *phase)
-{
-    double ns = 0;
-
-    for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);) {
-        if (strncmp(json_text_at(stage.value, "name"), phase, strlen(phase)) == 0)
-            ns += json_number_at(stage.value, "ns.median");
-    }
-    return ns;
 }
 
 /* Runs bench quietly, keeps its results in memory, and returns its exit code. */

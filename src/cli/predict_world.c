@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cli/predict.h"
-#include "cli/predict_measure.h"
+#include "cli/predict_points.h"
 #include "config/diag.h"
 #include "experiment/points.h"
 #include "report/predict.h"
@@ -18,58 +18,6 @@
  * exchanges counts first, took 4.0 to 4.2 with UCX over TCP and delays of 5 and 50 ms. The model has
  * no dependencies between messages. */
 enum { LATENCIES = 4 };
-
-double prediction_threads(const struct experiment *x)
-{
-    return is_on_hosts(x) ? threads_of(x) : 0;
-}
-
-/* Returns the number of threads per core, at least 1; 1 on GPUs. */
-static double threads_per_core(const struct experiment *x, uint32_t cores)
-{
-    uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks;
-
-    return fmax(1, node * prediction_threads(x) / cores);
-}
-
-/* ---- traffic ---- */
-
-void prediction_count(const struct experiment *x, const struct op_source *source,
-                      struct op_load mean[OP_PHASES])
-{
-    const struct operation *op = operation_of_experiment(x);
-    double choices = (double)x->ranks * (double)op->size(x) * (double)operation_copies(x);
-    uint32_t n = (uint32_t)fmax(1, fmin(COUNTED, CHOICES_MOST / choices));
-
-    memset(mean, 0, OP_PHASES * sizeof(*mean));
-    for (uint32_t i = 0; i < n; i++) {
-        struct op_load load[OP_PHASES];
-
-        op->load(x, source, i, load);
-        for (uint32_t k = 0; k < op->n_phases; k++) {
-            mean[k].rows += load[k].rows / n;
-            mean[k].entries += load[k].entries / n;
-            mean[k].rank_bytes += load[k].rank_bytes / n;
-            mean[k].node_bytes += load[k].node_bytes / n;
-            mean[k].messages += load[k].messages / n;
-        }
-    }
-}
-
-struct predict_point prediction_point(const struct prediction *p, const struct experiment *x,
-                                      const struct op_load *load, uint32_t cores)
-{
-    struct predict_point out = {.share = threads_per_core(x, cores)};
-    bool few = p->op->size(x) != p->op->size(p->x), shared = out.share > 1;
-
-    out.term[PREDICT_CALL] = 1;
-    out.term[PREDICT_PEER] = x->ranks - 1;
-    out.term[few ? PREDICT_FEW_ROW : PREDICT_ROW] = load->rows;
-    out.term[PREDICT_CHOICE] = few ? 0 : load->entries;
-    out.term[PREDICT_SHARED_CALL] = shared;
-    out.term[PREDICT_SHARED_ROW] = shared && !few ? load->rows : 0;
-    return out;
-}
 
 /* ---- predicting ---- */
 
