@@ -49,7 +49,7 @@ bool check_takes(const struct config_check *c, const char *key, uint64_t value, 
 {
     struct experiment x = *c->x;
     struct config_trial trial = {.key = key};
-    const struct config_check tried = {&x, c->diag, c->check, &trial};
+    const struct config_check tried = {&x, c->diag, c->check_operation, &trial};
     const void *at = NULL;
     const struct epa_option *option = find_number(key, &x, &at);
     void *field = (void *)(uintptr_t)at;
@@ -67,8 +67,8 @@ bool check_takes(const struct config_check *c, const char *key, uint64_t value, 
         *(uint32_t *)field = (uint32_t)value;
     else
         *(uint64_t *)field = value;
-    if (c->check != NULL)
-        c->check(&tried);
+    if (c->check_operation != NULL)
+        c->check_operation(&tried);
     if (why != NULL)
         *why = trial.why;
     return trial.why == NULL;

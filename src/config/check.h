@@ -14,13 +14,13 @@ struct config_check {
     const struct experiment *x;
     struct diag *diag;
     /* The check of the operation, which check_takes() runs on other values; NULL: none. */
-    void (*check)(const struct config_check *);
+    void (*check_operation)(const struct config_check *);
     struct config_trial *trial; /* of check_takes(): records conflicts without a report */
 };
 
 /* Returns true if the experiment could have this whole number at `key`: it is in the option's
- * range, and `check` finds no conflict of that key. On false sets *why, unless `why` is NULL, to
- * the reason. */
+ * range, and check_operation() finds no conflict of that key. On false sets *why, unless `why` is
+ * NULL, to the reason. */
 bool check_takes(const struct config_check *, const char *key, uint64_t value, const char **why);
 
 /* Returns "ranks (2, the default)". */
