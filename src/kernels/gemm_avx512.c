@@ -105,7 +105,7 @@ INLINED void add(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t r
 
 INLINED void tile_of_type(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype)
 {
-    tile(t, rows, dtype, add);
+    compute_tile(t, rows, dtype, add);
 }
 
 static void round_of_fma(void)

@@ -91,7 +91,8 @@ INLINED void tile_of(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dt
 }
 
 /* The number of rows is a constant in each call, so that the sums are registers. */
-INLINED void tile(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype, gemm_add *add)
+INLINED void compute_tile(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype,
+                          gemm_add *add)
 {
     switch (rows) {
 #define ROWS(n) \

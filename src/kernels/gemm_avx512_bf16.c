@@ -65,12 +65,12 @@ INLINED void add_pairs(const struct gemm_tile *t, uint32_t k, uint32_t end, uint
 
 static void tile_bf16(const struct gemm_tile *t, uint32_t rows)
 {
-    tile(t, rows, EPA_BF16, add_pairs);
+    compute_tile(t, rows, EPA_BF16, add_pairs);
 }
 
 static void tile_fp8(const struct gemm_tile *t, uint32_t rows)
 {
-    tile(t, rows, EPA_FP8_E4M3, add_pairs);
+    compute_tile(t, rows, EPA_FP8_E4M3, add_pairs);
 }
 
 static void multiply_bf16(const struct epa_gemm_call *g)
