@@ -18,6 +18,7 @@
 #include "experiment/batch.h"
 #include "schema_texts.h"
 #include "session/session.h"
+#include "session/session_create.h"
 #include "trace/write.h"
 
 enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)

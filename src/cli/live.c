@@ -18,6 +18,7 @@
 #include "cli/progress_line.h"
 #include "cli/runs.h"
 #include "cli/stop_signals.h"
+#include "session/session_create.h"
 #include "session/status.h"
 #include "session/rows.h"
 

@@ -35,6 +35,8 @@
 #include "report/result_parts.h"
 #include "report/rows.h"
 #include "session/session.h"
+#include "session/session_create.h"
+#include "session/session_run.h"
 
 struct run_command {
     const struct cli *cli;

@@ -29,6 +29,8 @@
 #include "cli/tune_search.h"
 #include "config/option_text.h"
 #include "report/result.h"
+#include "session/session_create.h"
+#include "session/session_run.h"
 
 /* Takes a turn in a session of its own and returns its result. The session measures only the total
  * of an iteration. */

@@ -23,7 +23,7 @@
 #include "epa2a/quant.h"
 #include <epa2a/wait.h>
 #include "base/stats.h"
-#include "session/session.h"
+#include "base/text.h"
 
 enum {
     RUNS = 7, /* maximum of runs of each variant in a round */

@@ -1,5 +1,4 @@
-/* One rank of a session: the state and the functions that its parts share. All functions run in the
- * rank's own thread.
+/* The state of a rank of a session. All functions on it run in the rank's own thread.
  *
  * `status` and `err` keep the first failure of a rank. After a failure every function on a struct
  * rank returns without effect, so that a caller of several functions need not check each. */
@@ -84,23 +83,9 @@ static inline enum epa_stage_kind last_kind(const struct rank *r)
     return r->stage[r->n_stages - 1].kind;
 }
 
-/* Creates the operation and the algorithm over the present `transport`. After rank_destroy() the call
- * may be repeated with another plan. */
-void rank_create(struct rank *, const struct epa_footprint *, uint32_t transport_flags);
-void rank_destroy(struct rank *);
-
-/* Resets heap and signals to their state after open(). */
-void rank_clear_heap(struct rank *);
-
 static inline bool rank_good(const struct rank *r)
 {
     return r->status == EPA_OK;
 }
-
-/* Records the present facts of the device. */
-void rank_describe_device(struct rank *);
-
-/* Runs one rank of the session from set-up to teardown: the rank_main of launchers. */
-enum epa_status rank_main(struct epa_bootstrap *, void *session);
 
 #endif

@@ -28,6 +28,14 @@ void rank_keep_samples(struct rank *r, uint64_t n)
         __atomic_store_n(&r->shared->samples, n, __ATOMIC_RELEASE);
 }
 
+/* Records the present facts of the device. */
+static void describe_device(struct rank *r)
+{
+    r->shared->device.n = 0;
+    if (r->backend->ops->describe != NULL)
+        r->backend->ops->describe(r->backend, session_keep_fact, &r->shared->device);
+}
+
 /* Completes the block on all ranks, lets the other side run its block, and continues with all ranks of
  * this side together. Returns false if the alternation is over. */
 static bool alternate_sides(struct rank *r, uint32_t *turn)
@@ -77,6 +85,6 @@ uint64_t rank_loop(struct rank *r, uint32_t block,
     if (s->alternation != NULL && r->boot->world.rank == 0)
         alternation_leave(s->alternation, s->side);
     if (rank_goes_on(r))
-        rank_describe_device(r);
+        describe_device(r);
     return i;
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "session/preflight.h"
+#include "session/rank_create.h"
 #include "session/rank_guard.h"
 #include "session/rank_stages.h"
 #include "session/rank_status.h"

@@ -60,6 +60,12 @@ void rank_barrier(struct rank *r)
     note_slice(r, r->slice[SLICE_BARRIER], begin);
 }
 
+void rank_boot_barrier(struct rank *r)
+{
+    if (rank_good(r))
+        (void)rank_boot(r, r->boot->barrier(r->boot));
+}
+
 void rank_mark(struct rank *r, uint32_t mark)
 {
     if (rank_good(r))

@@ -14,7 +14,8 @@ void rank_stage(struct rank *, uint32_t stage, uint32_t slot);
 
 /* Waits until all queued work is done. */
 void rank_sync(struct rank *);
-void rank_barrier(struct rank *);
+void rank_barrier(struct rank *);      /* of the transport */
+void rank_boot_barrier(struct rank *); /* of the bootstrap */
 void rank_mark(struct rank *, uint32_t mark);
 void rank_flush(struct rank *); /* caches */
 double rank_elapsed(struct rank *, uint32_t from_mark, uint32_t to_mark);

@@ -13,7 +13,6 @@
 #include <epa2a/wait.h>
 #include "base/file.h"
 #include "base/text.h"
-#include "session/session.h"
 
 enum { SAMPLES = 1000, LINE = 64, ROUNDS = 32, LATE_NS = 300000 };
 

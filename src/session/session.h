@@ -19,7 +19,6 @@
 
 struct alternation; /* session/alternation.h */
 struct status_page; /* session/status.h */
-struct status_page_run;
 
 enum verb { VERB_RUN, VERB_BENCH, VERB_VERIFY };
 
@@ -195,6 +194,9 @@ const char *session_verb_name(enum verb);
 /* Returns true for a bench with an open loop. */
 bool session_is_open(const struct session *);
 
+/* Returns true for a bench that measures the peaks of links and of computing. */
+bool session_has_peaks(const struct session *);
+
 /* Returns the number of calls of each stage in one launch of a graph. */
 uint32_t session_calls(const struct session *);
 
@@ -202,30 +204,7 @@ uint32_t session_calls(const struct session *);
 uint32_t session_slots(const struct session *);
 bool session_checks(const struct session *);
 
-/* Plans `x` for `verb` with the checks of session_create_on(), except those for missing devices and
- * for the process launcher. Memory is checked. The session cannot run. */
-enum epa_status session_plan(const struct experiment *x, enum verb verb, struct session **out,
-                             struct epa_error *);
-
-/* Plans `x` for `verb`, checks configuration, memory and plugins, and maps the memory that ranks
- * share, on the status page unless it is NULL. Page and experiment must outlive the session. */
-enum epa_status session_create_on(struct status_page *, const struct experiment *x, enum verb verb,
-                                  struct session **out, struct epa_error *);
-
-/* The same without a status page, for a list of many runs. *memory_passed is the largest demand for
- * memory that passed before, first 0: the memory of the machine is read for larger demands only. */
-enum epa_status session_check(const struct experiment *x, enum verb verb, uint64_t *memory_passed,
-                              struct session **out, struct epa_error *);
-void session_destroy(struct session *);
-
-/* Returns the status page and the offsets of this session on it in `out`; NULL without a page. */
-struct status_page *session_status_page(const struct session *, struct status_page_run *out);
-
 /* Returns true if ranks that did not end still use the session and its experiment. */
 bool session_in_use(const struct session *);
-
-/* Launches the ranks and waits for their end. stop_fd as in epa_launch. Returns the status of the run;
- * err contains the message of the rank that failed first. */
-enum epa_status session_run(struct session *, int stop_fd, struct epa_error *);
 
 #endif

@@ -1,7 +1,7 @@
-/* One rank of a session: creates backend, transport and algorithm, runs the iterations, and destroys
- * all three. The rank writes measurements and the reason of a failure to the shared memory of the
- * session, which the parent reads even after a crash of the rank. */
-#include "session/rank.h"
+/* The life of a rank: creates backend, transport and algorithm, runs the iterations, and destroys all
+ * three. The rank writes measurements and the reason of a failure to the shared memory of the session,
+ * which the parent reads even after a crash of the rank. */
+#include "session/rank_main.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #include "session/peak.h"
 #include "session/preflight.h"
 #include "session/rank_bench.h"
+#include "session/rank_create.h"
 #include "session/rank_expect.h"
 #include "session/rank_fault.h"
 #include "session/rank_graph.h"
@@ -28,20 +29,7 @@
 #include "session/rank_verify.h"
 #include "session/rank_waits.h"
 
-void rank_describe_device(struct rank *r)
-{
-    r->shared->device.n = 0;
-    if (r->backend->ops->describe != NULL)
-        r->backend->ops->describe(r->backend, session_keep_fact, &r->shared->device);
-}
-
 /* ---- set-up ---- */
-
-static void boot_barrier(struct rank *r)
-{
-    if (rank_good(r))
-        (void)rank_boot(r, r->boot->barrier(r->boot));
-}
 
 static void open_backend(struct rank *r)
 {
@@ -85,31 +73,15 @@ static void open_transport(struct rank *r)
         r->transport->ops->describe(r->transport, session_keep_fact, &r->shared->transport);
 }
 
-void rank_clear_heap(struct rank *r)
-{
-    struct epa_transport *t = r->transport;
-
-    if (rank_good(r))
-        (void)rank_backend(r, r->backend->ops->fill(r->backend, t->heap, 0, t->heap_bytes));
-    rank_sync(r);
-    if (rank_good(r))
-        (void)rank_transport(r, t->ops->reset(t));
-}
-
-static bool has_peaks(const struct session *s)
-{
-    return s->verb == VERB_BENCH && s->scope == BENCH_ALL;
-}
-
 /* Measures the link peak before the algorithm uses the heap, and clears the heap afterwards: algorithms
  * require the state after open(). */
 static void measure_peak(struct rank *r)
 {
-    if (!rank_good(r) || !has_peaks(r->session))
+    if (!rank_good(r) || !session_has_peaks(r->session))
         return;
     r->status = peak_measure(r->boot, r->backend, r->transport, r->session->footprint.signals,
                              &r->shared->peak, &r->err);
-    boot_barrier(r);
+    rank_boot_barrier(r);
     rank_clear_heap(r);
 }
 
@@ -121,7 +93,7 @@ static void measure_peak_again(struct rank *r)
     struct session_rank *shared = r->shared;
     struct peak again;
 
-    if (!rank_goes_on(r) || !has_peaks(r->session) || r->backend->memory != EPA_MEMORY_HOST)
+    if (!rank_goes_on(r) || !session_has_peaks(r->session) || r->backend->memory != EPA_MEMORY_HOST)
         return;
     r->status = peak_measure(r->boot, r->backend, r->transport, r->session->footprint.signals,
                              &again, &r->err);
@@ -130,165 +102,6 @@ static void measure_peak_again(struct rank *r)
     shared->peak.bytes_per_ns = fmax(shared->peak.bytes_per_ns, again.bytes_per_ns);
     if (!(shared->peak.latency_ns > 0 && shared->peak.latency_ns < again.latency_ns))
         shared->peak.latency_ns = again.latency_ns > 0 ? again.latency_ns : shared->peak.latency_ns;
-}
-
-/* Creates the operation with its weights, which the algorithm needs. All ranks measure the peak of
- * computing at the same time. */
-static void create_operation(struct rank *r)
-{
-    const struct session *s = r->session;
-    bool exact = s->experiment->verify.tolerance == TOLERANCE_EXACT;
-
-    if (!rank_good(r))
-        return;
-    r->status = op_create(session_operation(s),
-                          &(struct op_params){.x = s->experiment,
-                                              .world = &r->boot->world,
-                                              .footprint = r->footprint,
-                                              .source = s->source,
-                                              .backend = r->backend,
-                                              .slots = session_slots(s),
-                                              .hard_values = s->verb == VERB_VERIFY && exact},
-                          &r->op, &r->err);
-    if (!rank_good(r) || !has_peaks(s) || r->op->operation->measure == NULL)
-        return;
-    boot_barrier(r);
-    if (rank_good(r))
-        r->status = r->op->operation->measure(r->op, &r->shared->peaks, &r->err);
-}
-
-static void create_algorithm(struct rank *r, uint32_t transport_flags)
-{
-    const struct experiment *x = experiment_of(r);
-    struct epa_problem problem = operation_problem(x);
-
-    if (!rank_good(r))
-        return;
-    if (r->op->operation->weights != NULL)
-        r->op->operation->weights(r->op, &problem);
-    r->status = algorithm_of(x)->create(
-        &(struct epa_algorithm_params){.problem = &problem,
-                                       .world = r->boot->world,
-                                       .transport = r->transport,
-                                       .backend = r->backend,
-                                       .config = x->algorithm.config,
-                                       .transport_flags = transport_flags,
-                                       .heap = r->heap_at,
-                                       .signal = r->signal_at,
-                                       .epoch = rank_is_guarded(r) ? x->verify.epoch : 0,
-                                       .timeout_ns = x->timeout_ns,
-                                       .trace = r->trace,
-                                       .observer = r->boot->observer},
-        &r->algorithm, &r->err);
-}
-
-/* Returns the number of stages of the first phase if the stages are the phases of the operation or one
- * WHOLE stage; a SEND stage may precede each. Returns 0 for other stages. */
-static uint32_t count_first_stages(const struct rank *r)
-{
-    const struct operation *op = session_operation(r->session);
-    uint32_t at = 0, first = 0, n = r->n_stages;
-    bool whole = n > 0 && last_kind(r) == EPA_STAGE_WHOLE;
-
-    for (uint32_t i = 0; i < (whole ? 1 : op->n_phases); i++) {
-        at += at < n && is_kind(r, at, EPA_STAGE_SEND);
-        if (at >= n || !is_kind(r, at, whole ? EPA_STAGE_WHOLE : op->phase[i].kind))
-            return 0;
-        at++;
-        first = i == 0 ? at : first;
-        at += at < n && is_kind(r, at, EPA_STAGE_EXPERTS);
-    }
-    return at == n ? first : 0;
-}
-
-/* Returns true for the stage kinds of the operation. */
-static bool has_kind(const struct operation *op, enum epa_stage_kind kind)
-{
-    bool found = kind == EPA_STAGE_SEND || kind == EPA_STAGE_WHOLE;
-
-    for (uint32_t i = 0; i < op->n_phases; i++)
-        found = found || op->phase[i].kind == kind;
-    return found;
-}
-
-/* Lists the stages of the algorithm and, if experts are timed, a stage for them after each dispatch.
- * Returns the number of stages; the list contains the first SESSION_STAGES. */
-static uint32_t list_stages(struct rank *r)
-{
-    const struct operation *op = session_operation(r->session);
-    const struct epa_algorithm *a = r->algorithm;
-    bool timed = op->between_is_timed != NULL &&
-                 op->between_is_timed(experiment_of(r), &r->session->footprint);
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < a->n_stages; i++) {
-        if (n < SESSION_STAGES)
-            r->stage[n] = a->stages[i];
-        n++;
-        if (!timed || a->stages[i].kind != EPA_STAGE_DISPATCH)
-            continue;
-        if (n < SESSION_STAGES)
-            r->stage[n] = (struct epa_stage){.name = op->between_name, .kind = EPA_STAGE_EXPERTS};
-        n++;
-    }
-    r->n_stages = n < SESSION_STAGES ? n : SESSION_STAGES;
-    return n;
-}
-
-/* Checks that plan() announced the stages and capabilities that create() returned. */
-static void check_plan(struct rank *r)
-{
-    const char *const *name = r->footprint->stages;
-    const struct epa_algorithm *a = r->algorithm;
-
-    if (r->footprint->discards != (a->discard != NULL) ||
-        r->footprint->combines_again != a->combines_again)
-        rank_fail(r, EPA_ERR_UNSUPPORTED,
-                  "plan() of %s announces that it %s discard and %s combine again, but create() "
-                  "returned other capabilities",
-                  experiment_of(r)->algorithm.plugin->name,
-                  r->footprint->discards ? "can" : "cannot",
-                  r->footprint->combines_again ? "can" : "cannot");
-    for (uint32_t i = 0; name != NULL && i <= a->n_stages; i++)
-        if (i == a->n_stages ? name[i] != NULL
-                             : name[i] == NULL || strcmp(name[i], a->stages[i].name) != 0) {
-            rank_fail(r, EPA_ERR_UNSUPPORTED,
-                      "plan() of %s announces stage %u as '%s', but create() returned '%s'",
-                      experiment_of(r)->algorithm.plugin->name, i, name[i] != NULL ? name[i] : "",
-                      i < a->n_stages ? a->stages[i].name : "");
-            return;
-        }
-}
-
-static void check_stages(struct rank *r)
-{
-    const struct operation *op = session_operation(r->session);
-    const char *name = experiment_of(r)->algorithm.plugin->name;
-    uint32_t n = list_stages(r);
-
-    if (n > SESSION_STAGES)
-        rank_fail(r, EPA_ERR_UNSUPPORTED, "%s has %u stages; the maximum is %d", name, n,
-                  SESSION_STAGES);
-    for (uint32_t i = 0; i < r->algorithm->n_stages; i++)
-        if (!has_kind(op, r->algorithm->stages[i].kind))
-            rank_fail(r, EPA_ERR_UNSUPPORTED, "stage '%s' of %s is of a kind that %s does not have",
-                      r->algorithm->stages[i].name, name, op->name);
-    r->first_stages = count_first_stages(r);
-    check_plan(r);
-    if (r->session->verb == VERB_VERIFY && r->first_stages == 0)
-        rank_fail(r, EPA_ERR_UNSUPPORTED,
-                  "verify needs a dispatch and a combine, or one stage for both; %s has other "
-                  "stages",
-                  name);
-}
-
-void rank_create(struct rank *r, const struct epa_footprint *footprint, uint32_t transport_flags)
-{
-    r->footprint = footprint;
-    create_operation(r);
-    create_algorithm(r, transport_flags);
-    if (rank_good(r))
-        check_stages(r);
 }
 
 /* Chooses the clock of bench and run. */
@@ -363,7 +176,7 @@ static void set_up(struct rank *r)
     describe_stages(r);
     rank_trace_ready(r);
     /* No rank starts before all are ready. The bootstrap ends this wait if a rank fails. */
-    boot_barrier(r);
+    rank_boot_barrier(r);
 }
 
 /* After a failure, ends the kernels that still wait for peers: only the backend's sync() stops them,
@@ -373,22 +186,6 @@ static void stop_kernels(struct rank *r)
 {
     if (r->backend != NULL)
         (void)r->backend->ops->sync(r->backend); /* the failure has been recorded */
-}
-
-static void destroy_algorithm(struct rank *r)
-{
-    rank_graphs_destroy(r);
-    if (r->algorithm != NULL)
-        r->algorithm->destroy(r->algorithm);
-    r->algorithm = NULL;
-}
-
-void rank_destroy(struct rank *r)
-{
-    destroy_algorithm(r);
-    if (r->op != NULL) /* after the algorithm, which may use its weights */
-        op_destroy(r->op);
-    r->op = NULL;
 }
 
 static void tear_down(struct rank *r)
@@ -467,7 +264,7 @@ static void run_verb(struct rank *r)
         rank_bench(r);
 }
 
-enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
+enum epa_status session_rank_main(struct epa_bootstrap *boot, void *session)
 {
     struct rank r = {
         .session = session, .shared = session_rank(session, boot->world.rank), .boot = boot};
@@ -485,10 +282,10 @@ enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
     if (!rank_is_halted(&r))
         rank_barrier(&r);
     rank_trace_end(&r);
-    boot_barrier(&r);
+    rank_boot_barrier(&r);
     if (rank_good(&r) && !rank_is_halted(&r)) {
-        destroy_algorithm(&r);
-        boot_barrier(&r);
+        rank_destroy_algorithm(&r);
+        rank_boot_barrier(&r);
         measure_peak_again(&r);
         rank_count_puts(&r);
         rank_guard_end(&r);

@@ -1,0 +1,196 @@
+/* Operation and algorithm of a rank: creation over the open transport, checks of the stages, and
+ * destruction. */
+#include "session/rank_create.h"
+
+#include <string.h>
+
+#include "session/rank_graph.h"
+#include "session/rank_guard.h"
+#include "session/rank_stages.h"
+#include "session/rank_status.h"
+
+void rank_clear_heap(struct rank *r)
+{
+    struct epa_transport *t = r->transport;
+
+    if (rank_good(r))
+        (void)rank_backend(r, r->backend->ops->fill(r->backend, t->heap, 0, t->heap_bytes));
+    rank_sync(r);
+    if (rank_good(r))
+        (void)rank_transport(r, t->ops->reset(t));
+}
+
+/* Creates the operation with its weights, which the algorithm needs. All ranks measure the peak of
+ * computing at the same time. */
+static void create_operation(struct rank *r)
+{
+    const struct session *s = r->session;
+    bool exact = s->experiment->verify.tolerance == TOLERANCE_EXACT;
+
+    if (!rank_good(r))
+        return;
+    r->status = op_create(session_operation(s),
+                          &(struct op_params){.x = s->experiment,
+                                              .world = &r->boot->world,
+                                              .footprint = r->footprint,
+                                              .source = s->source,
+                                              .backend = r->backend,
+                                              .slots = session_slots(s),
+                                              .hard_values = s->verb == VERB_VERIFY && exact},
+                          &r->op, &r->err);
+    if (!rank_good(r) || !session_has_peaks(s) || r->op->operation->measure == NULL)
+        return;
+    rank_boot_barrier(r);
+    if (rank_good(r))
+        r->status = r->op->operation->measure(r->op, &r->shared->peaks, &r->err);
+}
+
+static void create_algorithm(struct rank *r, uint32_t transport_flags)
+{
+    const struct experiment *x = experiment_of(r);
+    struct epa_problem problem = operation_problem(x);
+
+    if (!rank_good(r))
+        return;
+    if (r->op->operation->weights != NULL)
+        r->op->operation->weights(r->op, &problem);
+    r->status = algorithm_of(x)->create(
+        &(struct epa_algorithm_params){.problem = &problem,
+                                       .world = r->boot->world,
+                                       .transport = r->transport,
+                                       .backend = r->backend,
+                                       .config = x->algorithm.config,
+                                       .transport_flags = transport_flags,
+                                       .heap = r->heap_at,
+                                       .signal = r->signal_at,
+                                       .epoch = rank_is_guarded(r) ? x->verify.epoch : 0,
+                                       .timeout_ns = x->timeout_ns,
+                                       .trace = r->trace,
+                                       .observer = r->boot->observer},
+        &r->algorithm, &r->err);
+}
+
+/* Returns the number of stages of the first phase if the stages are the phases of the operation or one
+ * WHOLE stage; a SEND stage may precede each. Returns 0 for other stages. */
+static uint32_t count_first_stages(const struct rank *r)
+{
+    const struct operation *op = session_operation(r->session);
+    uint32_t at = 0, first = 0, n = r->n_stages;
+    bool whole = n > 0 && last_kind(r) == EPA_STAGE_WHOLE;
+
+    for (uint32_t i = 0; i < (whole ? 1 : op->n_phases); i++) {
+        at += at < n && is_kind(r, at, EPA_STAGE_SEND);
+        if (at >= n || !is_kind(r, at, whole ? EPA_STAGE_WHOLE : op->phase[i].kind))
+            return 0;
+        at++;
+        first = i == 0 ? at : first;
+        at += at < n && is_kind(r, at, EPA_STAGE_EXPERTS);
+    }
+    return at == n ? first : 0;
+}
+
+/* Returns true for the stage kinds of the operation. */
+static bool has_kind(const struct operation *op, enum epa_stage_kind kind)
+{
+    bool found = kind == EPA_STAGE_SEND || kind == EPA_STAGE_WHOLE;
+
+    for (uint32_t i = 0; i < op->n_phases; i++)
+        found = found || op->phase[i].kind == kind;
+    return found;
+}
+
+/* Lists the stages of the algorithm and, if experts are timed, a stage for them after each dispatch.
+ * Returns the number of stages; the list contains the first SESSION_STAGES. */
+static uint32_t list_stages(struct rank *r)
+{
+    const struct operation *op = session_operation(r->session);
+    const struct epa_algorithm *a = r->algorithm;
+    bool timed = op->between_is_timed != NULL &&
+                 op->between_is_timed(experiment_of(r), &r->session->footprint);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < a->n_stages; i++) {
+        if (n < SESSION_STAGES)
+            r->stage[n] = a->stages[i];
+        n++;
+        if (!timed || a->stages[i].kind != EPA_STAGE_DISPATCH)
+            continue;
+        if (n < SESSION_STAGES)
+            r->stage[n] = (struct epa_stage){.name = op->between_name, .kind = EPA_STAGE_EXPERTS};
+        n++;
+    }
+    r->n_stages = n < SESSION_STAGES ? n : SESSION_STAGES;
+    return n;
+}
+
+/* Checks that plan() announced the stages and capabilities that create() returned. */
+static void check_plan(struct rank *r)
+{
+    const char *const *name = r->footprint->stages;
+    const struct epa_algorithm *a = r->algorithm;
+
+    if (r->footprint->discards != (a->discard != NULL) ||
+        r->footprint->combines_again != a->combines_again)
+        rank_fail(r, EPA_ERR_UNSUPPORTED,
+                  "plan() of %s announces that it %s discard and %s combine again, but create() "
+                  "returned other capabilities",
+                  experiment_of(r)->algorithm.plugin->name,
+                  r->footprint->discards ? "can" : "cannot",
+                  r->footprint->combines_again ? "can" : "cannot");
+    for (uint32_t i = 0; name != NULL && i <= a->n_stages; i++)
+        if (i == a->n_stages ? name[i] != NULL
+                             : name[i] == NULL || strcmp(name[i], a->stages[i].name) != 0) {
+            rank_fail(r, EPA_ERR_UNSUPPORTED,
+                      "plan() of %s announces stage %u as '%s', but create() returned '%s'",
+                      experiment_of(r)->algorithm.plugin->name, i, name[i] != NULL ? name[i] : "",
+                      i < a->n_stages ? a->stages[i].name : "");
+            return;
+        }
+}
+
+static void check_stages(struct rank *r)
+{
+    const struct operation *op = session_operation(r->session);
+    const char *name = experiment_of(r)->algorithm.plugin->name;
+    uint32_t n = list_stages(r);
+
+    if (n > SESSION_STAGES)
+        rank_fail(r, EPA_ERR_UNSUPPORTED, "%s has %u stages; the maximum is %d", name, n,
+                  SESSION_STAGES);
+    for (uint32_t i = 0; i < r->algorithm->n_stages; i++)
+        if (!has_kind(op, r->algorithm->stages[i].kind))
+            rank_fail(r, EPA_ERR_UNSUPPORTED, "stage '%s' of %s is of a kind that %s does not have",
+                      r->algorithm->stages[i].name, name, op->name);
+    r->first_stages = count_first_stages(r);
+    check_plan(r);
+    if (r->session->verb == VERB_VERIFY && r->first_stages == 0)
+        rank_fail(r, EPA_ERR_UNSUPPORTED,
+                  "verify needs a dispatch and a combine, or one stage for both; %s has other "
+                  "stages",
+                  name);
+}
+
+void rank_create(struct rank *r, const struct epa_footprint *footprint, uint32_t transport_flags)
+{
+    r->footprint = footprint;
+    create_operation(r);
+    create_algorithm(r, transport_flags);
+    if (rank_good(r))
+        check_stages(r);
+}
+
+void rank_destroy_algorithm(struct rank *r)
+{
+    rank_graphs_destroy(r);
+    if (r->algorithm != NULL)
+        r->algorithm->destroy(r->algorithm);
+    r->algorithm = NULL;
+}
+
+void rank_destroy(struct rank *r)
+{
+    rank_destroy_algorithm(r);
+    if (r->op != NULL) /* after the algorithm, which may use its weights */
+        op_destroy(r->op);
+    r->op = NULL;
+}
