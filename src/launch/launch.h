@@ -58,31 +58,11 @@ struct launch *launch_create(const struct epa_launch *, uint32_t first, uint32_t
                              uint32_t more);
 void launch_release(struct launch *);
 
-/* Starts a process that runs run(rank). Reports an error by launch_fail(). */
-bool launch_start_process(struct launch_rank *, int (*run)(void *rank));
-
 static inline void launch_set_live(struct launch_rank *rank, bool live)
 {
     rank->launch->live += (uint32_t)live - (uint32_t)rank->live;
     rank->live = live;
 }
-
-/* Pins and runs a rank, and records its status; called in the process or thread of the rank. */
-enum epa_status launch_run_rank(struct launch *, struct epa_world *, int wake);
-
-/* Computes local_rank and local_size from world->node. Both are 0 before. */
-void launch_find_neighbours(struct epa_world *);
-
-/* Raises the signal that stopped another rank in this process, so that all processes of a launch end
- * with the same status. No effect unless the process blocks signals and reads them itself. */
-void launch_share_signal(uint32_t number);
-
-/* Polls until all ranks have ended and the launcher is done. */
-void launch_watch(struct launch *);
-
-/* Records a failure in this process and asks all ranks to end. A word without text means that the rank
- * has recorded the reason. */
-void launch_fail(struct launch *, struct conn_word);
 
 /* Returns the status of `verdict`, and its rank and message. */
 enum epa_status launch_report(const struct launch *, const struct conn_word *verdict,

@@ -8,83 +8,10 @@
 #ifndef LAUNCHER_H
 #define LAUNCHER_H
 
-#include <poll.h>
-#include <stdbool.h>
-#include <stdint.h>
-
 #include <epa2a/world.h>
-#include "launch/conn.h"
-#include "launch/pin.h"
+#include "launch/launcher_params.h"
 
 struct launcher;
-
-/* Reports the return of a rank (status 0) or a failure to the rendezvous. */
-void launcher_report(struct launcher *, const struct conn_word *);
-uint32_t launcher_polls(const struct launcher *, struct pollfd *out);
-/* Returns true if this launcher and all connected launchers have the verdict. */
-bool launcher_turn(struct launcher *, const struct pollfd *);
-
-enum { LAUNCHER_TOKEN = 64, LAUNCHER_ADDRESSES = 8, LAUNCHER_ADDRESS = 256 };
-
-/* Contact data of the rendezvous. No pointers: mpi sends its bytes to other hosts. */
-struct launcher_contact {
-    char token[LAUNCHER_TOKEN + 1]; /* the secret of the job */
-    char local[64]; /* abstract UNIX socket for ranks of this host and user; "": use addresses */
-    char address[LAUNCHER_ADDRESSES]
-                [LAUNCHER_ADDRESS]; /* numbers or names, tried in order; "": end */
-    uint32_t port;
-    char job[CONN_JOB]; /* name of the job from variables of the scheduler; "": unknown */
-};
-
-/* Options that the launchers env and mpi share. */
-struct launcher_settings {
-    int pin;               /* enum pin */
-    bool prefix;           /* "[rank 3] " before each line of the rank's standard error */
-    uint64_t start_ns;     /* time limit for all ranks to connect */
-    uint64_t heartbeat_ns; /* silence after which a launcher counts as lost */
-};
-
-#define LAUNCHER_DEFAULTS \
-    { \
-        .pin = PIN_CORE, .prefix = true, .start_ns = 60000000000, .heartbeat_ns = 5000000000 \
-    }
-
-/* Rows of these options for a struct config with a member `launcher`. */
-#define LAUNCHER_OPTIONS \
-    {.name = "start", \
-     EPA_DURATION(struct config, launcher.start_ns), \
-     .min = 100000000, \
-     .max = 3600000000000, \
-     .help = "longest wait at the start for all ranks to connect"}, \
-        {.name = "heartbeat", \
-         EPA_DURATION(struct config, launcher.heartbeat_ns), \
-         .min = 1000000000, \
-         .max = 600000000000, \
-         .help = "time without a message after which a host counts as lost"}, \
-        {.name = "pin", \
-         EPA_CHOICE(struct config, launcher.pin), \
-         .choices = pin_choices, \
-         .help = "cores of the ranks, of those that were assigned to them at the start"}, \
-    { \
-        .name = "prefix", EPA_BOOL(struct config, launcher.prefix), \
-        .help = "prefix each line of a rank's standard error with its number" \
-    }
-
-struct launcher_params {
-    struct epa_process_id process_id;
-    /* Interface on which rank 0 listens; NULL: the address of `contact`, or any address without
-     * contact. */
-    const char *interface;
-    /* Known contact data of the rendezvous. NULL: rank 0 listens at a free port and makes a token, and
-     * meet() transfers both to the other ranks. */
-    const struct launcher_contact *contact;
-    /* Optional. Runs in the process of the rank before the rank. On rank 0 `contact` is input; on other
-     * ranks meet() fills it with the same bytes. With meet() the process starts once and is kept for
-     * all launches. It is killed if meet() does not return within start_ns. */
-    enum epa_status (*meet)(void *arg, struct launcher_contact *contact, struct epa_error *);
-    void (*leave)(void *arg); /* runs in the process before it ends; or NULL */
-    void *arg;
-};
 
 /* Creates a launcher. Rank 0 listens from here on. Starts no process. */
 enum epa_status launcher_create(const struct launcher_params *, struct launcher **out,

@@ -5,7 +5,7 @@
 #include <poll.h>
 
 #include "launch/conn.h"
-#include "launch/launcher.h"
+#include "launch/launcher_params.h"
 
 /* Sets the contact to an abstract UNIX socket for ranks of one host. Port and `job`, a hash of the job's
  * id, determine its name. The kernel authenticates the user of the other process. */

@@ -4,7 +4,7 @@
 
 #include <poll.h>
 
-#include "launch/launcher.h"
+#include "launch/launcher_params.h"
 
 struct rendezvous;
 

@@ -1,0 +1,241 @@
+/* Ranks of a launch: processes, or threads of this process, with their ends and failures. */
+#include "launch/launch_rank.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include <epa2a/wait.h>
+#include "base/text.h"
+#include "launch/launcher_verdict.h"
+
+void launch_fail(struct launch *l, struct conn_word word)
+{
+    uint64_t now = epa_now_ns();
+
+    control_abort(l->control);
+    l->abort_known = true;
+    if (l->failure.status == EPA_OK)
+        l->failed_ns = now;
+    conn_blame(&l->failure, &word, now - l->failed_ns);
+    if (l->launcher != NULL)
+        launcher_report(l->launcher, &word);
+}
+
+/* rank_main() of a rank has returned `status`. */
+static void rank_returned(struct launch *l, enum epa_status status)
+{
+    if (status != EPA_OK)
+        launch_fail(l, conn_word_of(status, "%s", "")); /* the rank has recorded the reason */
+    else if (l->launcher != NULL)
+        launcher_report(l->launcher, &(struct conn_word){.rank = UINT32_MAX});
+    else if (l->first_ns == 0)
+        l->first_ns = epa_now_ns();
+}
+
+static void fail_by_grace(struct launch *l, const char *who)
+{
+    launch_fail(l, conn_word_of(EPA_ERR_TIMEOUT,
+                                "%s did not return within %.3g s of the request to stop", who,
+                                (double)l->asked.grace_ns * 1e-9));
+}
+
+void launch_find_neighbours(struct epa_world *world)
+{
+    for (uint32_t r = 0; r < world->size; r++) {
+        world->local_rank += epa_same_node(world, r) && r < world->rank;
+        world->local_size += epa_same_node(world, r);
+    }
+}
+
+enum epa_status launch_run_rank(struct launch *l, struct epa_world *world, int wake)
+{
+    struct bootstrap boot;
+    enum epa_status status;
+
+    pin_rank(world);
+    bootstrap_init(&boot, l->control, world, l->asked.timeout_ns);
+    boot.wake_fd = wake;
+    status = l->asked.rank_main(&boot.base, l->asked.arg);
+    fflush(stdout);
+    fflush(stderr);
+    control_return(l->control, world->rank, status);
+    return status;
+}
+
+static enum epa_status run_local(const struct launch_rank *rank)
+{
+    struct launch *l = rank->launch;
+    struct epa_world world = {.rank = rank->number, .size = l->asked.ranks, .node = l->node};
+
+    launch_find_neighbours(&world);
+    /* Each node of a host gets its share of the cores. A rank compares the share with local_size and
+     * thus yields exactly if the host has more ranks than cores. */
+    world.local_cores = (uint32_t)((uint64_t)l->pins.cores * world.local_size / world.size);
+    if (world.local_cores == 0)
+        world.local_cores = 1;
+    world.cores = pin_plan_rank(&l->pins, world.rank, &world.core);
+    return launch_run_rank(l, &world, -1);
+}
+
+/* ---- processes ---- */
+
+bool launch_start_process(struct launch_rank *rank, int (*run)(void *rank))
+{
+    struct launch *l = rank->launch;
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status;
+
+    fflush(stdout); /* otherwise the rank would print the buffer again */
+    fflush(stderr);
+    status = process_start(&rank->process, rank->number, l->prefix, run, rank, &err);
+    if (status != EPA_OK) {
+        launch_fail(l, conn_word_of(status, "%s", err.text));
+        return false;
+    }
+    rank->process.relay.asked = &l->asked;
+    launch_set_live(rank, true);
+    return true;
+}
+
+int launch_process_main(void *arg)
+{
+    struct launch_rank *rank = arg;
+
+    for (struct launch_rank *r = rank->launch->rank; r <= rank; r++)
+        process_close_inherited(&r->process);
+    return process_code(run_local(rank));
+}
+
+/* Evaluates the end of a rank's process; `code` as of waitpid(). A kept process must not end, and its
+ * rank has already reported its return. */
+static void evaluate_end(struct launch_rank *rank, int code)
+{
+    struct launch *l = rank->launch;
+    enum epa_status word = EPA_OK;
+    bool has_word = control_returned(l->control, rank->number, &word) && !l->kept;
+    uint32_t number = WIFSIGNALED(code) ? (uint32_t)WTERMSIG(code) : 0;
+    struct timespec now;
+    char who[128];
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(who, sizeof(who), "rank %u (%s%.64s%spid %d)", rank->number,
+             l->host != NULL ? "host " : "", l->host != NULL ? l->host : "",
+             l->host != NULL ? ", " : "", (int)rank->process.pid);
+    if (number != 0 && rank->process.killed) {
+        if (l->meeting)
+            launch_fail(l, conn_word_of(EPA_ERR_TIMEOUT, "%s was not ready in time", who));
+        else
+            fail_by_grace(l, who);
+    } else if (number == 0 && has_word && WEXITSTATUS(code) == process_code(word)) {
+        rank_returned(l, word);
+    } else {
+        l->death = number != 0
+                       ? conn_word_of(EPA_ERR_DIED, "%s was killed by signal %u (%s)", who, number,
+                                      strsignal((int)number))
+                       : conn_word_of(EPA_ERR_DIED,
+                                      has_word ? "%s returned and then exited with code %d"
+                                               : "%s exited without a status (exit code %d)",
+                                      who, WEXITSTATUS(code));
+        l->death.rank = rank->number;
+        l->death.signal = number;
+        l->death.died_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+        launch_fail(l, l->death);
+    }
+}
+
+void launch_check_process(struct launch_rank *rank)
+{
+    struct launch *l = rank->launch;
+    enum epa_status word = EPA_OK;
+    bool returned = control_returned(l->control, rank->number, &word);
+    int code;
+
+    if (rank->process.pid == 0)
+        return;
+    relay_turn(&rank->process.relay);
+    if (process_ended(&rank->process, word, &code)) {
+        evaluate_end(rank, code); /* before the last output, since other ranks wait for the abort */
+        process_finish(&rank->process);
+        launch_set_live(rank, false);
+    } else if (returned && rank->live && l->kept) {
+        launch_set_live(rank, false);
+        rank_returned(l, word);
+    }
+}
+
+/* ---- threads ---- */
+
+static void *thread_main(void *arg)
+{
+    struct launch_rank *rank = arg;
+    struct launch *l = rank->launch;
+
+    (void)run_local(rank);
+    eventfd_write(l->wake, 1);
+    launch_release(l);
+    return NULL;
+}
+
+static int start_thread(struct launch_rank *rank, const pthread_attr_t *attr)
+{
+    struct launch *l = rank->launch;
+    int failed;
+
+    __atomic_add_fetch(&l->users, 1, __ATOMIC_RELAXED);
+    failed = pthread_create(&rank->thread, attr, thread_main, rank);
+    launch_set_live(rank, failed == 0);
+    if (failed != 0)
+        launch_release(l);
+    return failed;
+}
+
+void launch_start_threads(struct launch *l)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+    const size_t stack_bytes = 8 << 20;
+    pthread_attr_t attr;
+    sigset_t all, before;
+    int failed = pthread_attr_init(&attr);
+
+    if (failed == 0)
+        failed = pthread_attr_setstacksize(&attr, stack_bytes);
+    /* Only the launching thread receives signals, except signals of faults. */
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+        sigdelset(&all, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    for (uint32_t r = 0; r < l->n && failed == 0; r++)
+        failed = start_thread(&l->rank[r], &attr);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    if (failed != 0)
+        launch_fail(l, conn_word_of(EPA_ERR_SYSTEM, "thread for rank %u: %s%s%s", l->live,
+                                    strerror(failed), memory_limit(), process_limit(failed)));
+}
+
+void launch_check_thread(struct launch_rank *rank)
+{
+    enum epa_status status;
+
+    if (!rank->live || !control_returned(rank->launch->control, rank->number, &status))
+        return;
+    pthread_join(rank->thread, NULL);
+    launch_set_live(rank, false);
+    rank_returned(rank->launch, status);
+}
+
+void launch_leak_thread(struct launch_rank *rank)
+{
+    struct launch *l = rank->launch;
+    char who[32];
+
+    pthread_detach(rank->thread);
+    if (l->asked.leaked_ranks != NULL)
+        ++*l->asked.leaked_ranks;
+    snprintf(who, sizeof(who), "rank %u", rank->number);
+    fail_by_grace(l, who);
+}

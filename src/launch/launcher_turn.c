@@ -1,0 +1,248 @@
+/* A launcher's connection to the rendezvous. The launcher of rank 0 contains the rendezvous; other
+ * launchers dial it. The launcher writes the set-up data of other ranks to the control page (process.h)
+ * that it shares with the process of its rank. It dials again until the rendezvous has proved that it
+ * knows the token; from then on a closed or silent connection means that rank 0 is lost. */
+#include "launch/launcher_turn.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <epa2a/wait.h>
+#include "launch/launch_rank.h"
+#include "launch/launcher_rank.h"
+#include "launch/launcher_state.h"
+#include "launch/launcher_verdict.h"
+#include "launch/rendezvous.h"
+
+static void lose_rendezvous(struct launcher *l, const char *how)
+{
+    struct conn_word word;
+
+    conn_close(&l->conn, "%s", how);
+    word = conn_word_of(EPA_ERR_DIED, "%s is gone: %s", l->rendezvous_name, l->conn.why);
+    word.rank = 0;
+    launcher_set_verdict(l, word);
+}
+
+static void say_hello(struct launcher *l)
+{
+    const char *fingerprint =
+        l->launch->asked.fingerprint != NULL ? l->launch->asked.fingerprint : "";
+    struct conn_hello hello = {.rank = l->rank,
+                               .size = l->size,
+                               .pid = (uint32_t)getpid(),
+                               .abi = EPA_ABI,
+                               .host = l->host};
+
+    memcpy(hello.job, l->order->contact.job, sizeof(hello.job));
+    hello.mask_bytes = (uint32_t)pin_mask(hello.mask, sizeof(hello.mask));
+    conn_put(&l->conn, CONN_HELLO, &hello, sizeof(hello), fingerprint,
+             strnlen(fingerprint, CONN_FINGERPRINT_MAX));
+    if (l->launch->failure.status != EPA_OK)
+        conn_put_word(&l->conn, CONN_WORD, &l->launch->failure);
+}
+
+void launcher_start_dialling(struct launcher *l, int fd)
+{
+    const struct launcher_contact *contact = &l->order->contact;
+
+    l->phase = DIALING;
+    net_dial_init(&l->dial, contact, fd);
+    snprintf(l->rendezvous_name, sizeof(l->rendezvous_name), "rank 0 (address %.100s, port %u)",
+             contact->local[0] != 0 ? contact->local : contact->address[0], contact->port);
+}
+
+static void advance_dialling(struct launcher *l, short revents, uint64_t now)
+{
+    enum net_dialed dialed = net_dial_turn(&l->dial, revents, now, &l->conn);
+
+    if (dialed == NET_PROVED) {
+        l->conn.limit = bootstrap_slot_bytes(l->size) + l->size * sizeof(uint32_t) + 1024;
+        l->polled_ns = now;
+        l->phase = WAITING;
+        say_hello(l);
+    } else if (dialed == NET_REFUSED) {
+        launcher_set_verdict(l, conn_word_of(EPA_ERR_CONFIG, "%s", l->dial.why));
+    } else if (is_orphan(l) || now - l->began_ns > l->settings->start_ns) {
+        launcher_set_verdict(
+            l, l->launch->failure.status != EPA_OK
+                   ? l->launch->failure
+                   : conn_word_of(EPA_ERR_TIMEOUT,
+                                  "%s cannot reach rank 0 within %.3g s (launcher.start): %s",
+                                  l->me, (double)l->settings->start_ns * 1e-9, l->dial.why));
+    }
+}
+
+/* All ranks have connected: starts the rank of this launcher. */
+static void on_welcome(struct launcher *l, const struct conn_message *m)
+{
+    struct launch_rank *rank = l->launch->rank;
+    struct order *order = l->order;
+    struct conn_welcome *w = &order->welcome;
+    char interface[CONN_INTERFACE];
+
+    if (l->phase > RUNNING) /* a failure of this process crossed the message */
+        return;
+    if (l->phase != WAITING || !conn_get_welcome(m, l->size, w, order->node)) {
+        lose_rendezvous(l, "it sent a malformed message");
+        return;
+    }
+    snprintf(l->rendezvous_name, sizeof(l->rendezvous_name), "rank 0 (host %.64s, pid %u)", w->host,
+             w->pid);
+    l->phase = RUNNING;
+    if (control_aborted(l->control))
+        return;
+    order->asked = l->launch->asked;
+    order->pin = (enum pin)l->settings->pin;
+    order->world = (struct epa_world){
+        .rank = l->rank, .size = l->size, .node = order->node, .local_cores = w->local_cores};
+    launch_find_neighbours(&order->world);
+    /* A rank on rank 0's host may have connected over the loopback; it then uses the interface that
+     * other hosts connected to. */
+    net_interface(l->conn.fd, interface);
+    if (interface[0] != 0)
+        memcpy(w->interface, interface, sizeof(interface));
+    order->world.interface = w->hosts > 1 ? w->interface : NULL;
+    l->ran = true;
+    if (!keeps_process(l))
+        (void)launch_start_process(rank, launcher_rank_process); /* reports a failure itself */
+    else if (eventfd_write(l->orders, ORDER_RUN) == 0)
+        launch_set_live(rank, true);
+}
+
+/* Another rank has reached a step of the set-up. */
+static void on_step(struct launcher *l, const struct conn_message *m)
+{
+    struct conn_message data;
+    struct conn_piece piece;
+    const void *before;
+    size_t bytes;
+
+    if (!conn_get_step(m, l->size, bootstrap_slot_bytes(l->size), &piece, &data) ||
+        piece.rank == l->rank || piece.number == 0 || piece.number > l->sent + 1 ||
+        (piece.number > 1 &&
+         !control_step(l->control, piece.rank, piece.number - 1, &before, &bytes)))
+        lose_rendezvous(l, "it sent a malformed message");
+    else
+        control_arrive(l->control, piece.rank, piece.number, data.data, data.bytes);
+}
+
+static void on_message(struct launcher *l, const struct conn_message *m)
+{
+    struct conn_word word;
+
+    if ((m->type == CONN_REFUSED || m->type == CONN_VERDICT) && conn_get_word(m, &word)) {
+        launcher_set_verdict(l, word);
+        l->rank_0_reports = m->type == CONN_VERDICT;
+    } else if (m->type == CONN_ABORT) {
+        control_abort(l->control);
+        l->launch->abort_known = true;
+    } else if (m->type == CONN_WELCOME) {
+        on_welcome(l, m);
+    } else if (m->type == CONN_STEP) {
+        on_step(l, m);
+    } else if (m->type != CONN_ALIVE) {
+        lose_rendezvous(l, "it sent a malformed message");
+    }
+}
+
+static void send_block(struct launcher *l)
+{
+    const struct epa_launch *asked = &l->launch->asked;
+    size_t bytes = l->ran && l->rank != 0 && asked->block != NULL ? asked->block_bytes : 0;
+    const char *from = bytes > 0 ? asked->block + l->rank * bytes : NULL;
+
+    if (!conn_put_block(&l->conn, l->rank, from, bytes, &l->block_at))
+        return;
+    conn_say(&l->conn, CONN_DONE);
+    l->phase = DONE;
+}
+
+static void advance_connection(struct launcher *l, short revents, uint64_t now)
+{
+    struct conn_message m;
+
+    if (l->judged)
+        return;
+    if (l->phase == DIALING) {
+        advance_dialling(l, revents, now);
+    } else if (l->phase >= WAITING) {
+        conn_turn(&l->conn, revents);
+        while (!l->judged && conn_take(&l->conn, &m))
+            on_message(l, &m);
+        if (!l->judged && conn_find_loss(&l->conn, now, l->polled_ns, l->settings->heartbeat_ns))
+            lose_rendezvous(l, "");
+        l->polled_ns = now;
+    }
+    if (l->judged)
+        return;
+    if ((l->phase == RUNNING || (l->phase == WAITING && control_aborted(l->control))) &&
+        l->launch->live == 0)
+        l->phase = LEAVING;
+    if (l->phase == LEAVING)
+        send_block(l);
+    conn_turn(&l->conn, 0);
+}
+
+/* ---- turns ---- */
+
+/* Reads the news of the rank's process from the shared memory. */
+static void check_rank(struct launcher *l)
+{
+    const struct epa_error *err = &l->order->err;
+    struct launch *launch = l->launch;
+    const void *data;
+    size_t bytes;
+
+    /* Acquire: pairs with the release in launcher_kept_process(). */
+    if (!l->met && __atomic_load_n(&l->order->met, __ATOMIC_ACQUIRE) != 0) {
+        l->met = true;
+        launch->meeting = false;
+        launch_set_live(launch->rank, l->ran);
+        if (err->status != EPA_OK) {
+            launch_fail(launch, conn_word_of(err->status, "%s: %.300s", l->me, err->text));
+        } else if (l->phase == MEETING) {
+            launcher_start_dialling(l, -1);
+        }
+    }
+    /* The rank is at most one step ahead of the other ranks, so the slot still holds its data. */
+    while (l->phase == RUNNING && control_step(l->control, l->rank, l->sent + 1, &data, &bytes))
+        conn_put_piece(&l->conn, CONN_STEP, l->rank, ++l->sent, data, bytes);
+    if (control_aborted(l->control) && !launch->abort_known)
+        launch_fail(launch, conn_word_of(EPA_ERR_ABORTED, "%s", ""));
+    if (l->phase < RUNNING && !l->judged && is_orphan(l))
+        launch_fail(launch, conn_word_of(EPA_ERR_DIED,
+                                         "%s: mpirun ended before all ranks had connected", l->me));
+    else if (!l->met && !l->judged && epa_now_ns() - l->began_ns > l->settings->start_ns)
+        launch_fail(launch,
+                    conn_word_of(EPA_ERR_TIMEOUT,
+                                 "%s did not reach the other ranks within %.3g s (launcher.start)",
+                                 l->me, (double)l->settings->start_ns * 1e-9));
+}
+
+uint32_t launcher_polls(const struct launcher *l, struct pollfd *out)
+{
+    out[0] = l->phase == DIALING
+                 ? net_dial_poll(&l->dial)
+                 : (struct pollfd){.fd = l->conn.fd, .events = conn_events(&l->conn)};
+    if (l->rendezvous == NULL)
+        return 1;
+    rendezvous_polls(l->rendezvous, out + 1);
+    return 1 + rendezvous_poll_room(l->size);
+}
+
+bool launcher_turn(struct launcher *l, const struct pollfd *fds)
+{
+    uint64_t now = epa_now_ns();
+
+    l->began_ns += epa_pause_ns(&l->turned_ns, now, l->settings->start_ns);
+    check_rank(l);
+    advance_connection(l, fds[0].revents, now);
+    if (l->rendezvous == NULL)
+        return l->judged;
+    /* Other ranks cannot connect before meet() has sent them the address. */
+    rendezvous_turn(l->rendezvous, fds + 1, !l->met && control_aborted(l->control));
+    return l->judged && rendezvous_over(l->rendezvous);
+}
