@@ -19,7 +19,7 @@
 #include "cli/usage.h"
 #include "config/option_text.h"
 #include "config/options.h"
-#include "op/op.h"
+#include "op/operations.h"
 #include "plugin/registry.h"
 
 static void default_text(const struct epa_option *option, const void *defaults, struct text *out)

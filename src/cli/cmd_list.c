@@ -19,7 +19,7 @@
 #include "cli/list_models.h"
 #include "doctor/doctor.h"
 #include "doctor/machine.h"
-#include "op/op.h"
+#include "op/operations.h"
 #include "plugin/check.h"
 #include "plugin/registry.h"
 #include "report/fill.h"

@@ -14,7 +14,7 @@
 #include "config/option_text.h"
 #include "config/options.h"
 #include "experiment/batch_keys.h"
-#include "op/op.h"
+#include "op/operations.h"
 
 /* ---- a schema for each type of option; a number may also be a string with ${NAME} ---- */
 

@@ -11,7 +11,7 @@
 #include "config/diag.h"
 #include "config/model.h"
 #include "experiment/batch.h"
-#include "op/op.h"
+#include "op/operations.h"
 
 /* Returns the key of the number of tokens, for the operation of the first file. */
 static const char *size_key(const struct cli *cli)

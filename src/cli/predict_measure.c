@@ -13,6 +13,7 @@
 #include "cli/progress_line.h"
 #include "cli/run_for_results.h"
 #include "cli/turns.h"
+#include "op/operations.h"
 #include "report/results.h"
 
 /* Adds a run of a world. Returns false with the reason in `why` if the run is not valid. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/predict.h"
+#include "op/operations.h"
 
 double prediction_threads(const struct experiment *x)
 {

@@ -15,7 +15,7 @@
 #include "config/experiment_show.h"
 #include "config/option_text.h"
 #include "config/options.h"
-#include "op/op.h"
+#include "op/operations.h"
 #include "report/origin.h"
 #include "report/results.h"
 

@@ -18,7 +18,7 @@
 #include "experiment/points.h"
 #include "experiment/read.h"
 #include "experiment/variants.h"
-#include "op/op.h"
+#include "op/operations.h"
 
 enum { REPEAT_MOST = 100000, LABEL_MOST = 200, LABELS_MOST = 256 };
 

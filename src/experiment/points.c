@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "base/text.h"
-#include "op/op.h"
+#include "op/operations.h"
 #include "config/diag.h"
 #include "config/check.h"
 #include "config/node.h"

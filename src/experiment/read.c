@@ -17,7 +17,7 @@
 #include "experiment/batch_keys.h"
 #include "experiment/points.h"
 #include "launch/process_id.h"
-#include "op/op.h"
+#include "op/operations.h"
 
 struct building {
     struct experiment *x;

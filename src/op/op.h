@@ -255,19 +255,6 @@ struct operation {
                  struct text *out);
 };
 
-/* Returns NULL for an unknown operation. */
-const struct operation *operation_of(enum epa_op);
-/* Returns the i-th operation for lists; NULL after the last one. */
-const struct operation *operation_at(uint32_t i);
-
-/* Adds the names of the operations in a mask of 1 << enum epa_op: "moe, allgather". */
-void operation_names(uint32_t ops, struct text *out);
-
-/* Returns the operation of the experiment's algorithm; NULL: no algorithm, or unknown. */
-const struct operation *operation_of_experiment(const struct experiment *);
-/* Returns the number of copies of each row or token of the experiment (topk). */
-uint32_t operation_copies(const struct experiment *);
-
 /* Returns the units of a rank in an iteration from the section `tokens`, at most `most`. */
 uint32_t op_tokens_of(const struct experiment *, uint32_t most, uint32_t rank, uint64_t iteration);
 
@@ -323,9 +310,6 @@ static inline bool op_keeps(uint64_t iteration)
 
 /* Calls operation.check_kept; reports like op_check(). */
 enum epa_status op_check_kept(struct op_rank *, uint32_t slot, uint64_t *wrong, struct epa_error *);
-
-/* Returns the shapes of a problem for plan(). */
-struct epa_problem operation_problem(const struct experiment *);
 
 extern const struct operation op_moe, op_allgather, op_ag_gemm;
 

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "base/stats.h"
 #include "base/text.h"
-#include "op/op.h"
+#include "op/operations.h"
 
 enum {
     LINES_MOST = 24, /* a reader cannot distinguish more */

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "op/op.h"
+#include "op/operations.h"
 #include "report/result_parts.h"
 
 /* Collectives of other programs, from imported results. */

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "launch/pin.h"
+#include "op/operations.h"
 #include "session/record.h"
 
 /* Bytes of host memory of one rank, and of all ranks. */

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "op/operations.h"
 #include "session/rank_graph.h"
 #include "session/rank_guard.h"
 #include "session/rank_stages.h"

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "experiment/batch.h"
 #include "gpu.h"
-#include "op/op.h"
+#include "op/operations.h"
 #include "config/diag.h"
 
 #ifndef CALLS_PART

@@ -3,7 +3,7 @@
 
 #include "cli/predict_world.h"
 
-#include "op/op.h"
+#include "op/operations.h"
 #include "report/predict.h"
 
 /* Time of a call on its core, and the additional time if ranks share the core. */

@@ -1,0 +1,22 @@
+/* The operations of this program. */
+#ifndef OPERATIONS_H
+#define OPERATIONS_H
+
+#include "op/op.h"
+
+/* Returns NULL for an unknown operation. */
+const struct operation *operation_of(enum epa_op);
+/* Returns the i-th operation for lists; NULL after the last one. */
+const struct operation *operation_at(uint32_t i);
+
+/* Adds the names of the operations in a mask of 1 << enum epa_op: "moe, allgather". */
+void operation_names(uint32_t ops, struct text *out);
+
+/* Returns the operation of the experiment's algorithm; NULL: no algorithm, or unknown. */
+const struct operation *operation_of_experiment(const struct experiment *);
+/* Returns the number of copies of each row or token of the experiment (topk). */
+uint32_t operation_copies(const struct experiment *);
+/* Returns the shapes of a problem for plan(). */
+struct epa_problem operation_problem(const struct experiment *);
+
+#endif
