@@ -288,7 +288,7 @@ enum epa_status op_moe_view(struct op_moe *op, const struct op_slot *s, struct v
 
 /* ---- the checks ---- */
 
-static void allocate_check(const struct experiment *x, struct check *c)
+static void allocate_check(const struct experiment *x, struct moe_check *c)
 {
     size_t hidden = x->moe.hidden, choices = (size_t)x->ranks * x->moe.max_tokens * x->moe.topk;
     struct pool *p = &c->pool;
@@ -307,13 +307,13 @@ static void allocate_check(const struct experiment *x, struct check *c)
 
 uint64_t op_moe_check_bytes(const struct experiment *x)
 {
-    struct check c = {.pool = {.counting = true}};
+    struct moe_check c = {.pool = {.counting = true}};
 
     allocate_check(x, &c);
     return c.pool.bytes + check_combine_bytes(x);
 }
 
-void op_moe_check_destroy(struct check *c)
+void op_moe_check_destroy(struct moe_check *c)
 {
     if (c == NULL)
         return;
@@ -329,7 +329,7 @@ size_t check_choice(const struct op_moe *op, uint32_t rank, uint32_t token)
 
 enum epa_status check_begin(struct op_moe *op, uint64_t iteration, struct epa_error *err)
 {
-    struct check *c = op->check;
+    struct moe_check *c = op->check;
 
     if (c != NULL && c->iteration == iteration)
         return EPA_OK;
@@ -357,7 +357,7 @@ enum epa_status check_begin(struct op_moe *op, uint64_t iteration, struct epa_er
 
 void check_load_row(struct op_moe *op, uint32_t rank, uint64_t iteration, uint32_t token)
 {
-    struct check *c = op->check;
+    struct moe_check *c = op->check;
     uint32_t hidden = op->r.x->moe.hidden, group = op->r.x->moe.fp8_group_size;
     bool f16 = is_f16(op);
 
@@ -385,7 +385,7 @@ static int by_start(const void *a, const void *b)
 
 static void check_counts(struct op_moe *op, const struct epa_moe *m, struct op_finding *f)
 {
-    struct check *c = op->check;
+    struct moe_check *c = op->check;
     uint32_t n = 0, first = op->r.world.rank * op->local_experts;
 
     for (uint32_t e = 0; e < op->local_experts; e++) {
@@ -416,7 +416,7 @@ static void check_counts(struct op_moe *op, const struct epa_moe *m, struct op_f
 static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint32_t i,
                        struct op_finding *f)
 {
-    struct check *c = op->check;
+    struct moe_check *c = op->check;
     const struct epa_moe *m = &v->m;
     struct row_ref place = op_moe_row_ref(v, e, i);
     uint64_t entry = m->recv_start[e] + i, row = place.row;
@@ -473,7 +473,7 @@ static bool is_nan_word(const struct op_moe *op, bool fp8, uint16_t word)
 static void check_data(struct op_moe *op, const struct view *v, struct row_ref place,
                        const char *whose, struct op_finding *f)
 {
-    const struct check *c = op->check;
+    const struct moe_check *c = op->check;
     const struct epa_moe *m = &v->m;
     bool fp8 = op->footprint.recv_dtype == EPA_FP8_E4M3;
     const unsigned char *have = (const unsigned char *)v->rows.data + place.here * m->recv_stride;
@@ -499,7 +499,7 @@ static void check_data(struct op_moe *op, const struct view *v, struct row_ref p
 static void check_scales(struct op_moe *op, const struct view *v, struct row_ref place,
                          const char *whose, struct op_finding *f)
 {
-    const struct check *c = op->check;
+    const struct moe_check *c = op->check;
     const char *have = v->rows.scale + place.here * v->m.scale_stride;
 
     for (uint32_t g = 0; g < hidden_groups(op); g++) {
@@ -517,7 +517,7 @@ static void check_scales(struct op_moe *op, const struct view *v, struct row_ref
 static void check_token(struct op_moe *op, const struct view *v, uint32_t rank, uint32_t token,
                         struct op_finding *f)
 {
-    struct check *c = op->check;
+    struct moe_check *c = op->check;
     size_t choice = check_choice(op, rank, token);
     uint64_t first_row = UINT64_MAX;
     char whose[96];
@@ -582,7 +582,7 @@ enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot, struc
     struct op_moe *op = op_moe_of(rank);
     struct op_slot *s = &op->r.slot[slot];
     enum epa_status status = check_begin(op, s->iteration, f->err);
-    struct check *c = op->check;
+    struct moe_check *c = op->check;
     struct view v;
 
     if (status != EPA_OK)

@@ -14,7 +14,7 @@ struct range {
     uint32_t expert;
 };
 
-struct check {
+struct moe_check {
     struct pool pool; /* memory of all arrays below */
     /* Routing of all ranks in `iteration`, and 1 + the received entry of each choice. */
     uint64_t iteration;
@@ -58,7 +58,7 @@ enum epa_status op_moe_view(struct op_moe *, const struct op_slot *, struct view
                             struct epa_error *err);
 
 uint64_t op_moe_check_bytes(const struct experiment *);
-void op_moe_check_destroy(struct check *);
+void op_moe_check_destroy(struct moe_check *);
 
 /* Allocates op->check at first use, and loads the routing of an iteration. check_choice() is the index of
  * choice 0 of a token. */

@@ -44,7 +44,7 @@ static uint32_t block_tokens(const struct experiment *x)
     return n < x->moe.max_tokens ? (uint32_t)n : x->moe.max_tokens;
 }
 
-void check_combine_lay_out(const struct experiment *x, struct check *c)
+void check_combine_lay_out(const struct experiment *x, struct moe_check *c)
 {
     size_t n = block_tokens(x), hidden = x->moe.hidden;
     uint32_t ends = x->expert.kind == EXPERT_MLP ? 2 : 1;
@@ -86,7 +86,7 @@ uint64_t check_combine_bytes(const struct experiment *x)
 
 static enum epa_status reference_make(struct op_moe *op, struct epa_error *err)
 {
-    struct check *c = op->check;
+    struct moe_check *c = op->check;
 
     if (!is_real(op) || c->reference != NULL)
         return EPA_OK;
@@ -111,7 +111,7 @@ static float round_to_dtype(bool f16, float value)
 static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, float *x,
                        float *scale)
 {
-    const struct check *c = op->check;
+    const struct moe_check *c = op->check;
     uint32_t hidden = op->r.x->moe.hidden, group = op->weights.x_group;
     bool f16 = is_f16(op), quantised = op->footprint.recv_dtype == EPA_FP8_E4M3;
 
@@ -129,7 +129,7 @@ static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, fl
 /* Computes the outputs of all experts for the first n tokens of a block. */
 static void compute_outputs(struct op_moe *op, uint64_t iteration, uint32_t n)
 {
-    struct check *c = op->check;
+    struct moe_check *c = op->check;
     size_t hidden = op->r.x->moe.hidden, topk = op->r.x->moe.topk,
            groups = hidden / op->weights.x_group;
     bool fp8 = op->weights.mlp.dtype == EPA_FP8_E4M3;
@@ -160,7 +160,7 @@ static void compute_outputs(struct op_moe *op, uint64_t iteration, uint32_t n)
 static void load_output(const struct op_moe *op, int32_t expert, uint32_t i, uint32_t k,
                         float *out[2])
 {
-    const struct check *c = op->check;
+    const struct moe_check *c = op->check;
     uint32_t hidden = op->r.x->moe.hidden;
     size_t at = is_real(op) ? ((size_t)i * op->r.x->moe.topk + k) * hidden : 0;
     float factor;
@@ -214,7 +214,7 @@ static uint32_t sort_choices(const struct op_moe *op, const int32_t *expert)
 /* Replaces outputs in dtype by their values after transit. */
 static void quantise_outputs(const struct op_moe *op, float *const v[2])
 {
-    const struct check *c = op->check;
+    const struct moe_check *c = op->check;
     uint32_t hidden = op->r.x->moe.hidden, group = op->r.x->moe.fp8_group_size;
     bool f16 = is_f16(op);
 
@@ -256,7 +256,7 @@ static void add_ordered(const struct op_moe *op, float weight, float *const outp
 /* Adds a term to the exact sum and to the sum of magnitudes. */
 static void add_exactly(const struct op_moe *op, float weight, float *const output[2])
 {
-    const struct check *c = op->check;
+    const struct moe_check *c = op->check;
     uint32_t last = ends_of(op) - 1;
     const float *restrict low = output[weight < 0 ? last : 0];
     const float *restrict high = output[weight < 0 ? 0 : last];
@@ -274,7 +274,7 @@ static void add_exactly(const struct op_moe *op, float weight, float *const outp
 /* Adds the reduced outputs of a rank's experts after transit to the sums; starts the next rank. */
 static void add_part(const struct op_moe *op)
 {
-    const struct check *c = op->check;
+    const struct moe_check *c = op->check;
     uint32_t hidden = op->r.x->moe.hidden;
     bool fp8 = op->footprint.output_dtype == EPA_FP8_E4M3;
 
@@ -294,7 +294,7 @@ static void add_part(const struct op_moe *op)
 static uint32_t add_up_choices(const struct op_moe *op, uint32_t i, const int32_t *expert,
                                const float *weight)
 {
-    const struct check *c = op->check;
+    const struct moe_check *c = op->check;
     uint32_t hidden = op->r.x->moe.hidden, n = sort_choices(op, expert), terms = 0;
 
     for (uint32_t end = 0; end < ends_of(op); end++) {
@@ -385,7 +385,7 @@ static void add_width(struct op_share *share, double width)
 static void compare_output(const struct op_moe *op, uint32_t token, const uint16_t *out,
                            uint32_t terms, struct op_finding *f)
 {
-    const struct check *c = op->check;
+    const struct moe_check *c = op->check;
     bool ordered = op->footprint.sum != EPA_SUM_ANY, f16 = is_f16(op), real = is_real(op);
     bool units = real && op->weights.integers && op->mlp.activation == EPA_ACTIVATION_NONE &&
                  op->footprint.output_dtype != EPA_FP8_E4M3;
@@ -476,7 +476,7 @@ static void check_real(struct op_moe *op, const struct op_slot *s, uint32_t toke
 {
     uint32_t checked = tokens_to_check(op, tokens);
     size_t hidden = op->r.x->moe.hidden;
-    struct check *c = op->check;
+    struct moe_check *c = op->check;
 
     for (size_t i = 0; i < tokens * hidden; i++)
         if (out[i] == 0xffff)

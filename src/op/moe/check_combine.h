@@ -10,7 +10,7 @@
 enum epa_status op_moe_check_out(struct op_rank *, uint32_t slot, struct op_finding *);
 
 /* Allocates the arrays of check_combine.c from the pool; and bytes of its other memory. */
-void check_combine_lay_out(const struct experiment *, struct check *);
+void check_combine_lay_out(const struct experiment *, struct moe_check *);
 uint64_t check_combine_bytes(const struct experiment *);
 
 #endif

@@ -107,8 +107,8 @@ struct op_moe {
     struct run *run; /* [local experts] */
     uint64_t *first; /* [local experts] */
 
-    struct check *check; /* allocated at first use */
-    struct kept *kept;   /* [slots] */
+    struct moe_check *check; /* allocated at first use */
+    struct kept *kept;       /* [slots] */
 };
 
 static inline struct op_moe *op_moe_of(const struct op_rank *rank)
