@@ -17,10 +17,10 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "op/moe/check_state.h"
 
-/* Limits of a check: multiply-adds in float64 (about 0.1 s), and memory of a block of outputs. */
+/* Limit of a check: multiply-adds in float64 (about 0.1 s). */
 static const double budget = 0x1p26;
-enum { ROOM_BYTES = 64 << 20, MOST_ROWS = 256 };
 
 static bool is_real(const struct op_moe *op)
 {
@@ -31,57 +31,6 @@ static bool is_real(const struct op_moe *op)
 static uint32_t ends_of(const struct op_moe *op)
 {
     return is_real(op) ? 2 : 1;
-}
-
-/* ---- set-up ---- */
-
-/* Returns the number of tokens whose outputs are computed at a time. */
-static uint32_t block_tokens(const struct experiment *x)
-{
-    uint64_t n = ROOM_BYTES / ((uint64_t)x->moe.topk * x->moe.hidden * 2 * sizeof(float));
-
-    n = n < 1 ? 1 : n < MOST_ROWS ? n : MOST_ROWS;
-    return n < x->moe.max_tokens ? (uint32_t)n : x->moe.max_tokens;
-}
-
-void check_combine_lay_out(const struct experiment *x, struct moe_check *c)
-{
-    size_t n = block_tokens(x), hidden = x->moe.hidden;
-    uint32_t ends = x->expert.kind == EXPERT_MLP ? 2 : 1;
-    struct pool *p = &c->pool;
-    struct weights w;
-
-    c->sent = pool_alloc(p, hidden, sizeof(*c->sent));
-    c->sent_q = pool_alloc(p, hidden, sizeof(*c->sent_q));
-    c->order = pool_alloc(p, x->moe.topk, sizeof(*c->order));
-    c->size = pool_alloc(p, hidden, sizeof(*c->size));
-    if (ends == 1)
-        n = 1;
-    for (uint32_t i = 0; i < ends; i++) {
-        c->total[i] = pool_alloc(p, hidden, sizeof(float));
-        c->part[i] = pool_alloc(p, hidden, sizeof(float));
-        c->quantised[i] = pool_alloc(p, hidden, sizeof(float));
-        c->sum[i] = pool_alloc(p, hidden, sizeof(double));
-        c->output[i] = pool_alloc(p, ends == 1 ? hidden : n * x->moe.topk * hidden, sizeof(float));
-    }
-    if (ends == 1)
-        return;
-    weights_init(x, &w);
-    c->block_tokens = (uint32_t)n;
-    c->token = pool_alloc(p, n, sizeof(*c->token));
-    c->block_x = pool_alloc(p, n * hidden, sizeof(*c->block_x));
-    c->block_scale = pool_alloc(p, n * (hidden / w.x_group), sizeof(*c->block_scale));
-    c->row = pool_alloc(p, n, sizeof(*c->row));
-}
-
-uint64_t check_combine_bytes(const struct experiment *x)
-{
-    struct weights w;
-
-    if (x->expert.kind != EXPERT_MLP)
-        return 0;
-    weights_init(x, &w);
-    return reference_bytes(&w, block_tokens(x));
 }
 
 static enum epa_status reference_make(struct op_moe *op, struct epa_error *err)

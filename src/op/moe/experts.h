@@ -1,4 +1,4 @@
-/* Synthetic experts on hosts, and the weights of real experts. */
+/* Expert outputs between dispatch and combine; synthetic experts on hosts. */
 #ifndef OP_MOE_EXPERTS_H
 #define OP_MOE_EXPERTS_H
 
@@ -6,32 +6,8 @@
 
 #include "op/moe/moe_state.h"
 
-enum { ONEDNN_ROWS = 256, ONEDNN_COLUMNS = 128, ONEDNN_STEP = 32 };
-
-/* Destination of the weights of all local experts. Format: packed for `library`; packed for `gemm` if
- * `library` is NULL; the format of struct epa_mlp if both are NULL. */
-struct mlp_weights {
-    const struct epa_gemm *gemm;
-    /* If set, gemm is set, too, and each block of WEIGHTS_BLOCK rows is packed separately, with zeros for
-     * missing rows. */
-    struct onednn *library;
-    void *up, *down;
-    float *up_scale, *down_scale;
-};
-
 /* Computes the expert outputs y of `slot` (in_place or separate) from recv. No effect if the algorithm
  * computes the experts. */
 enum epa_status op_moe_experts(struct op_rank *, uint32_t slot, struct epa_error *);
-
-/* Makes the weights in host memory with the rank's workers. */
-enum epa_status op_moe_weights_make(struct op_moe *, const struct mlp_weights *,
-                                    struct epa_error *);
-/* Makes the weights in backend memory and sets op->mlp. */
-enum epa_status op_moe_weights_place(struct op_moe *, struct epa_error *);
-/* Host memory of op_moe_weights_place() with a device backend. */
-uint64_t op_moe_weights_stage_bytes(const struct weights *);
-
-/* Layout rank: sorts the entries of a view by row and expert into op->row_first and op->share. */
-enum epa_status op_moe_sort_shares(struct op_moe *, const struct view *, struct epa_error *);
 
 #endif

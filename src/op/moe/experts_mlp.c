@@ -19,8 +19,11 @@
 #include "kernels/libraries.h"
 #include "kernels/rows.h"
 #include "kernels/kernels.h"
-#include "op/moe/experts.h"
-#include "op/moe/inputs.h"
+#include "op/moe/area.h"
+#include "op/moe/expert_weights.h"
+#include "op/moe/shares.h"
+
+enum { ONEDNN_ROWS = 256, ONEDNN_COLUMNS = 128, ONEDNN_STEP = 32 };
 
 enum {
     LINE = 64,

@@ -1,4 +1,4 @@
-/* Memory, inputs and traffic of a rank. */
+/* Inputs and traffic of a rank. */
 #ifndef OP_MOE_INPUTS_H
 #define OP_MOE_INPUTS_H
 
@@ -9,14 +9,8 @@
 
 /* Functions of the table, up to op_moe_load(); op.h describes them. */
 
-enum epa_status op_moe_refuse(const struct experiment *, const struct epa_footprint *,
-                              struct epa_error *);
 uint64_t op_moe_most_tokens(const struct experiment *);
 uint32_t op_moe_arrays(const struct experiment *, uint64_t tokens, struct op_array *out);
-enum epa_status op_moe_init(struct op_rank *, const struct op_params *, struct epa_error *);
-void op_moe_finish(struct op_rank *);
-uint64_t op_moe_bytes(const struct experiment *, const struct epa_footprint *, enum epa_memory,
-                      uint32_t slots, bool checks);
 /* Makes x (or x_fp8 and x_scale, with x NULL), expert, weight and tokens. */
 uint32_t op_moe_inputs(struct op_rank *, struct op_slot *);
 void op_moe_traffic(const struct op_rank *, uint32_t slot, struct op_traffic *sum);
@@ -33,9 +27,6 @@ void op_moe_factors(const struct op_moe *, uint64_t iteration, float *out);
  * to 4, unless the experiment sets routing.weights. */
 void op_moe_route(const struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t tokens,
                   int32_t *expert, float *weight);
-
-/* Grows the area to at least `bytes`. */
-enum epa_status op_moe_area(struct area *, const char *what, uint64_t bytes, struct epa_error *err);
 
 /* Makes a token of any rank: [hidden] in dtype. */
 void op_moe_token(const struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t token,

@@ -15,6 +15,7 @@
 #include "op/moe/experts.h"
 #include "op/moe/experts_mlp.h"
 #include "op/moe/inputs.h"
+#include "op/moe/moe_create.h"
 #include "op/moe/routing.h"
 
 /* ---- options ---- */
