@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "config/experiment.h"
 #include "op/moe/routing_file.h"
+#include "op/moe/routing_source.h"
 
 enum { TOKENS = 256, EXPERTS = 64, TOPK = 8 };
 

@@ -21,6 +21,7 @@
 #include "kernels/kernels.h"
 #include "op/moe/area.h"
 #include "op/moe/expert_weights.h"
+#include "op/moe/moe_shape.h"
 #include "op/moe/shares.h"
 
 enum { ONEDNN_ROWS = 256, ONEDNN_COLUMNS = 128, ONEDNN_STEP = 32 };
@@ -519,7 +520,7 @@ static enum epa_status device_create(struct op_moe *op, struct epa_error *err)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "backend '%s' computes no experts: use an algorithm that computes them",
                         op->r.x->backend.plugin->name);
-    op_moe.shape(op->r.x, &problem);
+    op_moe_shape(op->r.x, &problem);
     problem.u.moe.mlp = op->mlp;
     return ops->experts_create(op->r.backend,
                                &(struct epa_experts_params){

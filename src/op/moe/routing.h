@@ -1,4 +1,4 @@
-/* Routing: the experts of each token, generated from (seed, rank, iteration) or read from a file. */
+/* Routing: the experts of each token, generated from (seed, rank, iteration) or from the input files. */
 #ifndef ROUTING_H
 #define ROUTING_H
 
@@ -30,11 +30,6 @@ struct op_source {
     struct hidden_table hidden;
     uint64_t skipped; /* number of tokens that routing.skip has skipped */
 };
-
-/* Reads the input files. EPA_ERR_CONFIG names path and line or offset. *out stays NULL without input
- * files. Requires 1 <= topk <= experts <= EXPERIMENT_EXPERTS_MAX. */
-enum epa_status routing_open(const struct experiment *, struct op_source **out, struct epa_error *);
-void routing_close(struct op_source *);
 
 /* The functions below accept NULL: no input files. */
 

@@ -23,7 +23,7 @@
 #include "base/dtype.h"
 #include "base/file.h"
 #include "config/experiment.h"
-#include "op/moe/moe.h"
+#include "op/moe/moe_options.h"
 
 enum { NO_LAYER = -1, LINE_BYTES_MAX = 1 << 20 };
 enum { NPY_DIMENSIONS = 3, NPY_MAGIC_BYTES = 6, NPY_HEADER_MAX = 16384 };

@@ -1,0 +1,162 @@
+/* Checks of the options of moe. */
+#include "op/moe/moe_options.h"
+
+#include <stdio.h>
+
+#include "base/text.h"
+#include "config/check.h"
+#include "config/experiment.h"
+#include "config/origin.h"
+#include "epa2a/gemm.h"
+#include "op/moe/routing.h"
+
+static void check_moe_shape(const struct config_check *c)
+{
+    const struct moe_options *m = &c->x->moe;
+    uint32_t ranks = c->x->ranks;
+
+    if (m->experts % ranks != 0)
+        check_conflict(c, "moe.experts", "ranks", check_multiples(c, "moe.experts", ranks),
+                       "%s is not a multiple of %s", check_value(c, "moe.experts", m->experts),
+                       check_value(c, "ranks", ranks));
+    if (m->topk > m->experts)
+        check_conflict(c, "moe.topk", "moe.experts", "a token goes to distinct experts",
+                       "%s is larger than %s", check_value(c, "moe.topk", m->topk),
+                       check_value(c, "moe.experts", m->experts));
+    if (m->hidden % 16 != 0 && c->x->expert.kind != EXPERT_MLP)
+        check_conflict(c, "moe.hidden", NULL, check_multiples(c, "moe.hidden", 16),
+                       "%s is not a multiple of 16", check_value(c, "moe.hidden", m->hidden));
+    if (m->input_dtype == MOE_INPUT_FP8 && m->hidden % m->fp8_group_size != 0)
+        check_conflict(c, "moe.hidden", "moe.fp8_group_size",
+                       check_multiples(c, "moe.hidden", m->fp8_group_size),
+                       "%s is not a multiple of %s, as moe.input_dtype: fp8 needs",
+                       check_value(c, "moe.hidden", m->hidden),
+                       check_value(c, "moe.fp8_group_size", m->fp8_group_size));
+}
+
+static void check_routing(const struct config_check *c)
+{
+    const struct routing_options *r = &c->x->routing;
+    const struct moe_options *m = &c->x->moe;
+
+    if (r->kind == ROUTING_FILE && r->path == NULL)
+        check_conflict(c, "routing.kind", "routing.path",
+                       "add path, or --set routing.path=FILE on the command line",
+                       "routing.kind file needs 'path'");
+    if (r->kind == ROUTING_MAXVIO && m->topk <= m->experts &&
+        r->violation > routing_maxvio_most(m->experts, m->topk))
+        check_conflict(c, "routing.violation", "moe.topk", "no more than each token can want it",
+                       "routing.violation (%g) is above %g: with %s and %s that is one expert in "
+                       "every token",
+                       r->violation, routing_maxvio_most(m->experts, m->topk),
+                       check_value(c, "moe.experts", m->experts),
+                       check_value(c, "moe.topk", m->topk));
+}
+
+/* With tolerance: allclose the reference rounds sums at each step, and algorithms round once or twice.
+ * The difference alone must not exceed rtol. */
+static void check_tolerance(const struct config_check *c)
+{
+    const struct verify_options *v = &c->x->verify;
+    uint32_t topk = c->x->moe.topk;
+    bool f16 = c->x->moe.dtype == EPA_F16;
+    double lost = (topk + 2) * (f16 ? 0x1p-11 : 0x1p-8);
+
+    if (v->tolerance == TOLERANCE_ALLCLOSE && c->x->routing.weights == WEIGHTS_SIGNED)
+        check_conflict(c, "routing.weights", "verify.tolerance",
+                       "set verify.tolerance: exact, or other weights",
+                       "routing.weights: signed lets terms of a sum cancel, and verify.tolerance: "
+                       "allclose rounds after each step: more than verify.rtol is lost");
+    if (v->tolerance == TOLERANCE_ALLCLOSE && v->rtol < lost)
+        check_conflict(c, "verify.rtol", "verify.tolerance",
+                       "raise verify.rtol, or set verify.tolerance: exact",
+                       "%s expert outputs added up in %s, rounded at each step, may be off by "
+                       "%.3g, and verify.rtol (%.3g%s) is less",
+                       check_value(c, "moe.topk", topk), f16 ? "f16" : "bf16", lost, v->rtol,
+                       origin_find(c->x, "verify.rtol") == NULL ? ", the default" : "");
+}
+
+/* Checks the groups of channels that share a scale with FP8 weights. */
+static void check_groups(const struct config_check *c, const char *channels_key, uint32_t channels,
+                         const char *group_key, uint32_t group)
+{
+    const char *hint;
+
+    if (group != 64 && group != 128)
+        check_conflict(c, group_key, "expert.weights", "write 64 or 128",
+                       "%s is neither 64 nor 128, as expert.weights: fp8 needs",
+                       check_value(c, group_key, group));
+    if ((group != 64 && group != 128) || channels % EPA_GEMM_STEP != 0 || channels % group == 0)
+        return;
+    hint = check_multiples(c, channels_key, group);
+    if (c->trial == NULL && hint != NULL && check_takes(c, group_key, 64, NULL))
+        hint = arena_printf(c->x->arena, "set %s: 64, or %s", group_key, hint);
+    check_conflict(c, channels_key, group_key, hint,
+                   "%s is not a multiple of %s, as expert.weights: fp8 needs",
+                   check_value(c, channels_key, channels), check_value(c, group_key, group));
+}
+
+/* Checks the options of real experts. */
+static void check_mlp(const struct config_check *c)
+{
+    const struct expert_options *e = &c->x->expert;
+    const struct moe_options *m = &c->x->moe;
+    bool f16 = m->dtype == EPA_F16;
+
+    if (e->kind != EXPERT_MLP)
+        return;
+    if (m->hidden % EPA_GEMM_STEP != 0)
+        check_conflict(c, "moe.hidden", "expert.kind",
+                       check_multiples(c, "moe.hidden", EPA_GEMM_STEP),
+                       "%s is not a multiple of %d, as expert.kind: mlp needs",
+                       check_value(c, "moe.hidden", m->hidden), EPA_GEMM_STEP);
+    if (e->ffn % EPA_GEMM_STEP != 0)
+        check_conflict(c, "expert.ffn", NULL, check_multiples(c, "expert.ffn", EPA_GEMM_STEP),
+                       "%s is not a multiple of %d", check_value(c, "expert.ffn", e->ffn),
+                       EPA_GEMM_STEP);
+    if (e->weights == (f16 ? EXPERT_WEIGHTS_BF16 : EXPERT_WEIGHTS_F16))
+        check_conflict(c, "expert.weights", "moe.dtype", "write native, or fp8",
+                       "expert.weights: %s needs moe.dtype: %s", f16 ? "bf16" : "f16",
+                       f16 ? "bf16" : "f16");
+    if (e->weights == EXPERT_WEIGHTS_FP8) {
+        check_groups(c, "moe.hidden", m->hidden, "moe.fp8_group_size", m->fp8_group_size);
+        check_groups(c, "expert.ffn", e->ffn, "expert.fp8_group_size", e->fp8_group_size);
+    }
+    if (e->values == EXPERT_VALUES_INTEGERS && c->x->routing.hidden_states != NULL)
+        check_conflict(c, "expert.values", "routing.hidden_states", "remove one of them",
+                       "expert.values: integers are values of tokens too");
+    if (e->library == EXPERT_LIBRARY_ONEDNN && (f16 || e->weights == EXPERT_WEIGHTS_FP8))
+        check_conflict(c, "expert.library", f16 ? "moe.dtype" : "expert.weights",
+                       "write auto, or own", "expert.library: onednn multiplies bf16 alone");
+    if (c->x->verify.nonfinite)
+        check_conflict(c, "verify.nonfinite", "expert.kind", "remove it",
+                       "verify.nonfinite is for synthetic experts: a NaN makes all outputs of a "
+                       "real expert NaN");
+    if (c->x->verify.tolerance == TOLERANCE_ALLCLOSE)
+        check_conflict(c, "verify.tolerance", "expert.kind", "remove it",
+                       "verify.tolerance: allclose is for synthetic experts; outputs of real ones "
+                       "are held to a bound that follows from how they are computed");
+}
+
+void op_moe_check_options(const struct config_check *c)
+{
+    check_moe_shape(c);
+    check_routing(c);
+    check_tolerance(c);
+    check_mlp(c);
+}
+
+bool op_moe_takes(const struct experiment *x, const char *key, uint64_t value, char *why,
+                  size_t room)
+{
+    struct experiment copy = *x;
+    const struct config_check c = {&copy, NULL, op_moe_check_options, NULL};
+    const char *reason = NULL;
+    bool good;
+
+    copy.arena = arena_create();
+    good = check_takes(&c, key, value, &reason);
+    snprintf(why, room, "%s", reason != NULL ? reason : "");
+    arena_destroy(copy.arena);
+    return good;
+}

@@ -1,0 +1,12 @@
+/* The input files of an experiment. */
+#ifndef ROUTING_SOURCE_H
+#define ROUTING_SOURCE_H
+
+#include "op/moe/routing.h"
+
+/* Reads the input files. EPA_ERR_CONFIG names path and line or offset. *out stays NULL without input
+ * files. Requires 1 <= topk <= experts <= EXPERIMENT_EXPERTS_MAX. */
+enum epa_status routing_open(const struct experiment *, struct op_source **out, struct epa_error *);
+void routing_close(struct op_source *);
+
+#endif
