@@ -66,8 +66,8 @@ def main(epa2a, configs):
         worlds = {world["ranks"]: world for world in found["worlds"]}
         assert list(worlds) == [2, 4, 8, 16, 32, 64, 128, 256, 512] and worlds[256]["nodes"] == 64, worlds.keys()
         assert worlds[512]["why"].startswith("rejected: moe.experts (256)"), worlds[512]
-        assert "256 ranks, 64 nodes of 4: " in text.splitlines()[0] and "# 512 ranks: refused: " in text, text
-        assert "512 are refused" in found["scales"]["text"] or "times as long" in found["scales"]["text"], found["scales"]
+        assert "256 ranks, 64 nodes of 4: " in text.splitlines()[0] and "# 512 ranks: rejected: " in text, text
+        assert "512 are rejected" in found["scales"]["text"] or "times as long" in found["scales"]["text"], found["scales"]
         sent = [worlds[ranks]["total"]["link_bytes"] for ranks in (4, 8, 32, 256)]
         assert sent == sorted(sent) and sent[0] == 0 and worlds[256]["planned_ranks"] == 64, worlds[256]
         for world in (worlds[8], worlds[256]):  # 16 tokens to 4 experts, bytes there and twice as many back
@@ -76,7 +76,7 @@ def main(epa2a, configs):
             assert all(abs(s["bytes_ns"] - s["link_bytes"]) <= 1 for s in world["stages"]), world  # 1 GB/s
         rows = list(csv.DictReader(open("x.csv", encoding="utf-8")))
         assert [(row["ranks"], row["stage"]) for row in rows[:3]] == [("2", "dispatch"), ("2", "combine"), ("2", "total")]
-        assert len(rows) == 3 * 8 + 1 and rows[-1]["refused"].startswith("refused: "), rows[-1]
+        assert len(rows) == 3 * 8 + 1 and rows[-1]["refused"].startswith("rejected: "), rows[-1]
         assert float(rows[2]["ns"]) == worlds[2]["total"]["ns"], rows[2]
         assert pathlib.Path("x.md").read_text().count("\n| ") >= 9
         # With dedup there are fewer rows than choices, and the fit separates the costs of both.
