@@ -9,7 +9,7 @@
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
 #include "report/table.h"
-#include "report/fill.h"
+#include "report/lines.h"
 #include "report/import.h"
 #include "report/results.h"
 #include "report/summary.h"

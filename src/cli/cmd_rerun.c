@@ -14,7 +14,7 @@
 #include "cli/compare_results.h"
 #include "cli/run_for_results.h"
 #include "config/experiment.h"
-#include "report/fill.h"
+#include "report/lines.h"
 #include "report/results.h"
 
 static enum epa_status select_runs(const struct cli *cli, struct results *then,

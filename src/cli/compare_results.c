@@ -11,7 +11,7 @@
 #include "cli/cli_fail.h"
 #include "cli/compared.h"
 #include "cli/documents.h"
-#include "report/fill.h"
+#include "report/lines.h"
 
 /* ---- pairs ---- */
 

@@ -35,7 +35,7 @@
 #include "cli/stop_signals.h"
 #include "cli/turns.h"
 #include "config/experiment.h"
-#include "report/fill.h"
+#include "report/lines.h"
 #include "report/origin.h"
 #include "session/session.h"
 #include "session/alternation.h"

@@ -9,7 +9,7 @@
 #include "cli/cli.h"
 #include "cli/documents.h"
 #include "report/table.h"
-#include "report/fill.h"
+#include "report/lines.h"
 #include "report/summary.h"
 
 static const struct table_column columns[] = {

@@ -26,7 +26,7 @@
 #include "config/diag.h"
 #include "config/origin.h"
 #include "launch/process_id.h"
-#include "report/fill.h"
+#include "report/lines.h"
 #include "report/verdicts.h"
 #include "report/warnings.h"
 #include "report/origin.h"

@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 #include "config/diag.h"
-#include "report/fill.h"
+#include "report/lines.h"
 
 static void add_run(const struct batch_pick *pick, char *failure, const struct batch *batch,
                     uint32_t i, struct runs *runs)

@@ -11,7 +11,7 @@
 #include "cli/tune.h"
 #include "cli/turns.h"
 #include "report/table.h"
-#include "report/fill.h"
+#include "report/lines.h"
 #include "report/origin.h"
 #include "report/summary.h"
 

@@ -9,7 +9,7 @@
 #include "cli/tune.h"
 #include "cli/tune_report.h"
 #include "report/table.h"
-#include "report/fill.h"
+#include "report/lines.h"
 #include "report/summary.h"
 
 const char *tune_task_name(struct arena *arena, const char *label, size_t bytes)

@@ -13,6 +13,7 @@
 #include "plugin/check.h"
 #include "report/summary.h"
 #include "report/fill.h"
+#include "report/lines.h"
 #include "session/session.h"
 
 enum { PLUGINS = 48, RANKS_MOST = 8, HEAP_BYTES = 4 << 20 };

@@ -16,6 +16,7 @@
 #include "op/op.h"
 #include "report/table.h"
 #include "report/fill.h"
+#include "report/lines.h"
 
 enum { LOSERS = 5 /* slower candidates in the table of a contest */ };
 

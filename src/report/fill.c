@@ -8,18 +8,15 @@
  * another path, and repeatedly. {PATH=WORD}, {PATH!WORD} (the value exists and differs), {PATH>0}
  * and {PATH<0} are conditions and print nothing. A part in [ ] is left out if a value is unknown or
  * a condition is false; of [A|B] the first complete alternative is printed. Parts nest. {{ is one
- * brace.
- *
- * The file also reads lines of other programs by forms, and formats text for terminals, comments
- * and Markdown. */
+ * brace. */
 #include "report/fill.h"
 
-#include <ctype.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "report/lines.h"
 
 #define PATH_ENDS "/%?=!<>}"
 
@@ -183,129 +180,4 @@ void fill_comment(FILE *file, const char *form, const json_t *of)
 
     if (fill_add(&line, form, of, NULL))
         text_comment(file, "%s", line.data);
-}
-
-/* ---- parsing lines by forms ---- */
-
-static const char *read_word(const char *at, char delimiter, const char *name, json_t *out)
-{
-    size_t bytes = 0;
-    char word[64]; /* longer than any known word */
-
-    while (at[bytes] != '\0' && at[bytes] != delimiter && strchr(FORM_BLANKS, at[bytes]) == NULL)
-        bytes++;
-    snprintf(word, sizeof(word), "%.*s", (int)(bytes < sizeof(word) ? bytes : 0), at);
-    if (*name != '\0')
-        json_object_setn_new(out, name, strcspn(name, "%"), json_text(word));
-    return bytes > 0 ? at + bytes : NULL;
-}
-
-static const char *read_number(const char *at, char *name, json_t *out)
-{
-    size_t bytes = strspn(at, "0123456789."), last = strlen(name) - 1;
-    char *end;
-    double number = strtod(at, &end);
-    bool sum = name[last] == '+';
-    const json_t *before;
-
-    /* 21,40, 1.2.3 and 21e9 are read to their end, and are not numbers of a line. */
-    if (bytes == 0 || *at == '.' || bytes > 20 || end != at + bytes ||
-        (*end == ',' && isdigit((unsigned char)end[1])))
-        return NULL;
-    name[last + !sum] = '\0';
-    before = json_object_get(out, name);
-    if (before != NULL)
-        number = sum ? json_number_value(before) + number : json_number_value(before) * number;
-    json_object_set_new(out, name, json_real(number));
-    return at + bytes;
-}
-
-const char *form_match(const char *form, const char *line, json_t *out, const char **wanted)
-{
-    bool begins = false;
-
-    *wanted = NULL;
-    for (line += strspn(line, FORM_BLANKS); *form != '\0'; form++) {
-        begins = begins || *form == '{' || strcmp(form, "*") == 0;
-        *wanted = begins ? form : NULL;
-        if (strcmp(form, "*") == 0)
-            return NULL;
-        if (*form == ' ') {
-            line += strspn(line, FORM_BLANKS);
-        } else if (*form == '{') {
-            size_t bytes = strcspn(form, "}");
-            const char *end;
-            char name[96];
-
-            snprintf(name, sizeof(name), "%.*s", (int)bytes - 1, form + 1);
-            form += bytes;
-            line += strspn(line, FORM_BLANKS);
-            end = *name == '\0' || strchr(name, '%') != NULL ? read_word(line, form[1], name, out)
-                                                             : read_number(line, name, out);
-            if (end == NULL)
-                return line;
-            line = end;
-        } else if (*form == *line) {
-            line++;
-        } else {
-            return line;
-        }
-    }
-    *wanted = "the end of the line";
-    line += strspn(line, FORM_BLANKS);
-    return *line == '\0' ? NULL : line;
-}
-
-/* ---- lines for terminals and Markdown ---- */
-
-enum { COLUMNS = 100 }; /* of a folded line */
-
-void text_print_clean(FILE *file, const char *text)
-{
-    char *copy = memory_printf("%s", text);
-
-    fputs(text_clean(copy), file);
-    free(copy);
-}
-
-void text_fold(FILE *file, const char *lead, const char *next, const char *text)
-{
-    for (; *text != 0; lead = next) {
-        size_t room = COLUMNS - strlen(lead), cut = strlen(text);
-
-        if (cut > room) {
-            for (cut = room; cut > 0 && text[cut] != ' '; cut--)
-                ;
-            cut = cut > 0 ? cut : strcspn(text, " ");
-        }
-        fprintf(file, "%s%.*s\n", lead, (int)cut, text);
-        text += cut;
-        text += strspn(text, " ");
-    }
-}
-
-void text_comment(FILE *file, const char *fmt, ...)
-{
-    va_list args;
-    char *text = NULL;
-
-    va_start(args, fmt);
-    if (vasprintf(&text, fmt, args) < 0)
-        text = NULL;
-    va_end(args);
-    if (text != NULL)
-        text_fold(file, "# ", "#   ", text_clean(text));
-    free(text);
-}
-
-void text_add_markdown(struct text *text, const char *bytes)
-{
-    for (; *bytes != 0; bytes++) {
-        if ((unsigned char)*bytes < ' ' || *bytes == 0x7f)
-            text_add(text, " ");
-        else if (strchr("|\\`*_<>[]#", *bytes) != NULL)
-            text_add(text, "\\%c", *bytes);
-        else
-            text_add_bytes(text, bytes, 1);
-    }
 }

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "report/fill.h"
+#include "report/form.h"
 #include "report/verdicts.h"
 
 enum { RANKS = 65536 /* maximum */, COLUMNS = 48, WORD = 64 };

@@ -3,6 +3,7 @@
 
 #include "report/table.h"
 #include "report/fill.h"
+#include "report/lines.h"
 
 #include <math.h>
 #include <stdlib.h>

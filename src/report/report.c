@@ -15,6 +15,7 @@
 #include "config/experiment_show.h"
 #include "report/table.h"
 #include "report/fill.h"
+#include "report/lines.h"
 
 /* ---- experiment and machine ---- */
 

@@ -7,6 +7,7 @@
 #include "report/csv_cells.h"
 #include "report/xml.h"
 #include "report/fill.h"
+#include "report/lines.h"
 #include "report/verdicts.h"
 #include "report/means.h"
 #include "report/result_parts.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "report/fill.h"
+#include "report/lines.h"
 #include "report/xml.h"
 
 /* Tables of JSON objects as text, Markdown, HTML and CSV. The text of a cell is the same in each

@@ -10,6 +10,7 @@
 #include "config/expect.h"
 #include "config/experiment.h"
 #include "report/fill.h"
+#include "report/lines.h"
 #include "report/report.h"
 #include "report/result_parts.h"
 
