@@ -14,7 +14,7 @@
 #include "cli/topics.h"
 #include "config/options.h"
 #include "config/option_text.h"
-#include "plugin/registry.h"
+#include "registry/registry.h"
 #include "report/summary.h"
 #include "report/fill.h"
 #include "experiment/batch_keys.h"

@@ -113,14 +113,14 @@ def show(cc, headers):
 
 def update(again):
     top = pathlib.Path(__file__).resolve().parent.parent.parent
-    path, now = top / "tests/abi/layout.txt", digest(layout(["cc"], top / "src"))
+    path, now = top / "tests/abi/layout.txt", digest(layout(["cc"], top / "include"))
     have, number = path.read_text("utf-8"), int(now.split()[1][:-1])
     if have != now and not again and have.split()[1] == now.split()[1]:
-        for name, before in ("src/epa2a/plugin.h", "#define EPA_ABI "), ("meson.build", "abi = '"):
+        for name, before in ("include/epa2a/plugin.h", "#define EPA_ABI "), ("meson.build", "abi = '"):
             file = top / name
             text = file.read_text("utf-8")
             file.write_text(text.replace(f"{before}{number}", f"{before}{number + 1}"), "utf-8")
-        now = digest(layout(["cc"], top / "src"))
+        now = digest(layout(["cc"], top / "include"))
         assert now.split()[1] == f"{number + 1}:"
     path.write_text(now, "utf-8")
 

@@ -68,7 +68,7 @@ class Reader:
                     "PKG_CONFIG_PATH": f"{work}/pkgconfig", "PWD": str(work)}
         (work / "pkgconfig").mkdir()
         (work / "pkgconfig/epa2a.pc").write_text(
-            f"Name: epa2a\nDescription: not installed\nVersion: 0\nCflags: -I{source}/src\n")
+            f"Name: epa2a\nDescription: not installed\nVersion: 0\nCflags: -I{source}/include\n")
         for folder in ("bin", "old", "new"):
             (work / folder).mkdir()
             (work / folder / "epa2a").symlink_to(epa2a)

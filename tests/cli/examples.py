@@ -70,7 +70,7 @@ def main(epa2a, source):
     for name in read ^ told:
         print(f"{name} is {'read, but not told by help environment' if name in read else 'told, but never read'}")
         failed += 1
-    numbers = {int(n) for n in re.findall(r"^    EXIT_\w+ = (\d+),", pathlib.Path(source, "src/base/exit_code.h")
+    numbers = {int(n) for n in re.findall(r"^    EXIT_\w+ = (\d+),", pathlib.Path(source, "src/tool/base/exit_code.h")
                                           .read_text("utf-8"), re.M)}
     for code in numbers ^ {int(n) for n in re.findall(r"^ +(\d+)  ", asked(epa2a, "help", "exit-codes"), re.M)}:
         print(f"exit code {code} is in the program or in help exit-codes, and not in both")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""includes.py SRC: no folder of SRC includes another that, by whatever way, includes it."""
+"""includes.py SRC: no folder of SRC/lib or SRC/tool includes a folder that includes it, directly or
+through others. The two folders base count as one."""
 import pathlib
 import re
 import sys
@@ -7,11 +8,11 @@ import sys
 
 def main(src):
     src, includes = pathlib.Path(src), {}
-    for path in (p for p in src.rglob("*") if p.suffix in (".c", ".h", ".cu", ".cuh", ".cpp")):
-        folder = path.relative_to(src).parts[0]
+    for path in (p for p in src.rglob("*") if p.suffix in (".c", ".h")):
+        folder = path.relative_to(src).parts[1]
         includes.setdefault(folder, set()).update(
             name.split("/")[0] for name in re.findall(r'#include ["<](\w+/[\w/.]+)[">]', path.read_text("utf-8"))
-            if (src / name).exists() and name.split("/")[0] != folder)
+            if any((src / part / name).exists() for part in ("lib", "tool")) and name.split("/")[0] != folder)
     assert len(includes) > 8, includes
     while leaves := [folder for folder, of in includes.items() if not of & includes.keys()]:
         for folder in leaves:

@@ -32,10 +32,10 @@ def main(meson, source):
             return run("git", "-C", tree, *command).strip()
 
         def build_header(expected):
-            run("ninja", "-C", build, "src/git_id.h")
-            text = (build / "src/git_id.h").read_text("utf-8")
+            run("ninja", "-C", build, "src/tool/git_id.h")
+            text = (build / "src/tool/git_id.h").read_text("utf-8")
             assert re.search(r'^#define EPA2A_GIT "(.*)"$', text, re.M)[1] == expected, (text, expected)
-            again = run("ninja", "-C", build, "-n", "-d", "explain", "src/git_id.h")
+            again = run("ninja", "-C", build, "-n", "-d", "explain", "src/tool/git_id.h")
             assert "no work to do" in again, again
 
         shutil.copytree(source, tree, symlinks=True, ignore=lambda folder, names: [
@@ -48,10 +48,10 @@ def main(meson, source):
         run(meson, "setup", "--wipe", build, tree)
         first = git("rev-parse", "--short=12", "HEAD")
         build_header(first)
-        made = (build / "src/git_id.h").stat().st_mtime_ns
+        made = (build / "src/tool/git_id.h").stat().st_mtime_ns
         (tree / "README.md").touch()
         build_header(first)
-        assert (build / "src/git_id.h").stat().st_mtime_ns == made, "the unchanged header was written again"
+        assert (build / "src/tool/git_id.h").stat().st_mtime_ns == made, "the unchanged header was written again"
         with open(tree / "README.md", "a", encoding="utf-8") as readme:
             readme.write("\n")
         build_header(f"{first}-dirty")

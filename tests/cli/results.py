@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs the program and holds the JSON of real results against the schema, which takes no spoilt copy of them, and
-their numbers against what `epa2a help bandwidth` and src/base/stats.h say, worked out here again.
+their numbers against what `epa2a help bandwidth` and src/tool/base/stats.h say, worked out here again.
 
 results.py SCHEMA EPA2A CONFIG GRAPH PLUGINS: GRAPH is an experiment for the plugins there"""
 import copy

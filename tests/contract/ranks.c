@@ -9,7 +9,7 @@
 #include "config/options.h"
 #include "config/diag.h"
 #include "config/yaml.h"
-#include "plugin/registry.h"
+#include "registry/registry.h"
 
 enum { PART = 65536 };
 

@@ -5,7 +5,7 @@
 #include <epa2a/algorithm.h>
 
 #include "base/text.h"
-#include "plugin/registry.h"
+#include "registry/registry.h"
 
 struct fake_transport {
     int wait;

@@ -3,7 +3,7 @@
 bit.
 
 kernels.py PROGRAM: kernels.c describes PROGRAM. This script shares no code with the C sources; it follows the
-definitions in src/epa2a/problem.h and src/epa2a/quant.h."""
+definitions in include/epa2a/problem.h and include/epa2a/quant.h."""
 import subprocess
 import sys
 

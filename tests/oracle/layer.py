@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Recomputes a layer with real experts from the tokens, routes and weights of each rank, which the algorithm `tap`
-writes to files, and from the definition in src/epa2a/problem.h.
+writes to files, and from the definition in include/epa2a/problem.h.
 
 layer.py EPA2A TAP FUSED LL_V2: the program, the folder with tap, the two plugins; NumPy and ml_dtypes recompute.
 layer.py EPA2A TAP FUSED --gpu FOLDER: fused on emulated GPUs, with the plugins in FOLDER. layer.py EPA2A TAP FUSED

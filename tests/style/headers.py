@@ -8,7 +8,7 @@ import sys
 
 import sources
 
-PUBLIC = ("src/epa2a/", "include/")
+PUBLIC = ("include/",)
 FOLDERS = ("src", "plugins", "include")
 # Attributes stand before or behind a declaration and look like calls.
 ATTRIBUTE = re.compile(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)|\bEPA_PRINTF\s*\([^()]*\)|\bEPA_[A-Z_]+\b(?!\s*\()")

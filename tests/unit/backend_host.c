@@ -2,7 +2,7 @@
 #include "test.h"
 #include <time.h>
 
-#include "plugin/registry.h"
+#include "registry/registry.h"
 
 enum { MOST = 8 };
 

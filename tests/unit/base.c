@@ -1,4 +1,4 @@
-/* Tests of src/base and epa2a/wait.h: the distribution of random values (the checks of `verify`
+/* Tests of src/tool/base and epa2a/wait.h: the distribution of random values (the checks of `verify`
  * cover determinism), statistics as far as tests/cli/results.py does not recompute them from real
  * samples, texts and numbers of documents, and back-off of waits. */
 #include "test.h"

@@ -19,7 +19,7 @@
 #include <epa2a/wait.h>
 #include "launch/bootstrap.h"
 #include "launch/relay.h"
-#include "plugin/registry.h"
+#include "registry/registry.h"
 
 enum { MOST = 8 };
 

@@ -18,7 +18,7 @@
 #include "launch/launcher.h"
 #include "launch/net.h"
 #include "launch/rendezvous.h"
-#include "plugin/registry.h"
+#include "registry/registry.h"
 
 static const struct epa_launcher_plugin *const env = &launch_env_plugin;
 

@@ -3,8 +3,8 @@
 
 #include <epa2a/algorithm.h>
 
-#include "plugin/registry.h"
-#include "plugin/check.h"
+#include "registry/registry.h"
+#include "registry/check.h"
 
 enum speed { SLOW, FAST };
 

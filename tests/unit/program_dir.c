@@ -1,4 +1,4 @@
-/* Tests of src/base/program_dir.c: a program in the build tree finds its data files in the source
+/* Tests of src/lib/base/program_dir.c: a program in the build tree finds its data files in the source
  * tree. */
 #include "test.h"
 

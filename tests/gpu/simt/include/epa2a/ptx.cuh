@@ -1,4 +1,4 @@
-/* Replaces src/epa2a/ptx.cuh: the same functions, emulated (../../README.md). */
+/* Replaces include/epa2a/ptx.cuh: the same functions, emulated (../../README.md). */
 #ifndef EPA2A_PTX_CUH
 #define EPA2A_PTX_CUH
 

@@ -1,4 +1,4 @@
-/* Replaces src/epa2a/sm90.cuh: the same functions, emulated (../../README.md). */
+/* Replaces include/epa2a/sm90.cuh: the same functions, emulated (../../README.md). */
 #ifndef EPA2A_SM90_CUH
 #define EPA2A_SM90_CUH
 

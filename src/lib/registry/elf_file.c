@@ -1,6 +1,6 @@
 /* Compares the tables and segments that an ELF header names with the size of the file. The section
  * header table is not mapped, but linkers write it last, so it shows most truncated files. */
-#include "plugin/elf_file.h"
+#include "registry/elf_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 #include "cli/cli.h"
 #include "config/tree.h"
 #include "experiment/batch.h"
-#include "plugin/registry.h"
+#include "registry/registry.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include "report/results.h"

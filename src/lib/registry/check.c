@@ -1,6 +1,6 @@
 /* Checks after dlopen(): the ABI number, then all parts of the descriptor that the program uses
  * later, so that a faulty plugin causes an error message instead of a crash. */
-#include "plugin/check.h"
+#include "registry/check.h"
 
 #include <string.h>
 

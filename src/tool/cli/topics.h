@@ -8,7 +8,7 @@
 
 #include "experiment/batch.h"
 #include "experiment/batch_keys.h"
-#include "plugin/registry.h"
+#include "registry/registry.h"
 
 enum { TOPIC_MAX = 128 };
 

@@ -6,7 +6,7 @@
 #include <epa2a/algorithm.h>
 #include <epa2a/backend.h>
 
-#include "plugin/check.h"
+#include "registry/check.h"
 
 /* Plugins inside the program. */
 extern const struct epa_launcher_plugin launch_env_plugin, launch_fork_plugin, launch_thread_plugin;

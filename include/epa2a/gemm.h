@@ -1,7 +1,7 @@
 /* Matrix kernels of hosts: C = A * B^T, A rows of activations, B rows of weights, products of
  * bfloat16, half or FP8, sums in float32. There are kernels for several instruction sets, selected
  * like the sets of quant.h (EPA2A_ISA: scalar, avx2, avx512, avx512_bf16, amx); in
- * libepa2a-kernels.a. Each set has its own order of additions (src/kernels/gemm_*.c), independent
+ * libepa2a-kernels.a. Each set has its own order of additions (src/lib/kernels/gemm_*.c), independent
  * of m and n.
  *
  * Both sides are packed first. One layout serves all instruction sets, so that a receiver of rows,

@@ -17,8 +17,8 @@
 
 #include "epa2a/gemm.h"
 #include "kernels/libraries.h"
-#include "plugin/registry.h"
-#include "plugin/check.h"
+#include "registry/registry.h"
+#include "registry/check.h"
 #include "report/result.h"
 #include "report/origin.h"
 #include "report/summary.h"

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "plugin/registry.h"
+#include "registry/registry.h"
 
 /* Prints the JSON Schema of an experiment to standard output. `entry` is the list of
  * registry_list(). */

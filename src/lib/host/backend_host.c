@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "plugin/registry.h"
+#include "registry/registry.h"
 #include <epa2a/wait.h>
 #include "base/text.h"
 #include "launch/pin.h"

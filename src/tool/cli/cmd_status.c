@@ -12,7 +12,7 @@
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
 #include "config/options.h"
-#include "plugin/registry.h"
+#include "registry/registry.h"
 #include "session/status.h"
 
 static json_t *number_or_null(uint32_t n)

@@ -14,7 +14,7 @@
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
 #include "config/experiment.h"
-#include "plugin/registry.h"
+#include "registry/registry.h"
 #include "report/origin.h"
 #include "report/result.h"
 #include "report/result_parts.h"

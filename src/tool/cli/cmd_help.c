@@ -20,7 +20,7 @@
 #include "config/option_text.h"
 #include "config/options.h"
 #include "op/operations.h"
-#include "plugin/registry.h"
+#include "registry/registry.h"
 
 static void default_text(const struct epa_option *option, const void *defaults, struct text *out)
 {

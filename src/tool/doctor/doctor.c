@@ -9,8 +9,8 @@
 #include <epa2a/algorithm.h>
 
 #include "doctor/machine.h"
-#include "plugin/registry.h"
-#include "plugin/check.h"
+#include "registry/registry.h"
+#include "registry/check.h"
 #include "report/summary.h"
 #include "report/fill.h"
 #include "report/lines.h"

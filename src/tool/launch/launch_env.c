@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "plugin/registry.h"
+#include "registry/registry.h"
 #include "launch/launcher.h"
 #include "launch/net.h"
 #include "launch/process_id.h"

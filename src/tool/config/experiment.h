@@ -6,7 +6,7 @@
 #include <epa2a/algorithm.h>
 
 #include "config/options.h"
-#include "plugin/registry.h"
+#include "registry/registry.h"
 
 struct arena;
 struct diag;

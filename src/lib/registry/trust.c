@@ -1,5 +1,5 @@
 /* Owner and mode of a plugin's file and of the folders above it. */
-#include "plugin/trust.h"
+#include "registry/trust.h"
 
 #include <errno.h>
 #include <grp.h>

@@ -5,7 +5,7 @@
  * dlopen() receives the resolved path instead of /proc/self/fd/N: only trusted users can replace
  * the file at that path, debuggers and sanitizers find the file by the path, and the number of a
  * descriptor names another file after its next use. */
-#include "plugin/registry.h"
+#include "registry/registry.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -19,9 +19,9 @@
 
 #include "base/program_dir.h"
 #include "base/text.h"
-#include "plugin/check.h"
-#include "plugin/elf_file.h"
-#include "plugin/trust.h"
+#include "registry/check.h"
+#include "registry/elf_file.h"
+#include "registry/trust.h"
 
 #define PREFIX "epa2a-"
 #define SUFFIX ".so"

@@ -31,8 +31,8 @@
 #include "config/option_text.h"
 #include "config/options.h"
 #include "experiment/batch_keys.h"
-#include "plugin/check.h"
-#include "plugin/registry.h"
+#include "registry/check.h"
+#include "registry/registry.h"
 #include "session/status.h"
 
 /* A command line up to the cursor, and the candidates for it. */

@@ -11,7 +11,7 @@
 #include "cli/environment.h"
 #include "cli/help_pages.h"
 #include "experiment/batch_keys.h"
-#include "plugin/registry.h"
+#include "registry/registry.h"
 
 __attribute__((format(printf, 3, 4))) static void
 add_topic(struct topics *topics, const struct topic *topic, const char *fmt, ...)
