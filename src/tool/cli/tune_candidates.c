@@ -323,7 +323,7 @@ void tune_add_changes(struct tune_search *s, const struct tune_setting *from, ui
     bool on_gpus = (backend_of(x)->memory & EPA_MEMORY_CUDA) != 0;
 
     for (const struct section *of = experiment_sections; of->name != NULL; of++) {
-        const struct chosen *chosen = (const void *)((const char *)x + of->offset);
+        const struct ep_choice *chosen = (const void *)((const char *)x + of->offset);
         const struct epa_options *table = of->plugin ? &chosen->plugin->options : &of->options;
         const void *values = of->plugin ? chosen->config : chosen;
 

@@ -6,6 +6,7 @@
 #include <epa2a/algorithm.h>
 
 #include "config/options.h"
+#include "ep/ep.h"
 #include "registry/registry.h"
 
 struct arena;
@@ -38,12 +39,6 @@ struct expect_options {
 
 extern const struct epa_option expect_table[];        /* of struct expect_options */
 extern const struct epa_option *const expect_figures; /* options of struct expect_bounds */
-
-/* A plugin by name with its options from the file. */
-struct chosen {
-    const struct epa_plugin *plugin; /* cast by kind */
-    const void *config;              /* plugin->options.size bytes, filled */
-};
 
 enum { EXPERIMENT_EXPERTS_MAX = 4096, EXPERIMENT_RANKS_MAX = 64 };
 
@@ -220,8 +215,8 @@ struct experiment {
     const char *id;                 /* see batch.h; NULL: the base of runs */
     uint32_t ranks, ranks_per_node; /* ranks_per_node 0: all ranks on one node */
     uint64_t seed, timeout_ns;
-    struct chosen launcher, backend, transport, algorithm;
-    struct chosen between; /* the transport that carries data to other nodes; plugin NULL: none */
+    struct ep_choice launcher, backend, transport, algorithm;
+    struct ep_choice between; /* the transport that carries data to other nodes; or NULL */
     struct model_options model;
     struct moe_options moe;
     struct routing_options routing;
@@ -251,7 +246,7 @@ struct section {
     const char *name; /* NULL ends the list */
     const char *help;
     const char *main; /* the key of a bare value: `transport: shm`; or NULL */
-    size_t offset;    /* in struct experiment, of its options or its struct chosen */
+    size_t offset;    /* in struct experiment, of its options or its struct ep_choice */
     /* A plugin: the options are the options of the named plugin. */
     bool plugin;
     enum epa_plugin_kind kind;

@@ -78,7 +78,7 @@ static void visit_section(const struct visitor *v, const struct section *section
         (strcmp(section->name, "model") == 0 && v->x->model.name == NULL))
         return;
     if (section->plugin) {
-        const struct chosen *chosen = values;
+        const struct ep_choice *chosen = values;
 
         options = &chosen->plugin->options;
         values = chosen->config;

@@ -9,6 +9,7 @@
 #include <epa2a/algorithm.h>
 
 #include "doctor/machine.h"
+#include "ep/ep.h"
 #include "registry/registry.h"
 #include "registry/check.h"
 #include "report/summary.h"
@@ -54,32 +55,35 @@ bool doctor_gpu_data(const struct epa_transport_plugin *plugin, char *out, size_
     return true;
 }
 
-static enum epa_status with_transport(const struct asked *asked, struct epa_bootstrap *boot,
-                                      struct epa_backend *backend, struct leaves *out,
-                                      struct epa_error *err)
+static struct ep_choice choose_defaults(const struct epa_plugin *plugin)
+{
+    return (struct ep_choice){plugin, plugin->options.defaults};
+}
+
+static enum epa_status with_transport(const struct asked *asked, struct ep_comm *comm,
+                                      struct leaves *out, struct epa_error *err)
 {
     const struct epa_transport_plugin *plugin = asked->transport;
-    struct epa_transport *t = NULL;
+    struct ep ep;
     char way[256];
     enum epa_status status =
-        plugin->open(&(struct epa_transport_params){.boot = boot,
-                                                    .backend = backend,
-                                                    .config = plugin->plugin.options.defaults,
-                                                    .heap_bytes = HEAP_BYTES,
-                                                    .signals = PEAK_SIGNALS},
-                     &t, err);
+        ep_open(&ep, comm,
+                &(struct ep_transport_params){.transport = choose_defaults(&plugin->plugin),
+                                              .heap_bytes = HEAP_BYTES,
+                                              .signals = PEAK_SIGNALS},
+                err);
 
     if (status != EPA_OK)
         return status;
-    if (t->ops->describe != NULL)
-        t->ops->describe(t, session_keep_fact, &out->facts);
+    if (ep.transport->ops->describe != NULL)
+        ep.transport->ops->describe(ep.transport, session_keep_fact, &out->facts);
     if (doctor_gpu_data(plugin, way, sizeof(way)))
         session_keep_fact(&out->facts, "data of GPUs", way);
     if (!asked->quick)
-        status = peak_measure(boot, backend, t, 0, &out->peak, err);
+        status = peak_measure(comm->boot, comm->backend, ep.transport, 0, &out->peak, err);
     if (status == EPA_OK)
-        status = boot->barrier(boot); /* no rank leaves while another measures */
-    t->ops->close(t);
+        status = ep_comm_barrier(comm, err); /* no rank leaves while another measures */
+    ep_close(&ep);
     return status;
 }
 
@@ -87,17 +91,16 @@ static enum epa_status probe_main(struct epa_bootstrap *boot, void *arg)
 {
     const struct asked *asked = arg;
     struct leaves *mine = &asked->leaves[boot->world.rank];
-    const struct epa_backend_plugin *plugin = asked->backend;
-    struct epa_backend *backend = NULL;
+    const struct ep_choice backend = choose_defaults(&asked->backend->plugin);
+    struct ep_comm comm;
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = plugin->open(plugin->plugin.options.defaults, boot, &backend, &err);
+    enum epa_status status = ep_comm_open(&comm, boot, &backend, boot->timeout_ns, &err);
 
     if (status == EPA_OK && asked->transport != NULL)
-        status = with_transport(asked, boot, backend, mine, &err);
-    else if (status == EPA_OK && backend->ops->describe != NULL)
-        backend->ops->describe(backend, session_keep_fact, &mine->facts);
-    if (backend != NULL)
-        backend->ops->close(backend);
+        status = with_transport(asked, &comm, mine, &err);
+    else if (status == EPA_OK && comm.backend->ops->describe != NULL)
+        comm.backend->ops->describe(comm.backend, session_keep_fact, &mine->facts);
+    ep_comm_close(&comm);
     snprintf(mine->why, sizeof(mine->why), "%s", err.text);
     mine->status = status;
     return status;

@@ -282,12 +282,8 @@ enum epa_status experiment_plan(struct experiment *x, uint32_t flags, struct epa
     uint32_t local = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node;
     const struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
     struct epa_problem problem = operation_problem(x);
-    enum epa_status status =
-        algorithm_of(x)->plan(&problem, &world, flags, x->algorithm.config, &x->footprint, err);
 
-    if (status != EPA_OK) /* if plan() gave no reason */
-        epa_fail(err, status, "algorithm '%s' refuses this shape", algorithm_of(x)->plugin.name);
-    return status;
+    return ep_plan(&x->algorithm, &problem, &world, flags, &x->footprint, err);
 }
 
 /* Plans for an experiment with another number of ranks, by arithmetic only. */

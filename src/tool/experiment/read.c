@@ -90,14 +90,14 @@ static void read_between(struct building *b, const struct node *map)
                    name);
         return;
     }
-    b->x->between = (struct chosen){plugin, plugin->options.defaults};
+    b->x->between = (struct ep_choice){plugin, plugin->options.defaults};
 }
 
 static void read_plugin(struct building *b, const struct section *section, struct node *map)
 {
     const struct source_location nowhere = {.file = b->x->file}, *location = &nowhere;
     struct node *name = node_find(map, "name");
-    struct chosen *chosen = (void *)((char *)b->x + section->offset);
+    struct ep_choice *chosen = (void *)((char *)b->x + section->offset);
     const struct epa_plugin *plugin;
     const char *wanted;
     void *config;
@@ -118,7 +118,7 @@ static void read_plugin(struct building *b, const struct section *section, struc
         return;
     config = arena_alloc(b->arena, plugin->options.size);
     options_read(&plugin->options, section->name, "name", map, b->arena, b->diag, config);
-    *chosen = (struct chosen){plugin, config};
+    *chosen = (struct ep_choice){plugin, config};
     if (section->kind == EPA_PLUGIN_TRANSPORT)
         read_between(b, map);
 }

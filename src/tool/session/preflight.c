@@ -231,8 +231,8 @@ void preflight_scratch(struct session *s)
     struct epa_error ignored = {EPA_OK, ""};
 
     if (s->footprint.device_bytes != 0 && x->ranks_per_node == 0 && world.local_size != 0 &&
-        algorithm_of(x)->plan(&problem, &world, experiment_transport_flags(x), x->algorithm.config,
-                              &f, &ignored) == EPA_OK)
+        ep_plan(&x->algorithm, &problem, &world, experiment_transport_flags(x), &f, &ignored) ==
+            EPA_OK)
         s->footprint.device_bytes = f.device_bytes;
 }
 

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "config/experiment.h"
+#include "ep/ep.h"
 #include "session/session.h"
 
 struct graphs;    /* rank_graph.c */
@@ -29,17 +30,14 @@ enum rank_slice {
 struct rank {
     const struct session *session;
     struct session_rank *shared;
-    struct epa_bootstrap *boot;
-    struct epa_backend *backend;
-    struct epa_transport *transport; /* the transport of the algorithm: the opened one or a view */
-    struct view *view;               /* the view that `transport` points to; NULL: no view */
-    struct guard *guard;             /* NULL: no guard */
-    uint64_t heap_at;                /* as in epa_algorithm_params */
+    struct ep_comm comm;
+    struct ep ep;        /* its transport is the opened one or `view` */
+    struct view *view;   /* NULL: no view */
+    struct guard *guard; /* NULL: no guard */
+    uint64_t heap_at;    /* as in epa_algorithm_params */
     uint32_t signal_at;
-    struct epa_algorithm *algorithm;
     struct op_rank *op;
-    const struct epa_footprint *footprint; /* footprint of `algorithm` */
-    enum epa_status status;                /* first failure, or EPA_OK */
+    enum epa_status status; /* first failure, or EPA_OK */
     struct epa_error err;
     /* Stages of the algorithm, and a stage for the experts after each dispatch if they are timed. */
     struct epa_stage stage[SESSION_STAGES];

@@ -66,12 +66,11 @@ static void time_parts(struct rank *r)
     uint32_t most = r->session->iterations, n = most < PART_SAMPLES ? most : PART_SAMPLES;
     double ns[PART_SAMPLES];
 
-    for (uint32_t i = 0; i < r->algorithm->n_parts && n > 0; i++) {
+    for (uint32_t i = 0; i < r->ep.algorithm->n_parts && n > 0; i++) {
         for (uint32_t k = 0; k < n + PART_WARMUP && rank_goes_on(r); k++) {
             rank_barrier(r);
             rank_mark(r, 0);
-            if (rank_good(r))
-                (void)rank_algorithm(r, r->algorithm->parts[i].run(r->algorithm, problem_of(r, 0)));
+            rank_call(r, &r->ep.algorithm->parts[i], 0);
             rank_mark(r, 1);
             rank_sync(r);
             ns[k < PART_WARMUP ? 0 : k - PART_WARMUP] = rank_elapsed(r, 0, 1);
@@ -116,7 +115,7 @@ static void run_end_to_end(struct rank *r, uint64_t i, uint32_t n)
     rank_sync(r);
     rank_barrier(r);
     ns = (double)(epa_now_ns() - start);
-    if (rank_good(r) && i == 0 && r->boot->world.rank == 0)
+    if (rank_good(r) && i == 0 && r->comm.boot->world.rank == 0)
         r->shared->first_ns = ns;
     if (rank_good(r) && i >= r->session->warmup)
         *rank_sample(r, FIGURE_END_TO_END, i) = ns;
@@ -144,7 +143,7 @@ struct rank_schedule {
 static void create_schedule(struct rank *r, struct rank_schedule *out)
 {
     const struct bench_options *o = &experiment_of(r)->bench;
-    uint32_t warmup = r->session->warmup, size = r->boot->world.size;
+    uint32_t warmup = r->session->warmup, size = r->comm.boot->world.size;
     struct closed_loop mine = {.now_ns = epa_now_ns()}, *all = memory_alloc(size, sizeof(*all));
     double period_ns = 0;
 
@@ -153,7 +152,7 @@ static void create_schedule(struct rank *r, struct rank_schedule *out)
     *out = (struct rank_schedule){
         .random = {.key = random_key(experiment_of(r)->seed, RANDOM_ARRIVALS, 0, 0)}};
     record_name_clock(mine.clock);
-    (void)rank_boot(r, r->boot->allgather(r->boot, &mine, sizeof(mine), all));
+    (void)rank_boot(r, r->comm.boot->allgather(r->comm.boot, &mine, sizeof(mine), all));
     for (uint32_t i = 0; i < size && rank_good(r); i++) {
         period_ns = i == 0 ? all[0].period_ns : fmax(period_ns, all[i].period_ns);
         out->start_ns = all[i].now_ns > out->start_ns ? all[i].now_ns : out->start_ns;
@@ -167,7 +166,7 @@ static void create_schedule(struct rank *r, struct rank_schedule *out)
     free(all);
     out->start_ns += lead_ns;
     out->gap_ns = o->load > 0 ? period_ns / o->load : 1e9 / o->rate;
-    if (rank_good(r) && r->boot->world.rank == 0) {
+    if (rank_good(r) && r->comm.boot->world.rank == 0) {
         r->session->notes->arrivals.rate = 1e9 / out->gap_ns;
         r->session->notes->arrivals.closed_rate = 1e9 / period_ns;
     }

@@ -2,8 +2,6 @@
  * destruction. */
 #include "session/rank_create.h"
 
-#include <string.h>
-
 #include "op/operations.h"
 #include "session/rank_graph.h"
 #include "session/rank_guard.h"
@@ -12,18 +10,13 @@
 
 void rank_clear_heap(struct rank *r)
 {
-    struct epa_transport *t = r->transport;
-
     if (rank_good(r))
-        (void)rank_backend(r, r->backend->ops->fill(r->backend, t->heap, 0, t->heap_bytes));
-    rank_sync(r);
-    if (rank_good(r))
-        (void)rank_transport(r, t->ops->reset(t));
+        r->status = ep_clear_heap(&r->ep, &r->err);
 }
 
 /* Creates the operation with its weights, which the algorithm needs. All ranks measure the peak of
  * computing at the same time. */
-static void create_operation(struct rank *r)
+static void create_operation(struct rank *r, const struct epa_footprint *footprint)
 {
     const struct session *s = r->session;
     bool exact = s->experiment->verify.tolerance == TOLERANCE_EXACT;
@@ -32,10 +25,10 @@ static void create_operation(struct rank *r)
         return;
     r->status = op_create(session_operation(s),
                           &(struct op_params){.x = s->experiment,
-                                              .world = &r->boot->world,
-                                              .footprint = r->footprint,
+                                              .world = &r->comm.boot->world,
+                                              .footprint = footprint,
                                               .source = s->source,
-                                              .backend = r->backend,
+                                              .backend = r->comm.backend,
                                               .slots = session_slots(s),
                                               .hard_values = s->verb == VERB_VERIFY && exact},
                           &r->op, &r->err);
@@ -46,7 +39,8 @@ static void create_operation(struct rank *r)
         r->status = r->op->operation->measure(r->op, &r->shared->peaks, &r->err);
 }
 
-static void create_algorithm(struct rank *r, uint32_t transport_flags)
+static void create_algorithm(struct rank *r, const struct epa_footprint *footprint,
+                             uint32_t transport_flags)
 {
     const struct experiment *x = experiment_of(r);
     struct epa_problem problem = operation_problem(x);
@@ -55,20 +49,17 @@ static void create_algorithm(struct rank *r, uint32_t transport_flags)
         return;
     if (r->op->operation->weights != NULL)
         r->op->operation->weights(r->op, &problem);
-    r->status = algorithm_of(x)->create(
-        &(struct epa_algorithm_params){.problem = &problem,
-                                       .world = r->boot->world,
-                                       .transport = r->transport,
-                                       .backend = r->backend,
-                                       .config = x->algorithm.config,
-                                       .transport_flags = transport_flags,
-                                       .heap = r->heap_at,
-                                       .signal = r->signal_at,
-                                       .epoch = rank_is_guarded(r) ? x->verify.epoch : 0,
-                                       .timeout_ns = x->timeout_ns,
-                                       .trace = r->trace,
-                                       .observer = r->boot->observer},
-        &r->algorithm, &r->err);
+    r->status =
+        ep_create(&r->ep,
+                  &(struct ep_algorithm_params){.algorithm = x->algorithm,
+                                                .problem = &problem,
+                                                .transport_flags = transport_flags,
+                                                .footprint = footprint,
+                                                .heap_at = r->heap_at,
+                                                .signal_at = r->signal_at,
+                                                .epoch = rank_is_guarded(r) ? x->verify.epoch : 0,
+                                                .trace = r->trace},
+                  &r->err);
 }
 
 /* Returns the number of stages of the first phase if the stages are the phases of the operation or one
@@ -105,7 +96,7 @@ static bool has_kind(const struct operation *op, enum epa_stage_kind kind)
 static uint32_t list_stages(struct rank *r)
 {
     const struct operation *op = session_operation(r->session);
-    const struct epa_algorithm *a = r->algorithm;
+    const struct epa_algorithm *a = r->ep.algorithm;
     bool timed = op->between_is_timed != NULL &&
                  op->between_is_timed(experiment_of(r), &r->session->footprint);
     uint32_t n = 0;
@@ -124,31 +115,6 @@ static uint32_t list_stages(struct rank *r)
     return n;
 }
 
-/* Checks that plan() announced the stages and capabilities that create() returned. */
-static void check_plan(struct rank *r)
-{
-    const char *const *name = r->footprint->stages;
-    const struct epa_algorithm *a = r->algorithm;
-
-    if (r->footprint->discards != (a->discard != NULL) ||
-        r->footprint->combines_again != a->combines_again)
-        rank_fail(r, EPA_ERR_UNSUPPORTED,
-                  "plan() of %s announces that it %s discard and %s combine again, but create() "
-                  "returned other capabilities",
-                  experiment_of(r)->algorithm.plugin->name,
-                  r->footprint->discards ? "can" : "cannot",
-                  r->footprint->combines_again ? "can" : "cannot");
-    for (uint32_t i = 0; name != NULL && i <= a->n_stages; i++)
-        if (i == a->n_stages ? name[i] != NULL
-                             : name[i] == NULL || strcmp(name[i], a->stages[i].name) != 0) {
-            rank_fail(r, EPA_ERR_UNSUPPORTED,
-                      "plan() of %s announces stage %u as '%s', but create() returned '%s'",
-                      experiment_of(r)->algorithm.plugin->name, i, name[i] != NULL ? name[i] : "",
-                      i < a->n_stages ? a->stages[i].name : "");
-            return;
-        }
-}
-
 static void check_stages(struct rank *r)
 {
     const struct operation *op = session_operation(r->session);
@@ -158,12 +124,11 @@ static void check_stages(struct rank *r)
     if (n > SESSION_STAGES)
         rank_fail(r, EPA_ERR_UNSUPPORTED, "%s has %u stages; the maximum is %d", name, n,
                   SESSION_STAGES);
-    for (uint32_t i = 0; i < r->algorithm->n_stages; i++)
-        if (!has_kind(op, r->algorithm->stages[i].kind))
+    for (uint32_t i = 0; i < r->ep.algorithm->n_stages; i++)
+        if (!has_kind(op, r->ep.algorithm->stages[i].kind))
             rank_fail(r, EPA_ERR_UNSUPPORTED, "stage '%s' of %s is of a kind that %s does not have",
-                      r->algorithm->stages[i].name, name, op->name);
+                      r->ep.algorithm->stages[i].name, name, op->name);
     r->first_stages = count_first_stages(r);
-    check_plan(r);
     if (r->session->verb == VERB_VERIFY && r->first_stages == 0)
         rank_fail(r, EPA_ERR_UNSUPPORTED,
                   "verify needs a dispatch and a combine, or one stage for both; %s has other "
@@ -173,9 +138,8 @@ static void check_stages(struct rank *r)
 
 void rank_create(struct rank *r, const struct epa_footprint *footprint, uint32_t transport_flags)
 {
-    r->footprint = footprint;
-    create_operation(r);
-    create_algorithm(r, transport_flags);
+    create_operation(r, footprint);
+    create_algorithm(r, footprint, transport_flags);
     if (rank_good(r))
         check_stages(r);
 }
@@ -183,9 +147,7 @@ void rank_create(struct rank *r, const struct epa_footprint *footprint, uint32_t
 void rank_destroy_algorithm(struct rank *r)
 {
     rank_graphs_destroy(r);
-    if (r->algorithm != NULL)
-        r->algorithm->destroy(r->algorithm);
-    r->algorithm = NULL;
+    ep_destroy(&r->ep);
 }
 
 void rank_destroy(struct rank *r)

@@ -15,7 +15,7 @@ static struct timespec timespec_of(uint64_t ns)
 
 void rank_rest(const struct rank *r, uint64_t end, uint64_t spin)
 {
-    for (uint64_t now = epa_now_ns(); now < end && !epa_aborted(r->boot); now = epa_now_ns()) {
+    for (uint64_t now = epa_now_ns(); now < end && !epa_aborted(r->comm.boot); now = epa_now_ns()) {
         uint64_t left = end - now;
         struct timespec ts = timespec_of(left - spin < slice_ns ? left - spin : slice_ns);
 
@@ -29,7 +29,7 @@ void rank_rest(const struct rank *r, uint64_t end, uint64_t spin)
 void rank_straggle(const struct rank *r, uint64_t iteration, uint32_t stage)
 {
     const struct experiment *x = experiment_of(r);
-    uint32_t me = r->boot->world.rank, last = r->boot->world.size - 1;
+    uint32_t me = r->comm.boot->world.rank, last = r->comm.boot->world.size - 1;
     uint64_t draw;
 
     if (x->verify.straggle_ns == 0)

@@ -40,7 +40,7 @@ void rank_fault(struct rank *r, uint32_t stage)
     const struct fault_options *f = &experiment_of(r)->fault;
     uint64_t iteration = r->shared->iteration;
 
-    if (!rank_good(r) || f->kind == FAULT_NONE || f->rank != r->boot->world.rank ||
+    if (!rank_good(r) || f->kind == FAULT_NONE || f->rank != r->comm.boot->world.rank ||
         stage != r->fault_stage || iteration < f->iteration)
         return;
     iteration -= f->iteration;

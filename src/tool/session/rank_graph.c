@@ -76,7 +76,7 @@ static void run_call(struct graphs *g, const struct figure *figure, uint32_t cal
     uint32_t slot = call % inputs, last = (pair->graphs * pair->calls - 1) % inputs;
 
     if (figure->part != NULL) {
-        (void)rank_algorithm(r, figure->part->run(r->algorithm, problem_of(r, slot)));
+        rank_call(r, figure->part, slot);
     } else if (is_whole(g)) {
         queue_stages(r, slot, 0, first);
     } else if (figure == &g->figure[FIGURE_EXPERTS]) {
@@ -88,7 +88,7 @@ static void run_call(struct graphs *g, const struct figure *figure, uint32_t cal
         if (!rank_good(r))
             return;
         if (figure == &g->figure[FIGURE_DISPATCH]) {
-            (void)rank_algorithm(r, r->algorithm->discard(r->algorithm, problem_of(r, slot)));
+            rank_discard(r, slot);
             return;
         }
         r->op->operation->between_in_graph(r->op, slot);
@@ -99,7 +99,7 @@ static void run_call(struct graphs *g, const struct figure *figure, uint32_t cal
 static void record_figure(struct graphs *g, struct figure *figure, uint32_t stage)
 {
     struct rank *r = g->rank;
-    const struct epa_backend_ops *ops = r->backend->ops;
+    const struct epa_backend_ops *ops = r->comm.backend->ops;
 
     if (!rank_good(r))
         return;
@@ -108,22 +108,22 @@ static void record_figure(struct graphs *g, struct figure *figure, uint32_t stag
     figure->graphs = is_cold(g) ? TURNS : 1;
     rank_at_stage(r, stage);
     for (uint32_t turn = 0; turn < figure->graphs && rank_good(r); turn++) {
-        if (!rank_backend(r, ops->capture_begin(r->backend)))
+        if (!rank_backend(r, ops->capture_begin(r->comm.backend)))
             return;
         for (uint32_t i = 0; i < figure->calls && rank_good(r); i++)
             run_call(g, figure, turn * figure->calls + i);
         /* Always ends the capture: the stream accepts no other work before. */
         if (rank_good(r))
-            (void)rank_backend(r, ops->capture_end(r->backend, &figure->graph[turn]));
+            (void)rank_backend(r, ops->capture_end(r->comm.backend, &figure->graph[turn]));
         else
-            (void)ops->capture_end(r->backend, &figure->graph[turn]);
+            (void)ops->capture_end(r->comm.backend, &figure->graph[turn]);
     }
 }
 
 static void record_all(struct graphs *g)
 {
     struct rank *r = g->rank;
-    const struct epa_algorithm *a = r->algorithm;
+    const struct epa_algorithm *a = r->ep.algorithm;
     uint32_t first = r->first_stages, last = r->n_stages - 1;
     bool whole = is_whole(g), stages = r->session->scope != BENCH_TOTAL;
 
@@ -138,7 +138,7 @@ static void record_all(struct graphs *g)
         record_figure(g, &g->figure[FIGURE_COMBINE], last);
     if (stages && a->discard != NULL)
         record_figure(g, &g->figure[FIGURE_DISPATCH], first - 1);
-    if (r->boot->world.rank != 0)
+    if (r->comm.boot->world.rank != 0)
         return;
     r->session->notes->not_alone[FIGURE_EXPERTS] = !stages;
     r->session->notes->not_alone[FIGURE_COMBINE] = !stages || !a->combines_again;
@@ -149,7 +149,7 @@ static void destroy_figure(const struct rank *r, const struct figure *figure)
 {
     for (uint32_t turn = 0; turn < TURNS; turn++)
         if (figure->graph[turn] != NULL)
-            r->backend->ops->graph_destroy(r->backend, figure->graph[turn]);
+            r->comm.backend->ops->graph_destroy(r->comm.backend, figure->graph[turn]);
 }
 
 void rank_graphs_destroy(struct rank *r)
@@ -164,7 +164,7 @@ void rank_graphs_destroy(struct rank *r)
 
 static void launch_graph(struct graphs *g, struct figure *f)
 {
-    struct epa_backend *backend = g->rank->backend;
+    struct epa_backend *backend = g->rank->comm.backend;
 
     if (rank_good(g->rank))
         (void)rank_backend(g->rank,
@@ -243,7 +243,7 @@ static bool can_check(struct graphs *g)
         return false;
     if (inputs <= open && inputs <= KEPT)
         return true;
-    if (g->rank->boot->world.rank == 0)
+    if (g->rank->comm.boot->world.rank == 0)
         snprintf(notes->unchecked, sizeof(notes->unchecked),
                  "bench.input_sets is %u, but buffers keep the expert outputs of %u input sets "
                  "between graphs; set it to %u or less",
@@ -283,7 +283,7 @@ static void time_part(struct graphs *g, uint32_t part)
 {
     struct rank *r = g->rank;
     uint32_t n = r->session->iterations < BLOCK ? r->session->iterations : BLOCK;
-    struct figure f = {.part = &r->algorithm->parts[part]};
+    struct figure f = {.part = &r->ep.algorithm->parts[part]};
     double ns[BLOCK] = {0};
 
     record_figure(g, &f, r->n_stages - 1);
@@ -312,7 +312,7 @@ void rank_bench_graph(struct rank *r)
         launch_block(g, iterations_of(g), BLOCK, NULL);
     rank_trace_pause(r);
     check_graph(g);
-    for (uint32_t i = 0; i < r->algorithm->n_parts && rank_good(r); i++)
+    for (uint32_t i = 0; i < r->ep.algorithm->n_parts && rank_good(r); i++)
         if (r->session->scope != BENCH_TOTAL)
             time_part(g, i);
 }

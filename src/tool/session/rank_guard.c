@@ -70,7 +70,7 @@ void rank_guard_room(struct rank *r, uint64_t *heap_bytes, uint32_t *signals)
 
 void rank_guard_heap(struct rank *r, const struct epa_footprint *footprint)
 {
-    struct epa_transport *t = r->transport;
+    struct epa_transport *t = r->ep.transport;
     uint64_t end = r->heap_at + footprint->heap_bytes;
 
     if (!rank_good(r) || !rank_is_guarded(r))
@@ -84,7 +84,7 @@ void rank_guard_heap(struct rank *r, const struct epa_footprint *footprint)
 
 static void check_around_heap(struct rank *r)
 {
-    const struct epa_transport *t = r->transport;
+    const struct epa_transport *t = r->ep.transport;
     uint64_t bytes = r->view->heap_bytes, end = r->heap_at + bytes;
     uint64_t before = find_change(t->heap, r->heap_at);
     uint64_t behind = find_change(t->heap + end, t->heap_bytes - end);
@@ -149,12 +149,12 @@ void rank_guard_check(struct rank *r, uint32_t slot)
             hash_bytes(at, used[i].bytes) != r->guard->inputs[slot][i])
             rank_fail(r, EPA_ERR_MISMATCH,
                       "rank %u, iteration %llu: the algorithm wrote the input '%s'",
-                      r->boot->world.rank, iteration, all[i].what);
+                      r->comm.boot->world.rank, iteration, all[i].what);
         else if (behind < OP_SPARE)
             rank_fail(
                 r, EPA_ERR_MISMATCH,
                 "rank %u, iteration %llu: the algorithm wrote byte %llu of '%s', which has %llu",
-                r->boot->world.rank, iteration, (unsigned long long)(all[i].bytes + behind),
+                r->comm.boot->world.rank, iteration, (unsigned long long)(all[i].bytes + behind),
                 all[i].what, (unsigned long long)all[i].bytes);
     }
 }
@@ -166,7 +166,7 @@ void rank_guard_end(struct rank *r)
     if (!rank_good(r) || r->guard == NULL || epoch == 0 || r->view->newest > epoch)
         return;
     /* A single rank sends no signals. */
-    if (r->boot->world.size > 1)
+    if (r->comm.boot->world.size > 1)
         rank_fail(r, EPA_ERR_UNSUPPORTED,
                   "verify.epoch: %s ignores epa_algorithm_params.epoch, so the wrap-around of its "
                   "counters is untested",

@@ -72,9 +72,9 @@ static void run_without(struct rank *r, uint32_t stopped, uint32_t first, uint32
 
 static void check_ends(struct rank *r, const uint32_t *end)
 {
-    uint32_t me = r->boot->world.rank, other = me;
+    uint32_t me = r->comm.boot->world.rank, other = me;
 
-    for (uint32_t p = 0; p < r->boot->world.size; p++) {
+    for (uint32_t p = 0; p < r->comm.boot->world.size; p++) {
         if (end[p] == HALT_NAMED)
             return;
         other = end[p] == HALT_OTHER && other == me ? p : other;
@@ -91,9 +91,9 @@ static void wait_for_others(struct rank *r)
 {
     const struct experiment *x = experiment_of(r);
     uint64_t limit = 2 * x->timeout_ns + spare_ns, begin = 0, waited = 0;
-    uint32_t end[EXPERIMENT_RANKS_MAX] = {HALT_RUNS}, me = r->boot->world.rank, p = 0;
+    uint32_t end[EXPERIMENT_RANKS_MAX] = {HALT_RUNS}, me = r->comm.boot->world.rank, p = 0;
 
-    while (p < r->boot->world.size && waited < limit && rank_goes_on(r)) {
+    while (p < r->comm.boot->world.size && waited < limit && rank_goes_on(r)) {
         /* Acquire: pairs with the release in run_without(). */
         end[p] = __atomic_load_n(&session_rank(r->session, p)->halt, __ATOMIC_ACQUIRE);
         if (p == me || end[p] != HALT_RUNS)
@@ -104,7 +104,7 @@ static void wait_for_others(struct rank *r)
     }
     if (!rank_good(r))
         return;
-    if (p < r->boot->world.size)
+    if (p < r->comm.boot->world.size)
         rank_fail(r, EPA_ERR_MISMATCH,
                   "rank %u stopped (verify.stop), and rank %u did not return within %.1f s, though "
                   "timeout is %.1f s: a wait must end with EPA_ERR_TIMEOUT",
@@ -115,7 +115,7 @@ static void wait_for_others(struct rank *r)
 
 void rank_halt(struct rank *r)
 {
-    uint32_t stopped = r->boot->world.size - 1, first = 0, n = r->n_stages;
+    uint32_t stopped = r->comm.boot->world.size - 1, first = 0, n = r->n_stages;
     bool last = experiment_of(r)->verify.stop == STOP_LAST && r->first_stages < n;
 
     rank_at(r, r->session->iterations, SESSION_ELSEWHERE);
@@ -130,7 +130,7 @@ void rank_halt(struct rank *r)
     rank_barrier(r);
     if (!rank_good(r))
         return;
-    if (r->boot->world.rank == stopped)
+    if (r->comm.boot->world.rank == stopped)
         wait_for_others(r);
     else
         run_without(r, stopped, first, last ? n : r->first_stages);

@@ -10,7 +10,7 @@ double *rank_sample(const struct rank *r, uint32_t row, uint64_t i)
 {
     return i < r->session->warmup
                ? NULL
-               : session_times(r->session, r->boot->world.rank, row) + i - r->session->warmup;
+               : session_times(r->session, r->comm.boot->world.rank, row) + i - r->session->warmup;
 }
 
 void rank_keep_stages(struct rank *r, uint64_t i)
@@ -32,8 +32,8 @@ void rank_keep_samples(struct rank *r, uint64_t n)
 static void describe_device(struct rank *r)
 {
     r->shared->device.n = 0;
-    if (r->backend->ops->describe != NULL)
-        r->backend->ops->describe(r->backend, session_keep_fact, &r->shared->device);
+    if (r->comm.backend->ops->describe != NULL)
+        r->comm.backend->ops->describe(r->comm.backend, session_keep_fact, &r->shared->device);
 }
 
 /* Completes the block on all ranks, lets the other side run its block, and continues with all ranks of
@@ -44,7 +44,7 @@ static bool alternate_sides(struct rank *r, uint32_t *turn)
     uint32_t side = r->session->side;
 
     rank_barrier(r);
-    if (rank_good(r) && r->boot->world.rank == 0)
+    if (rank_good(r) && r->comm.boot->world.rank == 0)
         alternation_pass(a, side);
     while (rank_goes_on(r) && !alternation_wait(a, side, turn))
         ;
@@ -82,7 +82,7 @@ uint64_t rank_loop(struct rank *r, uint32_t block,
     }
     if (!over)
         (void)alternate_sides(r, &turn);
-    if (s->alternation != NULL && r->boot->world.rank == 0)
+    if (s->alternation != NULL && r->comm.boot->world.rank == 0)
         alternation_leave(s->alternation, s->side);
     if (rank_goes_on(r))
         describe_device(r);

@@ -33,12 +33,11 @@
 
 static void open_backend(struct rank *r)
 {
-    const struct chosen *chosen = &experiment_of(r)->backend;
-    const struct epa_backend_plugin *plugin = (const struct epa_backend_plugin *)chosen->plugin;
+    const struct experiment *x = experiment_of(r);
 
-    r->status = plugin->open(chosen->config, r->boot, &r->backend, &r->err);
+    r->status = ep_comm_open(&r->comm, r->comm.boot, &x->backend, x->timeout_ns, &r->err);
     if (rank_good(r))
-        r->status = preflight_device(r->session, r->backend->free_bytes, &r->err);
+        r->status = preflight_device(r->session, r->comm.backend->free_bytes, &r->err);
 }
 
 static uint64_t max64(uint64_t a, uint64_t b)
@@ -48,8 +47,7 @@ static uint64_t max64(uint64_t a, uint64_t b)
 
 static void open_transport(struct rank *r)
 {
-    const struct chosen *chosen = &experiment_of(r)->transport;
-    const struct epa_transport_plugin *plugin = (const struct epa_transport_plugin *)chosen->plugin;
+    const struct experiment *x = experiment_of(r);
     const struct session *s = r->session;
     const struct epa_footprint *need = &s->footprint, *puts = &s->puts;
     uint32_t signals = (uint32_t)max64(need->signals, puts->signals);
@@ -60,17 +58,15 @@ static void open_transport(struct rank *r)
     if (s->verb == VERB_BENCH)
         signals += PEAK_SIGNALS;
     rank_guard_room(r, &heap_bytes, &signals);
-    r->status = plugin->open(
-        &(struct epa_transport_params){.boot = r->boot,
-                                       .backend = r->backend,
-                                       .config = chosen->config,
-                                       .heap_bytes = heap_bytes,
-                                       .signals = signals,
-                                       .between = (const void *)experiment_of(r)->between.plugin,
-                                       .trace = r->trace},
-        &r->transport, &r->err);
-    if (rank_good(r) && r->transport->ops->describe != NULL)
-        r->transport->ops->describe(r->transport, session_keep_fact, &r->shared->transport);
+    r->status = ep_open(&r->ep, &r->comm,
+                        &(struct ep_transport_params){.transport = x->transport,
+                                                      .between = (const void *)x->between.plugin,
+                                                      .heap_bytes = heap_bytes,
+                                                      .signals = signals,
+                                                      .trace = r->trace},
+                        &r->err);
+    if (rank_good(r) && r->ep.transport->ops->describe != NULL)
+        r->ep.transport->ops->describe(r->ep.transport, session_keep_fact, &r->shared->transport);
 }
 
 /* Measures the link peak before the algorithm uses the heap, and clears the heap afterwards: algorithms
@@ -79,8 +75,8 @@ static void measure_peak(struct rank *r)
 {
     if (!rank_good(r) || !session_has_peaks(r->session))
         return;
-    r->status = peak_measure(r->boot, r->backend, r->transport, r->session->footprint.signals,
-                             &r->shared->peak, &r->err);
+    r->status = peak_measure(r->comm.boot, r->comm.backend, r->ep.transport,
+                             r->session->footprint.signals, &r->shared->peak, &r->err);
     rank_boot_barrier(r);
     rank_clear_heap(r);
 }
@@ -93,10 +89,11 @@ static void measure_peak_again(struct rank *r)
     struct session_rank *shared = r->shared;
     struct peak again;
 
-    if (!rank_goes_on(r) || !session_has_peaks(r->session) || r->backend->memory != EPA_MEMORY_HOST)
+    if (!rank_goes_on(r) || !session_has_peaks(r->session) ||
+        r->comm.backend->memory != EPA_MEMORY_HOST)
         return;
-    r->status = peak_measure(r->boot, r->backend, r->transport, r->session->footprint.signals,
-                             &again, &r->err);
+    r->status = peak_measure(r->comm.boot, r->comm.backend, r->ep.transport,
+                             r->session->footprint.signals, &again, &r->err);
     if (!rank_good(r))
         return;
     shared->peak.bytes_per_ns = fmax(shared->peak.bytes_per_ns, again.bytes_per_ns);
@@ -109,11 +106,11 @@ static void choose_clock(struct rank *r)
 {
     const struct experiment *x = experiment_of(r);
     const struct bench_options *o = &x->bench;
-    const struct epa_backend_ops *ops = r->backend->ops;
+    const struct epa_backend_ops *ops = r->comm.backend->ops;
     const char *backend = x->backend.plugin->name;
     bool graphs = ops->capture_begin != NULL, graph = o->clock == CLOCK_GRAPH;
 
-    r->clock = r->backend->memory == EPA_MEMORY_HOST ? CLOCK_HOST : CLOCK_EVENTS;
+    r->clock = r->comm.backend->memory == EPA_MEMORY_HOST ? CLOCK_HOST : CLOCK_EVENTS;
     if (r->session->verb != VERB_BENCH)
         return;
     if (o->cache == CACHE_COLD && ops->flush_cache == NULL)
@@ -140,20 +137,21 @@ static void describe_stages(struct rank *r)
 {
     struct session_notes *notes = r->session->notes;
 
-    if (!rank_good(r) || (r->boot->world.rank != 0 && r->session->process_id.size <= 1))
+    if (!rank_good(r) || (r->comm.boot->world.rank != 0 && r->session->process_id.size <= 1))
         return;
     if (r->op->operation->between_by != NULL)
         r->op->operation->between_by(r->op, notes->between_by, sizeof(notes->between_by));
-    if (r->algorithm->products_by != NULL)
-        snprintf(notes->products_by, sizeof(notes->products_by), "%s", r->algorithm->products_by);
+    if (r->ep.algorithm->products_by != NULL)
+        snprintf(notes->products_by, sizeof(notes->products_by), "%s",
+                 r->ep.algorithm->products_by);
     snprintf(notes->isa, sizeof(notes->isa), "%s", epa_kernels_get(EPA_BF16, NULL)->isa);
     for (uint32_t i = 0; i < r->n_stages; i++) {
         snprintf(notes->stage[i], sizeof(notes->stage[i]), "%s", r->stage[i].name);
         notes->stage_kind[i] = r->stage[i].kind;
     }
-    notes->n_parts = r->algorithm->n_parts;
-    for (uint32_t i = 0; i < r->algorithm->n_parts; i++)
-        snprintf(notes->part[i], sizeof(notes->part[i]), "%s", r->algorithm->parts[i].name);
+    notes->n_parts = r->ep.algorithm->n_parts;
+    for (uint32_t i = 0; i < r->ep.algorithm->n_parts; i++)
+        snprintf(notes->part[i], sizeof(notes->part[i]), "%s", r->ep.algorithm->parts[i].name);
     notes->clock = r->session->verb == VERB_VERIFY ? CLOCK_AUTO : r->clock;
     rank_expect_check(r);
     /* Release: pairs with observers of running ranks, which read n_stages before the other notes. */
@@ -179,24 +177,13 @@ static void set_up(struct rank *r)
     rank_boot_barrier(r);
 }
 
-/* After a failure, ends the kernels that still wait for peers: only the backend's sync() stops them,
- * and destroy and close would wait for them in the driver without a time limit. Without a failure
- * nothing is queued. */
-static void stop_kernels(struct rank *r)
-{
-    if (r->backend != NULL)
-        (void)r->backend->ops->sync(r->backend); /* the failure has been recorded */
-}
-
 static void tear_down(struct rank *r)
 {
     rank_destroy(r);
     rank_stop_destroy(r);
     free(r->guard);
-    if (r->transport != NULL)
-        r->transport->ops->close(r->transport);
-    if (r->backend != NULL)
-        r->backend->ops->close(r->backend);
+    ep_close(&r->ep);
+    ep_comm_close(&r->comm);
 }
 
 /* ---- the rank ---- */
@@ -217,26 +204,26 @@ static void record_failure(struct rank *r, bool set_up_done)
     size_t n = strlen(stage);
     char me[32], at[64] = "";
 
-    snprintf(me, sizeof(me), "rank %u, ", r->boot->world.rank);
+    snprintf(me, sizeof(me), "rank %u, ", r->comm.boot->world.rank);
     if (strncmp(why, stage, n) == 0 && strchr("/,:", why[n]) != NULL)
         stage = ""; /* the message of an algorithm begins with its stage: "dispatch/wait: ..." */
     snprintf(at, sizeof(at), "iteration %llu, ", (unsigned long long)to->iteration);
     if (strncmp(why, me, strlen(me)) == 0) /* the message of a check names rank and iteration */
         snprintf(to->text, sizeof(to->text), "%s", why);
     else if (!set_up_done)
-        snprintf(to->text, sizeof(to->text), "rank %u: %s", r->boot->world.rank, why);
+        snprintf(to->text, sizeof(to->text), "rank %u: %s", r->comm.boot->world.rank, why);
     else
         snprintf(to->text, sizeof(to->text), "%s%s%s%s%s", me, at, stage,
                  stage[0] != '\0' ? ": " : "", why);
     to->failed_ns = realtime_ns();
     /* Release: pairs with the acquire in first_failure(). The text precedes the status. */
     __atomic_store_n(&to->status, r->status, __ATOMIC_RELEASE);
-    r->boot->abort(r->boot);
+    r->comm.boot->abort(r->comm.boot);
 }
 
 static void describe_rank(struct rank *r)
 {
-    const struct epa_world *w = &r->boot->world;
+    const struct epa_world *w = &r->comm.boot->world;
 
     if (gethostname(r->shared->host, sizeof(r->shared->host) - 1) != 0)
         r->shared->host[0] = '\0';
@@ -266,8 +253,9 @@ static void run_verb(struct rank *r)
 
 enum epa_status session_rank_main(struct epa_bootstrap *boot, void *session)
 {
-    struct rank r = {
-        .session = session, .shared = session_rank(session, boot->world.rank), .boot = boot};
+    struct rank r = {.session = session,
+                     .shared = session_rank(session, boot->world.rank),
+                     .comm = {.boot = boot}};
     bool set_up_done;
 
     describe_rank(&r);
@@ -292,7 +280,7 @@ enum epa_status session_rank_main(struct epa_bootstrap *boot, void *session)
     }
     if (!rank_good(&r)) {
         record_failure(&r, set_up_done);
-        stop_kernels(&r);
+        ep_comm_stop(&r.comm);
     }
     tear_down(&r);
     rank_waits_end(&r);

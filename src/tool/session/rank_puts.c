@@ -66,8 +66,7 @@ void session_plan_puts(struct session *s)
         why = "the algorithm uses no memory of the transport";
     else if ((algorithm_of(x)->needs_host & EPA_TRANSPORT_LOAD_STORE) != 0)
         why = "the algorithm needs loads and stores";
-    else if (algorithm_of(x)->plan(&problem, &world, flags_of_puts(x), x->algorithm.config,
-                                   &s->puts, &err) != EPA_OK)
+    else if (ep_plan(&x->algorithm, &problem, &world, flags_of_puts(x), &s->puts, &err) != EPA_OK)
         why = err.text;
     else if (!has_room(s))
         why = "there is no memory for the larger heap of puts";
@@ -82,13 +81,13 @@ static void compare_sent(struct rank *r, const char *stage, uint64_t claimed, ui
 {
     uint64_t off = claimed > counted ? claimed - counted : counted - claimed;
 
-    if (off * 100 > claimed && off > (uint64_t)(r->boot->world.size - 1) * SPARE_BYTES)
+    if (off * 100 > claimed && off > (uint64_t)(r->comm.boot->world.size - 1) * SPARE_BYTES)
         rank_fail(
             r, EPA_ERR_MISMATCH,
             "rank %u, iteration %llu, %s: plan() claims %llu bytes sent to other ranks, but "
             "%llu were put (a signal counts 8); correct the bytes of a row, or control bytes, "
             "in its footprint",
-            r->boot->world.rank, (unsigned long long)r->shared->iteration, stage,
+            r->comm.boot->world.rank, (unsigned long long)r->shared->iteration, stage,
             (unsigned long long)claimed, (unsigned long long)counted);
 }
 
@@ -156,8 +155,7 @@ void rank_count_puts(struct rank *r)
     rank_guard_heap(r, &s->puts);
     r->trace = NULL;
     rank_create(r, &s->puts, flags_of_puts(s->experiment));
-    if (rank_good(r))
-        (void)rank_boot(r, r->boot->barrier(r->boot));
+    rank_boot_barrier(r);
     for (uint32_t i = 0; i < n && rank_goes_on(r); i++)
         count_iteration(r, v, first + i);
     rank_barrier(r);

@@ -32,9 +32,21 @@ void rank_sync(struct rank *r)
 
     if (!rank_good(r))
         return;
-    (void)rank_backend(r, r->backend->ops->sync(r->backend));
-    if (r->backend->memory != EPA_MEMORY_HOST) /* a host backend does not wait */
+    r->status = ep_sync(&r->ep, &r->err);
+    if (r->comm.backend->memory != EPA_MEMORY_HOST) /* a host backend does not wait */
         note_slice(r, r->slice[SLICE_SYNC], begin);
+}
+
+void rank_call(struct rank *r, const struct epa_stage *stage, uint32_t slot)
+{
+    if (rank_good(r))
+        r->status = ep_call(&r->ep, stage, problem_of(r, slot), &r->err);
+}
+
+void rank_discard(struct rank *r, uint32_t slot)
+{
+    if (rank_good(r))
+        r->status = ep_discard(&r->ep, problem_of(r, slot), &r->err);
 }
 
 void rank_stage(struct rank *r, uint32_t stage, uint32_t slot)
@@ -46,7 +58,7 @@ void rank_stage(struct rank *r, uint32_t stage, uint32_t slot)
     if (is_kind(r, stage, EPA_STAGE_EXPERTS))
         r->status = r->op->operation->between(r->op, slot, &r->err);
     else
-        (void)rank_algorithm(r, r->stage[stage].run(r->algorithm, problem_of(r, slot)));
+        rank_call(r, &r->stage[stage], slot);
     note_slice(r, r->stage_slice[stage], begin);
 }
 
@@ -56,26 +68,26 @@ void rank_barrier(struct rank *r)
 
     if (!rank_good(r))
         return;
-    (void)rank_transport(r, r->transport->ops->barrier(r->transport, experiment_of(r)->timeout_ns));
+    r->status = ep_barrier(&r->ep, &r->err);
     note_slice(r, r->slice[SLICE_BARRIER], begin);
 }
 
 void rank_boot_barrier(struct rank *r)
 {
     if (rank_good(r))
-        (void)rank_boot(r, r->boot->barrier(r->boot));
+        r->status = ep_comm_barrier(&r->comm, &r->err);
 }
 
 void rank_mark(struct rank *r, uint32_t mark)
 {
     if (rank_good(r))
-        (void)rank_backend(r, r->backend->ops->mark(r->backend, mark));
+        (void)rank_backend(r, r->comm.backend->ops->mark(r->comm.backend, mark));
 }
 
 void rank_flush(struct rank *r)
 {
     if (rank_good(r))
-        (void)rank_backend(r, r->backend->ops->flush_cache(r->backend));
+        (void)rank_backend(r, r->comm.backend->ops->flush_cache(r->comm.backend));
 }
 
 double rank_elapsed(struct rank *r, uint32_t from_mark, uint32_t to_mark)
@@ -83,25 +95,25 @@ double rank_elapsed(struct rank *r, uint32_t from_mark, uint32_t to_mark)
     double ns = 0;
 
     if (rank_good(r))
-        (void)rank_backend(r, r->backend->ops->elapsed(r->backend, from_mark, to_mark, &ns));
+        (void)rank_backend(r,
+                           r->comm.backend->ops->elapsed(r->comm.backend, from_mark, to_mark, &ns));
     return ns;
 }
 
 void rank_make(struct rank *r, uint32_t slot, uint64_t iteration)
 {
     uint64_t begin = epa_trace_now(r->trace);
-    enum epa_status status;
 
     if (!rank_good(r))
         return;
-    status = op_inputs(r->op, slot, iteration);
+    r->status = op_inputs(r->op, slot, iteration);
     note_slice(r, r->slice[SLICE_INPUTS], begin);
     epa_trace_count(r->trace, 0, r->units, r->op->slot[slot].units);
-    if (!rank_needs_explanation(r, status))
+    if (rank_good(r) || r->status == EPA_ERR_ABORTED)
         return;
-    r->backend->ops->explain(r->backend, &r->err);
-    (void)epa_fail(&r->err, status, "cannot write the inputs of iteration %llu",
-                   (unsigned long long)iteration);
+    (void)op_backend_done(r->comm.backend, r->status, &r->err,
+                          "cannot write the inputs of iteration %llu",
+                          (unsigned long long)iteration);
     r->status = r->err.status;
 }
 
@@ -114,7 +126,7 @@ void rank_inputs(struct rank *r, uint32_t slot, uint64_t iteration)
         return;
     op->traffic(r->op, slot, &r->shared->traffic);
     r->shared->traffic_n++;
-    if (r->boot->world.rank == 0 && op->stats_add != NULL)
+    if (r->comm.boot->world.rank == 0 && op->stats_add != NULL)
         op->stats_add(r->session->stats, experiment_of(r), r->session->source, iteration);
 }
 
@@ -146,7 +158,8 @@ void rank_check(struct rank *r, enum epa_stage_kind kind, uint32_t slot)
  * barrier in each iteration would keep ranks in step. */
 void rank_check_kept(struct rank *r, uint32_t slot)
 {
-    bool stays = r->footprint->in_flight >= 2 && experiment_of(r)->verify.order != ORDER_PIPELINED;
+    bool stays =
+        r->ep.footprint.in_flight >= 2 && experiment_of(r)->verify.order != ORDER_PIPELINED;
     uint64_t begin = epa_trace_now(r->trace);
 
     if (!rank_good(r) || r->op->operation->check_kept == NULL || !op_keeps(r->shared->iteration))

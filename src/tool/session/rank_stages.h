@@ -12,6 +12,11 @@ void rank_at(struct rank *, uint64_t iteration, uint32_t stage);
 /* Runs a stage on the problem of a slot; on a device it only queues the stage. */
 void rank_stage(struct rank *, uint32_t stage, uint32_t slot);
 
+/* Runs a stage or part of the algorithm without a note in the trace. */
+void rank_call(struct rank *, const struct epa_stage *, uint32_t slot);
+/* Discards the last dispatch. */
+void rank_discard(struct rank *, uint32_t slot);
+
 /* Waits until all queued work is done. */
 void rank_sync(struct rank *);
 void rank_barrier(struct rank *);      /* of the transport */

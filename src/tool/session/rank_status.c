@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "config/origin.h"
 #include "config/tree.h"
+#include "ep/ep_explain.h"
 
 bool rank_fail(struct rank *r, enum epa_status status, const char *fmt, ...)
 {
@@ -46,53 +47,27 @@ void rank_refuse_name(struct rank *r, const char *key, const char *want, const c
     text_free(&text);
 }
 
-bool rank_needs_explanation(struct rank *r, enum epa_status status)
+/* Keeps the first status. */
+static bool keep_status(struct rank *r, enum epa_status status)
 {
-    if (r->status == EPA_OK)
+    if (rank_good(r))
         r->status = status;
-    return status != EPA_OK && status != EPA_ERR_ABORTED;
-}
-
-bool rank_algorithm(struct rank *r, enum epa_status status)
-{
-    if (rank_needs_explanation(r, status))
-        r->algorithm->explain(r->algorithm, &r->err);
-    return rank_good(r);
-}
-
-bool rank_transport(struct rank *r, enum epa_status status)
-{
-    if (rank_needs_explanation(r, status))
-        r->transport->ops->explain(r->transport, &r->err);
     return rank_good(r);
 }
 
 bool rank_backend(struct rank *r, enum epa_status status)
 {
-    const struct epa_backend *b = r->backend;
-
-    if (!rank_needs_explanation(r, status))
-        return rank_good(r);
-    if (b->fault.status != EPA_OK && b->fault.stage == EPA_FAULT_TRANSPORT)
-        r->transport->ops->explain(r->transport, &r->err);
-    else if (b->fault.status != EPA_OK && r->algorithm != NULL)
-        r->algorithm->explain(r->algorithm, &r->err);
-    b->ops->explain(r->backend, &r->err);
-    return false;
+    return keep_status(r, ep_explain_backend(&r->ep, status, &r->err));
 }
 
 bool rank_boot(struct rank *r, enum epa_status status)
 {
-    if (status == EPA_ERR_TIMEOUT && rank_needs_explanation(r, status))
-        r->boot->explain(r->boot, &r->err);
-    else if (rank_needs_explanation(r, status))
-        (void)epa_fail(&r->err, status, "the bootstrap exchange between ranks failed");
-    return rank_good(r);
+    return keep_status(r, ep_explain_boot(&r->comm, status, &r->err));
 }
 
 bool rank_goes_on(struct rank *r)
 {
-    if (rank_good(r) && epa_aborted(r->boot))
+    if (rank_good(r) && epa_aborted(r->comm.boot))
         r->status = EPA_ERR_ABORTED;
     return rank_good(r);
 }

@@ -14,18 +14,12 @@ EPA_PRINTF(6, 7)
 void rank_refuse_name(struct rank *, const char *key, const char *want, const char *const *name,
                       uint32_t n, const char *fmt, ...);
 
-/* Take the status of a call and, after a failure, the explanation of its owner. The algorithm explains
- * a time-out of its kernels; the backend explains its other failures. Return true without failure. */
+/* Take the status of a call and, after a failure, the explanation of its owner (ep_explain.h). Return
+ * true without failure. */
 bool rank_backend(struct rank *, enum epa_status);
-bool rank_algorithm(struct rank *, enum epa_status);
-bool rank_transport(struct rank *, enum epa_status);
 bool rank_boot(struct rank *, enum epa_status);
 
 /* Returns true if the rank may begin another iteration. A rank that waits for no peer detects the
  * failure of another rank, or an interrupt by the user, only here. */
 bool rank_goes_on(struct rank *);
-
-/* Keeps the first status. Returns true if `status` is a failure with an explanation. */
-bool rank_needs_explanation(struct rank *, enum epa_status);
-
 #endif

@@ -36,7 +36,8 @@ void rank_stop_create(struct rank *r)
 
     if (!rank_good(r) || !stop_is_on(o))
         return;
-    r->stop = memory_alloc(1, sizeof(*r->stop) + r->boot->world.size * sizeof(struct exchanged));
+    r->stop =
+        memory_alloc(1, sizeof(*r->stop) + r->comm.boot->world.size * sizeof(struct exchanged));
     r->stop->total = session_total(r->session);
     r->status = stop_init(&r->stop->rule, o, &r->err);
 }
@@ -52,7 +53,7 @@ void rank_stop_destroy(struct rank *r)
 bool rank_stop_poll(struct rank *r, uint64_t samples)
 {
     struct rank_stop *stop = r->stop;
-    uint32_t me = r->boot->world.rank;
+    uint32_t me = r->comm.boot->world.rank;
     bool counts = r->clock != CLOCK_END_TO_END || me == 0; /* end_to_end has times of rank 0 only */
     enum stop_reason reason;
 
@@ -69,12 +70,13 @@ bool rank_stop_poll(struct rank *r, uint64_t samples)
         for (uint64_t k = 0; k < n; k++)
             stop->mine.ns[k] =
                 counts ? session_row_ns(r->session, &stop->total, me, stop->rule.n + k) : 0;
-        if (!rank_boot(r, r->boot->allgather(r->boot, &stop->mine, sizeof(stop->mine), stop->all)))
+        if (!rank_boot(r, r->comm.boot->allgather(r->comm.boot, &stop->mine, sizeof(stop->mine),
+                                                  stop->all)))
             return false;
         for (uint64_t k = 0; k < n; k++) {
             double slowest = 0;
 
-            for (uint32_t rank = 0; rank < r->boot->world.size; rank++)
+            for (uint32_t rank = 0; rank < r->comm.boot->world.size; rank++)
                 slowest = fmax(slowest, stop->all[rank].ns[k]);
             stop->rule.ns[stop->rule.n++] = slowest;
         }

@@ -13,7 +13,7 @@ static const char *const core_name[RANK_SLICES] = {
 
 void rank_trace_begin(struct rank *r)
 {
-    struct record *record = session_trace(r->session, r->boot->world.rank);
+    struct record *record = session_trace(r->session, r->comm.boot->world.rank);
 
     const struct operation *op = session_operation(r->session);
 
@@ -40,7 +40,8 @@ void rank_trace_ready(struct rank *r)
         r->stage_slice[i] = epa_trace_name(r->trace, r->stage[i].name);
         record->stages |= 1ull << r->stage_slice[i];
     }
-    if (rank_boot(r, record_compare_clocks(r->boot, &record->near, &record->clock[RECORD_BEFORE])))
+    if (rank_boot(
+            r, record_compare_clocks(r->comm.boot, &record->near, &record->clock[RECORD_BEFORE])))
         recorder_ready(&r->recorder);
 }
 
@@ -51,14 +52,15 @@ void rank_trace_end(struct rank *r)
     if (r->trace == NULL || !rank_good(r))
         return;
     rank_trace_pause(r);
-    (void)rank_boot(r, record_compare_clocks(r->boot, &record->near, &record->clock[RECORD_AFTER]));
+    (void)rank_boot(
+        r, record_compare_clocks(r->comm.boot, &record->near, &record->clock[RECORD_AFTER]));
 }
 
 void rank_trace_pause(struct rank *r)
 {
     if (r->trace == NULL)
         return;
-    if (rank_good(r) && r->algorithm->trace_end != NULL)
-        r->algorithm->trace_end(r->algorithm);
+    if (rank_good(r) && r->ep.algorithm->trace_end != NULL)
+        r->ep.algorithm->trace_end(r->ep.algorithm);
     recorder_turn_none(&r->recorder);
 }

@@ -77,9 +77,7 @@ void rank_verify(struct rank *r)
             if (order == ORDER_DISCARD) { /* the next dispatch must not deliver these inputs */
                 rank_make(r, slot, i + s->iterations);
                 run_verify_stages(r, i, slot, 0, r->first_stages);
-                if (rank_good(r))
-                    (void)rank_algorithm(r,
-                                         r->algorithm->discard(r->algorithm, problem_of(r, slot)));
+                rank_discard(r, slot);
             }
             rank_inputs(r, slot, i);
             rank_guard_inputs(r, slot);

@@ -36,9 +36,9 @@ static void note_wait(struct epa_wait_observer *observer, const struct epa_wait_
 
     if (w != NULL) {
         full = *w;
-        if (w->kind == EPA_WAIT_SIGNAL && r->algorithm != NULL &&
-            r->algorithm->wait_describe != NULL)
-            r->algorithm->wait_describe(r->algorithm, &full);
+        if (w->kind == EPA_WAIT_SIGNAL && r->ep.algorithm != NULL &&
+            r->ep.algorithm->wait_describe != NULL)
+            r->ep.algorithm->wait_describe(r->ep.algorithm, &full);
         note.kind = full.kind;
         note.peer = full.peer;
         note.number = full.number;
@@ -56,11 +56,10 @@ static void note_wait(struct epa_wait_observer *observer, const struct epa_wait_
 void rank_waits_begin(struct rank *r)
 {
     r->observer.waits = note_wait;
-    r->boot->observer = &r->observer;
-    r->boot->timeout_ns = experiment_of(r)->timeout_ns;
+    r->comm.boot->observer = &r->observer;
 }
 
 void rank_waits_end(struct rank *r)
 {
-    r->boot->observer = NULL;
+    r->comm.boot->observer = NULL;
 }

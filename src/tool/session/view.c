@@ -165,7 +165,7 @@ static const struct epa_transport_ops ops = {
 
 struct view *insert_view(struct rank *r, const struct epa_footprint *footprint)
 {
-    struct epa_transport *inner = r->transport;
+    struct epa_transport *inner = r->ep.transport;
     struct view *v = r->view;
 
     if (v == NULL) {
@@ -181,7 +181,7 @@ struct view *insert_view(struct rank *r, const struct epa_footprint *footprint)
     v->heap_bytes = footprint->heap_bytes;
     v->signal_at = r->signal_at;
     v->signals = footprint->signals;
-    r->transport = &v->base;
+    r->ep.transport = &v->base;
     return v;
 }
 
