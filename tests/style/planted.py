@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 
+import calls
 import headers
 import names
 import subjects
@@ -86,6 +87,14 @@ def plant_names():
                with_tree(names.main, {"README.md": "Run `epa2a bench --jsn`.\n"}, path), 1, "option --jsn")
         expect(with_tree(names.main, good, path),
                with_tree(names.main, {"README.md": "Run `epa2a bnch`.\n"}, path), 1, "command of epa2a bnch")
+
+
+def plant_calls():
+    call = "void run(const struct epa_backend_plugin *plugin)\n{\n    plugin->open(NULL, NULL, NULL, NULL);\n}\n"
+    good = {"src/lib/ep/ep.c": call, "src/tool/run.c": SOURCE + "/* Calls plugin->open(). */\n"}
+    for bad in (call, call.replace("->open", "->create"), call.replace("plugin->open", "(*algorithm_of(x)->plan)")):
+        for path in ("src/tool/run.c", "src/lib/api/moe.c"):
+            expect(with_tree(calls.main, good), with_tree(calls.main, {**good, path: bad}), 1, f"{path}:3: calls")
 
 
 def plant_subjects():

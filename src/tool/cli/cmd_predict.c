@@ -64,8 +64,8 @@ static enum epa_status prepare_prediction(struct prediction *p)
                           p->ranks, p->ranks / p->per_node);
     if (status == EPA_OK && (why = prediction_resize(p, p->low, &x, &planned)) != NULL)
         status = epa_fail(&p->err, EPA_ERR_CONFIG, "%s: %u ranks are %s", cli->arg[0], p->low, why);
-    if (status == EPA_OK && p->op->open != NULL)
-        status = p->op->open(p->x, &p->source, &p->err);
+    if (status == EPA_OK && p->op->source_open != NULL)
+        status = p->op->source_open(p->x, &p->source, &p->err);
     p->here = (uint32_t)fmax(1, json_number_at(p->machine, "cores"));
     p->cores = cli->cores != 0 ? cli->cores : p->here;
     return status == EPA_OK ? prediction_choose_worlds(p) : status;
@@ -116,7 +116,7 @@ int cmd_predict(const struct cli *cli)
     json_decref(p.notes);
     json_decref(p.machine);
     if (p.source != NULL)
-        p.op->close(p.source);
+        p.op->source_close(p.source);
     for (uint32_t i = 0; i < p.n_read; i++)
         runs_finish(&p.read[i]);
     runs_finish(&p.base);

@@ -177,8 +177,9 @@ struct operation {
     /* ---- input files; all NULL: the operation reads no files ---- */
 
     /* Runs in the parent before ranks start. *out stays NULL without input files. */
-    enum epa_status (*open)(const struct experiment *, struct op_source **out, struct epa_error *);
-    void (*close)(struct op_source *);
+    enum epa_status (*source_open)(const struct experiment *, struct op_source **out,
+                                   struct epa_error *);
+    void (*source_close)(struct op_source *);
 
     /* ---- a rank ---- */
 

@@ -136,7 +136,7 @@ void session_destroy(struct session *s)
         unmap_shared(s, s->stats, sizeof(struct shared), s->shared_at);
     text_free(&s->fingerprint);
     if (s->source != NULL)
-        session_operation(s)->close(s->source);
+        session_operation(s)->source_close(s->source);
     free(s);
 }
 
@@ -214,8 +214,8 @@ static enum epa_status create_session(struct status_page *status_page, uint64_t 
         preflight_scratch(s);
         shape_trace(s);
     }
-    if (status == EPA_OK && session_operation(s)->open != NULL)
-        status = session_operation(s)->open(x, &s->source, err);
+    if (status == EPA_OK && session_operation(s)->source_open != NULL)
+        status = session_operation(s)->source_open(x, &s->source, err);
     if (status == EPA_OK && !are_elsewhere(s))
         status = preflight_memory("", s, err);
     if (status == EPA_OK && runs) {
