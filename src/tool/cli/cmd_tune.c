@@ -30,7 +30,7 @@ static enum epa_status prepare_search(struct tune_search *s)
     const struct cli *cli = s->t.cli;
     json_auto_t *ids = json_array(), *keys = json_array();
     json_auto_t *head =
-        json_object_of("version", json_text(EPA2A_VERSION), "experiments", json_incref(ids), "keys",
+        json_object_of("version", json_text(EPA2A_RELEASE), "experiments", json_incref(ids), "keys",
                        json_incref(keys), "budget_ns", json_count(s->t.budget_ns), NULL);
     enum epa_status status = turns_check_alone("tune", &s->err);
 

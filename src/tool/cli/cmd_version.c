@@ -54,7 +54,7 @@ int cmd_version(const struct cli *cli)
     struct epa_error err = {EPA_OK, ""};
 
     if (cli->json == NULL) {
-        printf("epa2a %s (plugin ABI %u)\n", EPA2A_VERSION, EPA_ABI);
+        printf("epa2a %s (plugin ABI %u)\n", EPA2A_RELEASE, EPA_ABI);
         return EXIT_OK;
     }
     return cli_write_json(cli, version_json(), &err) == EPA_OK ? EXIT_OK : cli_fail(&err);

@@ -431,7 +431,7 @@ void experiment_schema_print(const struct registry_entry *entry, uint32_t n)
     json_auto_t *schema = document_schema(&s), *all = json_object();
 
     json_object_set_new(all, "$schema", json_string("http://json-schema.org/draft-07/schema#"));
-    json_object_set_new(all, "title", json_string("an experiment of epa2a " EPA2A_VERSION));
+    json_object_set_new(all, "title", json_string("an experiment of epa2a " EPA2A_RELEASE));
     json_object_update(all, schema);
     json_object_set_new(all, "definitions", s.definitions);
     json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(15));

@@ -312,7 +312,7 @@ enum epa_status run_folder_open(struct run_folder *f, struct documents *d,
     if (f->old.n > 0) {
         const json_t *machine = json_object_get(f->old.run[f->old.n - 1].json, "machine");
 
-        warn_about_difference(f, "version", json_text_at(machine, "build.version"), EPA2A_VERSION);
+        warn_about_difference(f, "version", json_text_at(machine, "build.version"), EPA2A_RELEASE);
         warn_about_difference(f, "host", json_text_at(machine, "host"),
                               json_text_at(facts->machine, "host"));
         warn_about_launcher(f);

@@ -155,7 +155,7 @@ void tune_origin(const char *what, const char *from, const char *how, struct tex
 
     if (gmtime_r(&now, &utc) != NULL)
         strftime(date, sizeof(date), "%Y-%m-%d", &utc);
-    text_add(&line, "%s by epa2a %s tune, %s, on %s: %s, %.0f cores, %s", what, EPA2A_VERSION, date,
+    text_add(&line, "%s by epa2a %s tune, %s, on %s: %s, %.0f cores, %s", what, EPA2A_RELEASE, date,
              json_text_at(machine, "host"), json_text_at(machine, "cpu"),
              json_number_at(machine, "cores"), json_text_at(machine, "kernel"));
     text_add(out, "# %s\n", text_clean(line.data));

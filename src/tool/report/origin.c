@@ -166,7 +166,7 @@ static json_t *build_json(void)
     const char *refused = NULL, *isa = epa_kernels_get(EPA_BF16, &refused)->isa;
     bool debug = ASSERTS || !OPTIMIZED || strcmp(EPA2A_SANITIZE, "none") != 0;
 
-    return json_object_of("version", json_text(EPA2A_VERSION), "git", json_text_or_null(EPA2A_GIT),
+    return json_object_of("version", json_text(EPA2A_RELEASE), "git", json_text_or_null(EPA2A_GIT),
                           "plugin_abi", json_count(EPA_ABI), "compiler", json_text(COMPILER),
                           "type", json_text(EPA2A_BUILD_TYPE), "sanitizers",
                           json_text(EPA2A_SANITIZE), "debug", json_boolean(debug), "libc",

@@ -87,7 +87,7 @@ static enum epa_status find_process_id(struct session *s, struct epa_error *err)
 {
     const struct experiment *x = s->experiment;
 
-    text_add(&s->fingerprint, "epa2a %s, plugin ABI %u\n", EPA2A_VERSION, EPA_ABI);
+    text_add(&s->fingerprint, "epa2a %s, plugin ABI %u\n", EPA2A_RELEASE, EPA_ABI);
     text_add(&s->fingerprint, "verb: %s\n", session_verb(s));
     experiment_show(x, false, &s->fingerprint);
     if (launcher_of(x)->process_id == NULL)

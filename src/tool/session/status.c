@@ -101,7 +101,7 @@ enum epa_status status_page_create(struct status_page **out, struct epa_error *e
         return epa_fail(err, EPA_ERR_SYSTEM, "no memfd for a status page: %s", strerror(errno));
     }
     b->head = head;
-    snprintf(head->version, sizeof(head->version), "%s", EPA2A_VERSION);
+    snprintf(head->version, sizeof(head->version), "%s", EPA2A_RELEASE);
     head->rank_bytes = sizeof(struct session_rank);
     head->notes_bytes = sizeof(struct session_notes);
     head->pid = (int32_t)getpid();
@@ -146,13 +146,13 @@ static enum epa_status read_head(int file, struct status_page_head *out, struct 
         out->version[sizeof(out->version) - 1] = '\0';
         out->run.file[sizeof(out->run.file) - 1] = '\0';
         out->run.label[sizeof(out->run.label) - 1] = '\0';
-        if (strcmp(out->version, EPA2A_VERSION) != 0 ||
+        if (strcmp(out->version, EPA2A_RELEASE) != 0 ||
             out->rank_bytes != sizeof(struct session_rank) ||
             out->notes_bytes != sizeof(struct session_notes))
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
                             "runs epa2a %s, and this is another build, %s; query it with the "
                             "epa2a that it runs",
-                            out->version, EPA2A_VERSION);
+                            out->version, EPA2A_RELEASE);
         if (out->turn == again.turn && out->turn % 2 == 0)
             return EPA_OK;
         usleep(1000);

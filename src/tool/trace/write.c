@@ -298,7 +298,7 @@ static json_t *other_json(const struct session *s, const struct gathered *g, enu
             json_array_append_new(missing, json_integer(r));
     }
     return json_pack("{s:s,s:s,s:i,s:s,s:o,s:s,s:s,s:s,s:s,s:i,s:o,s:o,s:o,s:o,s:I,s:I}", "program",
-                     "epa2a", "version", EPA2A_VERSION, "trace", TRACE_SCHEMA, "verb",
+                     "epa2a", "version", EPA2A_RELEASE, "trace", TRACE_SCHEMA, "verb",
                      session_verb(s), "name", json_text(x->name), "run", x->id != NULL ? x->id : "",
                      "algorithm", x->algorithm.plugin->name, "transport", x->transport.plugin->name,
                      "status", status_name(ended), "ranks", (int)x->ranks, "base_ns",
