@@ -1,0 +1,313 @@
+/* epa2a.h: public C interface of libepa2a, the expert-parallel all-to-all of mixture-of-experts
+ * (MoE) models.
+ *
+ * Objects
+ *   comm      A group of ranks with one kind of memory (host memory, or the memory of one CUDA
+ *             device per rank) and one transport.
+ *   moe       Dispatch and combine of one shape, by one algorithm, over a comm.
+ *   layer     A complete MoE layer in one call: dispatch, both expert GEMMs, combine.
+ *   ag_gemm   AllGather followed by a matrix product.
+ *
+ * Collective calls
+ *   All ranks of the comm must make a collective call, in the same order. The calls that move data
+ *   (dispatch, combine, a layer, an ag_gemm) are collective. A rank without tokens must make the
+ *   call, too.
+ *
+ * Memory
+ *   Every data pointer refers to memory of the comm: host memory or memory of the CUDA device. On
+ *   hosts a data call is complete on return. On CUDA a data call is complete when the stream has
+ *   executed all work that the call enqueued. Input buffers must remain valid and unmodified until
+ *   the call is complete. Output buffers contain the results after the call is complete. The
+ *   library reads parameter structs before the call returns.
+ *
+ * Streams
+ *   The argument `stream` is a cudaStream_t. On hosts the library ignores the argument. A data call
+ *   only enqueues work and never waits for the device, unless its comment states otherwise. A CUDA
+ *   graph can capture data calls. A replay of the graph may receive a different number of rows. A
+ *   CUDA graph cannot capture create and destroy calls.
+ *
+ * Threads
+ *   Only one thread at a time may use a comm and the objects that were created from it. A call
+ *   fails if another thread is inside a call of the same comm. Two comms are independent. Any
+ *   thread may abort and check a comm at any time. A child process after fork() cannot use the
+ *   comms of its parent: all calls fail.
+ *
+ * Process state
+ *   The library never prints, exits or forks, and never changes signal handlers, the locale or the
+ *   environment. An option sets the number of threads that the library starts. The library pins
+ *   threads only if an option requests it. A plugin may load other libraries, such as UCX, with
+ *   other rules.
+ *
+ * Errors
+ *   A function of type int returns EPA2A_OK or, on failure, a negative status. After a failure
+ *   epa2a_last_error() returns the error message. EPA2A_ERR_TIMEOUT, EPA2A_ERR_ABORTED,
+ *   EPA2A_ERR_DIED and EPA2A_ERR_SYSTEM break the comm. On a broken comm every call except check
+ *   and destroy returns EPA2A_ERR_ABORTED.
+ *
+ * Units
+ *   Sizes and strides are in bytes, times in nanoseconds, counts in elements.
+ *
+ * ABI
+ *   The first field of each struct is its size. EPA2A_STRUCT() sets the size and sets all other
+ *   fields to 0. The value 0 selects the default of a field. New versions of the library add fields
+ *   at the end of a struct only, and accept the shorter structs of old versions. A call fails if
+ *   the struct of the caller is longer than the struct of the library, unless all additional bytes
+ *   are 0. The kernel has the same rule for openat2(). Enumerators keep their values. The symbols
+ *   of the library have versions, EPA2A_0.1 and later. The soname changes if a release removes a
+ *   symbol. An application needs no other header of the project. The headers of the folder epa2a
+ *   are for plugins, and the rules of this paragraph do not cover them. */
+#ifndef EPA2A_H
+#define EPA2A_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of this interface: major << 16 | minor << 8 | patch. The releases of the project have
+ * numbers of their own. */
+#define EPA2A_VERSION 0x000100u
+
+/* Exports a symbol of the library. */
+#define EPA2A_EXPORT __attribute__((visibility("default")))
+/* Exports a function that returns a status. The compiler warns if the caller ignores the status. */
+#define EPA2A_API EPA2A_EXPORT __attribute__((warn_unused_result))
+
+/* Defines a struct, sets its size and sets all other fields to 0:
+ *     EPA2A_STRUCT(epa2a_tokens, in);
+ */
+#ifdef __cplusplus
+#define EPA2A_STRUCT(type, name) \
+    struct type name = {}; \
+    name.size = sizeof(struct type)
+#else
+#define EPA2A_STRUCT(type, name) struct type name = {.size = sizeof(struct type)}
+#endif
+
+/* Status of a call. The values equal the values of enum epa_status in the plugin ABI. */
+enum epa2a_status {
+    EPA2A_OK = 0,
+    EPA2A_NOT_YET = 1,          /* result of a test: the operation is not complete */
+    EPA2A_ERR_CONFIG = -1,      /* an argument or option is invalid */
+    EPA2A_ERR_UNSUPPORTED = -2, /* build, machine, transport or algorithm lacks the feature */
+    EPA2A_ERR_NOMEM = -3,       /* a memory allocation failed */
+    EPA2A_ERR_SYSTEM = -4,      /* a system, driver or library call, or a callback, failed */
+    EPA2A_ERR_TIMEOUT = -5,     /* a wait timed out; the message names the rank and the wait */
+    EPA2A_ERR_ABORTED = -6,     /* another rank failed first, or the caller aborted the comm */
+    EPA2A_ERR_DIED = -8,        /* the process of a rank terminated */
+};
+
+/* Element types. The values equal the values of enum epa_dtype in the plugin ABI. */
+enum epa2a_dtype { EPA2A_F32, EPA2A_BF16, EPA2A_FP8_E4M3, EPA2A_F16 };
+
+/* ---- the library ---- */
+
+/* Returns the EPA2A_VERSION of the library. The major versions of library and header must be
+ * equal. */
+EPA2A_EXPORT uint32_t epa2a_version(void);
+
+/* Returns the error message of the last failed call of the calling thread. Never returns NULL. The
+ * string remains valid until the next failed call of this thread. */
+EPA2A_EXPORT const char *epa2a_last_error(void);
+
+/* Returns the name of a status, for example "EPA2A_ERR_TIMEOUT", or "unknown status". */
+EPA2A_EXPORT const char *epa2a_status_name(int status);
+
+/* ---- comm ---- */
+
+/* A group of ranks. The library owns the struct. */
+struct epa2a_comm;
+
+/* Value of epa2a_comm_params.device that selects host memory. */
+enum { EPA2A_HOST = -1 };
+
+/* Parameters of a comm. */
+struct epa2a_comm_params {
+    size_t size;
+    uint32_t version;     /* EPA2A_VERSION; the library rejects 0 */
+    uint32_t rank, ranks; /* rank of the caller, 0 to ranks - 1; number of ranks */
+    /* Bootstrap callback of the caller: a blocking allgather, for example over torch.distributed,
+     * MPI or a store. Each rank contributes `bytes` bytes at `mine`. The callback stores the
+     * contribution of rank r at `all` + r * bytes. `bytes` is the same on all ranks and at most
+     * 64 KiB. The callback returns 0 on success. For any other value the library call returns
+     * EPA2A_ERR_SYSTEM. The library invokes the callback in create, destroy and other set-up calls,
+     * in the thread of the caller. Data calls never invoke the callback. If NULL, the library
+     * connects the ranks by the environment variables of torchrun: RANK, WORLD_SIZE, MASTER_ADDR
+     * and MASTER_PORT. */
+    int (*allgather)(void *arg, const void *mine, size_t bytes, void *all);
+    void *arg;      /* first argument of allgather */
+    int32_t device; /* EPA2A_HOST, or a device number of the CUDA runtime in this process */
+    /* Size of the symmetric heap for all objects that will be created from the comm. If 0, the
+     * library allocates separate symmetric memory for each moe, layer and ag_gemm. epa2a_need has
+     * the size for a shape. */
+    uint64_t heap_bytes;
+    /* Memory of the caller for the symmetric heap, aligned to 64 KiB. Requires a transport that
+     * supports caller memory. The memory must remain valid until the comm is destroyed. If NULL,
+     * the library allocates the heap. */
+    void *heap;
+    uint64_t timeout_ns; /* time-out of each wait for a peer; 0: 30 s; UINT64_MAX: no time-out */
+    /* Options as text, for example
+     * "transport=nvlink, backend.threads=4, transport.devices=mlx5_0". Names and values are the
+     * names and values of experiment files, and the same tables check them. Commas or newlines
+     * separate options. [] encloses a list. If NULL, the library uses the defaults: shm within
+     * a host, or nvlink, and ucx or verbs between hosts. The library reads the environment variable
+     * EPA2A_OPTIONS after this string. */
+    const char *options;
+    /* Folders with additional plugins, separated by ':', in the format of the environment variable
+     * EPA2A_PLUGIN_PATH. The library always searches its own plugin folder. */
+    const char *plugin_path;
+    /* Log callback of the caller. `text` is a complete sentence about an event, for example a long
+     * wait or the use of a fallback. Level 0 is a notice, level 1 a warning. If NULL, the library
+     * logs nothing. */
+    void (*log)(void *arg, int level, const char *text);
+    void *log_arg; /* first argument of log */
+};
+
+/* ---- dispatch and combine ---- */
+
+/* Dispatch and combine of one shape over one comm. The library owns the struct. */
+struct epa2a_moe;
+
+/* Layout of received rows. L = experts / ranks is the number of local experts of a rank. The two
+ * EXPERT layouts store one row per token and local expert. The two RANK layouts store one row per
+ * token. Comments below use "EXPERT:" and "RANK:" for facts about two layouts. */
+enum epa2a_layout {
+    /* x [L][ranks * max_tokens][hidden]. The rows of local expert e begin at row
+     * e * ranks * max_tokens. The rows of an expert are in the order of source ranks, then in the
+     * order of tokens at the source. No rank waits for counts. DeepEP's low-latency mode, NCCL EP
+     * ("expert-major") and the batched experts of vLLM use this layout. */
+    EPA2A_EXPERT_PADDED,
+    /* x [rows][hidden]. Same order as EPA2A_EXPERT_PADDED, without gaps between experts. start[e]
+     * is the index of the first row of local expert e. */
+    EPA2A_EXPERT_PACKED,
+    /* x [rows][hidden]. One row for each source token that selects at least one expert of this
+     * rank, in the order of source ranks, then of tokens. topk_idx and topk_weight have an entry
+     * for each row. DeepEP's normal mode, FlashInfer and NCCL EP ("flat") use this layout. */
+    EPA2A_RANK_PACKED,
+    /* Same as EPA2A_RANK_PACKED, except that the rows of source rank r begin at row
+     * r * max_tokens. */
+    EPA2A_RANK_PADDED,
+};
+
+/* Shape of a moe. All fields must have the same values on all ranks. */
+struct epa2a_moe_shape {
+    size_t size;
+    uint32_t max_tokens; /* maximum number of tokens of one rank in one dispatch */
+    uint32_t hidden;     /* elements per token; multiple of 16; with FP8 multiple of fp8_group */
+    uint32_t experts;    /* of all ranks; rank r holds experts r * L to (r + 1) * L - 1 */
+    uint32_t topk;       /* experts per token, 1 to 32 */
+    int32_t dtype;       /* tokens, expert outputs and sums: EPA2A_BF16 or EPA2A_F16 */
+    int32_t recv_dtype;  /* default type of delivered rows: dtype or EPA2A_FP8_E4M3 */
+    int32_t layout;      /* enum epa2a_layout */
+    uint32_t fp8_group;  /* channels per FP8 scale; 0: 128 */
+    uint32_t in_flight;  /* maximum number of dispatches without combine, 1 or 2; 0: 1 */
+    /* Algorithm and its options, for example "algorithm=ll_v1, capacity=2". If NULL, the library
+     * selects the fastest algorithm for the shape. */
+    const char *options;
+};
+
+/* Memory requirements of a shape. */
+struct epa2a_need {
+    size_t size;
+    uint64_t heap_bytes;    /* share of epa2a_comm_params.heap_bytes */
+    uint64_t private_bytes; /* other memory */
+    uint64_t rows, entries; /* maximum that one dispatch delivers to one rank */
+    uint64_t routing_bytes; /* size of epa2a_received.routing */
+    const char *algorithm;  /* name of the selected algorithm */
+    int32_t overlaps;       /* 1: send returns before the data arrives; 0: recv does all work */
+};
+
+/* Bits of epa2a_tokens.flags. */
+enum epa2a_dispatch_flag {
+    EPA2A_RECV_NATIVE = 1 << 0, /* deliver rows in dtype; overrides recv_dtype */
+    EPA2A_RECV_FP8 = 1 << 1,    /* deliver rows in FP8; overrides recv_dtype */
+    EPA2A_SCALE_POW2 = 1 << 2,  /* round scales up to powers of two */
+    /* Deliver power-of-two scales as exponents (UE8M0), one byte each, four per int32. */
+    EPA2A_SCALE_UE8M0 = 1 << 3,
+    /* Store scales with the group as a major dimension, as the TMA loads of a GEMM require. The
+     * scales of one group are adjacent. EPA2A_EXPERT_PADDED:
+     * [L][hidden / group][ranks * max_tokens]. Other layouts: [hidden / group][rows]. */
+    EPA2A_SCALE_BY_GROUP = 1 << 4,
+};
+
+/* Input of dispatch. */
+struct epa2a_tokens {
+    size_t size;
+    uint32_t tokens, flags; /* 0 to max_tokens; bits of enum epa2a_dispatch_flag */
+    const void *x;          /* [tokens][hidden] of dtype, or of e4m3 codes if x_scale is set */
+    const float *x_scale;   /* [tokens][hidden / fp8_group]; NULL: x is not quantised */
+    size_t x_stride, x_scale_stride; /* bytes from row to row; 0: dense */
+    const void *topk_idx;   /* [tokens][topk] global experts, distinct in a row; -1: no expert */
+    int32_t topk_idx_bytes; /* bytes per element of topk_idx, 4 or 8 */
+    /* [tokens][topk]. With weights at dispatch, an algorithm can send each token once per rank and
+     * return each sum once per rank (option `dedup`). With weights at combine only, the traffic
+     * equals the traffic of DeepEP's low-latency mode: one row per choice. */
+    const float *topk_weight;
+    int32_t *seen; /* [L]; dispatch adds the number of received rows per expert; NULL: unused */
+};
+
+/* Output of dispatch.
+ *
+ * If a pointer is NULL before the call, the library sets the pointer to memory of the moe. This
+ * memory remains valid until the combine of this dispatch, or until in_flight further dispatches.
+ * If a pointer is set before the call, the pointer refers to dense memory of the caller with room
+ * for epa2a_need.rows rows and epa2a_need.entries entries. The library fills this memory and does
+ * not change the pointer. */
+struct epa2a_received {
+    size_t size;
+    uint64_t id;            /* number of this dispatch of the moe: 1, 2 ... */
+    uint64_t rows, entries; /* capacity, as in epa2a_need; `count` holds the used part */
+    void *x;                /* [rows][hidden] of recv_dtype, or of the type that flags select */
+    /* float [rows][hidden / fp8_group], or the form that the flags select. NULL after the call if
+     * the rows are not FP8. */
+    void *x_scale;
+    size_t x_stride, x_scale_stride; /* bytes from row to row; 0 for memory of the caller */
+    uint32_t *count;                 /* [L] number of rows of each local expert */
+    uint64_t *start;                 /* [L] index of the first entry of each local expert */
+    uint32_t *row;         /* RANK: [entries] row that an entry reads; EXPERT: NULL, entry = row */
+    int32_t *topk_idx;     /* RANK: [rows][topk] local expert, or -1 */
+    float *topk_weight;    /* RANK: [rows][topk] weights that the source passed to dispatch */
+    int32_t *source_token; /* [rows] index of the token at its source rank */
+    /* begin << 32 | count of the rows of each source rank. EXPERT: [L][ranks]; begin is relative to
+     * the first row of the expert. RANK: [ranks]; begin is relative to the first row. */
+    int64_t *source_range;
+    /* Memory for expert outputs, of dtype, in the layout of x. Combine makes no copy of expert
+     * outputs in this memory. */
+    void *y;
+    /* Host memory of the caller, [L + 1]: the number of rows of each local expert, then the number
+     * of all rows. The call waits until the counts are available. NULL: no host counts. */
+    uint32_t *host_count;
+    /* Memory of the comm, allocated by the caller, of epa2a_need.routing_bytes. Dispatch stores the
+     * routes for combine in this memory. Combine may then follow at any later time, in any order
+     * and any number of times, and later dispatches may use the same routes. If NULL, combines must
+     * follow in the order of the dispatches, with one combine per dispatch. The caller may repeat
+     * such a combine only immediately. */
+    void *routing;
+};
+
+/* Input and output buffers of combine. */
+struct epa2a_outputs {
+    size_t size;
+    /* Expert outputs, dense, of dtype. EXPERT: one row for each row of epa2a_received.x, in the
+     * same order. RANK: [rows][hidden], the weighted sum over the experts of this rank. NULL:
+     * epa2a_received.y contains the expert outputs. */
+    const void *y;
+    /* EXPERT: topk_idx of the dispatch. If set, combine reads the array again and skips choices
+     * that the caller masked after the dispatch. */
+    const void *topk_idx;
+    int32_t topk_idx_bytes; /* bytes per element of topk_idx, 4 or 8 */
+    /* EXPERT: [tokens][topk] weights of the sum; NULL: the weights of the dispatch. RANK:
+     * [rows][topk] weights that combine returns in out_weight and does not use in the sum. */
+    const float *topk_weight;
+    const void *bias[2]; /* each [tokens][hidden], added to the sum; NULL: no bias */
+    void *out;           /* [tokens][hidden] of dtype */
+    float *out_weight;   /* RANK: [tokens][topk] returned weights; NULL: unused */
+    uint32_t flags;      /* must be 0 */
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
