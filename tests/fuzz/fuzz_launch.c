@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "launch/conn.h"
+#include "boot/conn.h"
 #include "launch/launcher.h"
-#include "launch/net.h"
+#include "boot/net.h"
 #include "launch/rendezvous.h"
 
 #include "../../plugins/transport/ucx/lanes.h"
@@ -247,7 +247,7 @@ void fuzz_rendezvous(const uint8_t *data, size_t bytes)
                                .timeout_ns = 1000000000,
                                .block = malloc(PARTIES * BLOCK_ROOM),
                                .block_bytes = BLOCK_ROOM};
-    static const struct launcher_contact contact = {.token = "token"};
+    static const struct contact contact = {.token = "token"};
     static const struct launcher_settings settings = {.start_ns = 1000000000,
                                                       .heartbeat_ns = 1000000000};
     struct conn client[CONNECTIONS];

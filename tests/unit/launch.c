@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
-#include "launch/bootstrap.h"
+#include "boot/bootstrap.h"
 #include "launch/relay.h"
 #include "registry/registry.h"
 

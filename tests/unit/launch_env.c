@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "epa2a/wait.h"
-#include "launch/conn.h"
+#include "boot/conn.h"
 #include "launch/launcher.h"
-#include "launch/net.h"
+#include "boot/net.h"
 #include "launch/rendezvous.h"
 #include "registry/registry.h"
 
@@ -36,7 +36,7 @@ struct started_rank {
 struct started {
     struct started_rank rank[MOST];
     char block[MOST][BLOCK]; /* blocks that the launcher of rank 0 collected */
-    struct launcher_contact contact;
+    struct contact contact;
     uint32_t met;
 };
 
@@ -169,9 +169,9 @@ static enum epa_status rank_1_stays(struct epa_bootstrap *boot, void *arg)
 
 /* ---- meeting of kept processes: rank 0 publishes its contact ---- */
 
-typedef enum epa_status meeting(void *arg, struct launcher_contact *contact, struct epa_error *err);
+typedef enum epa_status meeting(void *arg, struct contact *contact, struct epa_error *err);
 
-static enum epa_status meet(void *arg, struct launcher_contact *contact, struct epa_error *err)
+static enum epa_status meet(void *arg, struct contact *contact, struct epa_error *err)
 {
     if (arg == &s->rank[0]) {
         s->contact = *contact;
@@ -184,16 +184,14 @@ static enum epa_status meet(void *arg, struct launcher_contact *contact, struct 
     return EPA_OK;
 }
 
-static enum epa_status rank_1_cannot_meet(void *arg, struct launcher_contact *contact,
-                                          struct epa_error *err)
+static enum epa_status rank_1_cannot_meet(void *arg, struct contact *contact, struct epa_error *err)
 {
     if (arg == &s->rank[1])
         return epa_fail(err, EPA_ERR_SYSTEM, "no library here");
     return meet(arg, contact, err);
 }
 
-static enum epa_status rank_1_never_meets(void *arg, struct launcher_contact *contact,
-                                          struct epa_error *err)
+static enum epa_status rank_1_never_meets(void *arg, struct contact *contact, struct epa_error *err)
 {
     while (arg == &s->rank[1])
         pause();
@@ -413,7 +411,7 @@ TEST(an_impostor_of_rank_0_gets_no_token_and_no_launch)
 
 TEST(a_local_socket_rejects_other_users)
 {
-    struct launcher_contact contact = {.local = "epa2a.test.local", .token = "local"};
+    struct contact contact = {.local = "epa2a.test.local", .token = "local"};
     char from[64];
     int listener, code;
     pid_t pid;
@@ -454,7 +452,7 @@ TEST(a_local_socket_rejects_other_users)
 
 TEST(a_local_name_that_another_user_has_taken_is_reported_with_the_user)
 {
-    struct launcher_contact contact = {.token = "local", .port = 29500};
+    struct contact contact = {.token = "local", .port = 29500};
     struct epa_error err = {EPA_OK, ""};
     int ready[2], fd, code;
     char byte;

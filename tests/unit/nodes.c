@@ -5,8 +5,8 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "launch/nodes.h"
-#include "launch/pin.h"
+#include "boot/nodes.h"
+#include "host/pin.h"
 
 enum { MOST = 8 };
 

@@ -5,7 +5,7 @@
 #include "fake_session.h"
 
 #include "base/text.h"
-#include "launch/pin.h"
+#include "host/pin.h"
 #include "session/session.h"
 #include "session/preflight.h"
 

@@ -2,7 +2,7 @@
  * and invalid. */
 #include "test.h"
 
-#include "launch/process_id.h"
+#include "boot/process_id.h"
 
 /* Evaluates the variables "A=1 B=2" in an empty environment. */
 static enum epa_status with(const char *variables, struct process_job *job)

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
-#include "launch/conn.h"
+#include "boot/conn.h"
 #include "launch/launcher.h"
-#include "launch/net.h"
+#include "boot/net.h"
 #include "launch/rendezvous.h"
 
 enum { MOST = 8, ROOM = 64 };
@@ -28,7 +28,7 @@ static struct game *begin(uint32_t size)
 {
     static struct game game;
     struct game *g = &game;
-    static const struct launcher_contact contact = {.token = "token"};
+    static const struct contact contact = {.token = "token"};
     static const struct launcher_settings settings = {.start_ns = 10000000000,
                                                       .heartbeat_ns = 10000000000};
 
@@ -461,7 +461,7 @@ ssize_t getrandom(void *out, size_t bytes, unsigned int flags)
 
 TEST(missing_random_numbers_are_reported)
 {
-    static const struct launcher_contact contact = {.token = "token", .address = {"127.0.0.1"}};
+    static const struct contact contact = {.token = "token", .address = {"127.0.0.1"}};
     struct net_dial dial;
     struct conn conn;
     int ends[2];

@@ -9,8 +9,8 @@
 #include <mpi.h>
 
 #include "launch/launcher.h"
-#include "launch/net.h"
-#include "launch/process_id.h"
+#include "boot/net.h"
+#include "boot/process_id.h"
 
 /* ---- calls of MPI (MPI-3, any implementation), in the process of a rank, by one thread ---- */
 
@@ -127,7 +127,7 @@ static enum epa_status place(const void *config, struct epa_process_id *out, str
 }
 
 /* Runs in the process of the rank. */
-static enum epa_status meet(void *arg, struct launcher_contact *contact, struct epa_error *err)
+static enum epa_status meet(void *arg, struct contact *contact, struct epa_error *err)
 {
     const struct process_job *mine = arg;
     enum epa_status status = mpi_world_join(&mine->process_id, err);
@@ -145,14 +145,14 @@ static void leave(void *arg)
  * starts, and without a network, so that no other host can connect. */
 static enum epa_status make_launcher(const struct config *config, struct epa_error *err)
 {
-    static struct launcher_contact contact;
+    static struct contact contact;
     enum epa_status status = find_place(&job, err);
     bool here = config->interface == NULL && job.local_size == job.process_id.size;
 
     if (status != EPA_OK)
         return status;
     if (here)
-        launcher_meet_here(&contact, process_job_hash(&job));
+        contact_meet_here(&contact, process_job_hash(&job));
     return launcher_create(&(struct launcher_params){.process_id = job.process_id,
                                                      .interface = config->interface,
                                                      .contact = here ? &contact : NULL,

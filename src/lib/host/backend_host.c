@@ -17,7 +17,7 @@
 #include "registry/registry.h"
 #include <epa2a/wait.h>
 #include "base/text.h"
-#include "launch/pin.h"
+#include "host/pin.h"
 
 enum { MARKS = 64, LINE_BYTES = 64, HUGE_BYTES = 2 << 20 };
 

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/config_name.h"
-#include "launch/process_id.h"
+#include "boot/process_id.h"
 
 /* Returns the index of the first argument that is an experiment; n_args: none. */
 static uint32_t first_experiment(const struct line *line)

@@ -24,7 +24,7 @@
 #include "cli/line_files.h"
 #include "cli/line_settings.h"
 #include "cli/usage.h"
-#include "launch/process_id.h"
+#include "boot/process_id.h"
 
 static enum epa_status read_line(struct line *line, int argc, char **argv, struct epa_error *err)
 {

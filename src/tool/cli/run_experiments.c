@@ -25,7 +25,7 @@
 #include "cli/stop_signals.h"
 #include "config/diag.h"
 #include "config/origin.h"
-#include "launch/process_id.h"
+#include "boot/process_id.h"
 #include "report/lines.h"
 #include "report/verdicts.h"
 #include "report/warnings.h"

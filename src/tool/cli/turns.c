@@ -7,7 +7,7 @@
 #include "base/exit_code.h"
 #include "cli/cli.h"
 #include "cli/progress_line.h"
-#include "launch/process_id.h"
+#include "boot/process_id.h"
 
 /* Ratio of the median to the fastest samples above which other programs use the cores. The median
  * then measures the other programs: with 40 runnable threads on 2 cores the logarithm of a round's

@@ -16,7 +16,7 @@
 #include "config/origin.h"
 #include "experiment/batch_keys.h"
 #include "experiment/points.h"
-#include "launch/process_id.h"
+#include "boot/process_id.h"
 #include "op/operations.h"
 
 struct building {

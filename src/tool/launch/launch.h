@@ -7,9 +7,9 @@
 #include <poll.h>
 #include <pthread.h>
 
-#include "launch/bootstrap.h"
-#include "launch/conn.h"
-#include "launch/pin.h"
+#include "boot/bootstrap.h"
+#include "boot/conn.h"
+#include "host/pin.h"
 #include "launch/process.h"
 
 struct launcher;

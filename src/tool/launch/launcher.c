@@ -13,7 +13,7 @@
 
 #include <epa2a/wait.h>
 #include "base/text.h"
-#include "launch/close_open.h"
+#include "boot/close_open.h"
 #include "launch/launch.h"
 #include "launch/launch_rank.h"
 #include "launch/launch_watch.h"

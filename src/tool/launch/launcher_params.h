@@ -6,20 +6,8 @@
 #include <stdint.h>
 
 #include <epa2a/world.h>
-#include "launch/conn.h"
-#include "launch/pin.h"
-
-enum { LAUNCHER_TOKEN = 64, LAUNCHER_ADDRESSES = 8, LAUNCHER_ADDRESS = 256 };
-
-/* Contact data of the rendezvous. No pointers: mpi sends its bytes to other hosts. */
-struct launcher_contact {
-    char token[LAUNCHER_TOKEN + 1]; /* the secret of the job */
-    char local[64]; /* abstract UNIX socket for ranks of this host and user; "": use addresses */
-    char address[LAUNCHER_ADDRESSES]
-                [LAUNCHER_ADDRESS]; /* numbers or names, tried in order; "": end */
-    uint32_t port;
-    char job[CONN_JOB]; /* name of the job from variables of the scheduler; "": unknown */
-};
+#include "boot/contact.h"
+#include "host/pin.h"
 
 /* Options that the launchers env and mpi share. */
 struct launcher_settings {
@@ -62,11 +50,11 @@ struct launcher_params {
     const char *interface;
     /* Known contact data of the rendezvous. NULL: rank 0 listens at a free port and makes a token, and
      * meet() transfers both to the other ranks. */
-    const struct launcher_contact *contact;
+    const struct contact *contact;
     /* Optional. Runs in the process of the rank before the rank. On rank 0 `contact` is input; on other
      * ranks meet() fills it with the same bytes. With meet() the process starts once and is kept for
      * all launches. It is killed if meet() does not return within start_ns. */
-    enum epa_status (*meet)(void *arg, struct launcher_contact *contact, struct epa_error *);
+    enum epa_status (*meet)(void *arg, struct contact *contact, struct epa_error *);
     void (*leave)(void *arg); /* runs in the process before it ends; or NULL */
     void *arg;
 };

@@ -3,7 +3,7 @@
 
 #include <sys/eventfd.h>
 
-#include "launch/close_open.h"
+#include "boot/close_open.h"
 #include "launch/launch_rank.h"
 #include "launch/launcher_state.h"
 #include "launch/rendezvous.h"

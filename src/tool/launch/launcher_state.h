@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include <epa2a/world.h>
-#include "launch/bootstrap.h"
-#include "launch/conn.h"
+#include "boot/bootstrap.h"
+#include "boot/conn.h"
 #include "launch/launcher_params.h"
-#include "launch/net.h"
-#include "launch/nodes.h"
-#include "launch/pin.h"
+#include "boot/net.h"
+#include "boot/nodes.h"
+#include "host/pin.h"
 #include "launch/process.h"
 
 struct launch;
@@ -31,7 +31,7 @@ struct order {
     /* Result of meet(); valid if `met` is set. */
     uint32_t met;
     struct epa_error err;
-    struct launcher_contact contact;
+    struct contact contact;
     uint32_t node[];
 };
 

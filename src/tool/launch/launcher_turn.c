@@ -46,7 +46,7 @@ static void say_hello(struct launcher *l)
 
 void launcher_start_dialling(struct launcher *l, int fd)
 {
-    const struct launcher_contact *contact = &l->order->contact;
+    const struct contact *contact = &l->order->contact;
 
     l->phase = DIALING;
     net_dial_init(&l->dial, contact, fd);

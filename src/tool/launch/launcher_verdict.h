@@ -2,7 +2,7 @@
 #ifndef LAUNCHER_VERDICT_H
 #define LAUNCHER_VERDICT_H
 
-#include "launch/conn.h"
+#include "boot/conn.h"
 
 struct launcher;
 

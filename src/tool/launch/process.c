@@ -16,7 +16,7 @@
 
 #include <epa2a/wait.h>
 #include "base/text.h"
-#include "launch/close_open.h"
+#include "boot/close_open.h"
 
 /* Exists in builds with LeakSanitizer only: _exit() would skip its check. */
 extern void __lsan_do_leak_check(void) __attribute__((weak));

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "launch/close_open.h"
+#include "boot/close_open.h"
 
 enum {
     TURN_READS = 16, /* reads of a rank per turn: it may write faster than the relay reads */

@@ -16,10 +16,10 @@
 
 #include <epa2a/wait.h>
 #include "base/text.h"
-#include "launch/bootstrap.h"
-#include "launch/close_open.h"
-#include "launch/conn.h"
-#include "launch/net.h"
+#include "boot/bootstrap.h"
+#include "boot/close_open.h"
+#include "boot/conn.h"
+#include "boot/net.h"
 
 enum {
     STRANGERS = 32, /* slots for connections without proof */
@@ -47,7 +47,7 @@ struct peer {
 struct rendezvous {
     const struct epa_launch *asked;
     const struct launcher_settings *settings;
-    const struct launcher_contact *contact;
+    const struct contact *contact;
     int listener;
     uint32_t size, slots;
     struct peer *peer;            /* [slots] */
@@ -630,7 +630,7 @@ static enum epa_status allow_files(uint32_t slots, struct epa_error *err)
 
 enum epa_status rendezvous_create(const struct epa_launch *asked,
                                   const struct launcher_settings *settings,
-                                  const struct launcher_contact *contact, int listener,
+                                  const struct contact *contact, int listener,
                                   struct rendezvous **out, struct epa_error *err)
 {
     struct rendezvous *rdv = memory_alloc(1, sizeof(*rdv));

@@ -11,8 +11,8 @@ struct rendezvous;
 /* `asked` is rank 0's launch; the rendezvous writes the blocks of other ranks to its block. The listener
  * is not owned; -1: no listener. All pointers must outlive the rendezvous. */
 enum epa_status rendezvous_create(const struct epa_launch *asked, const struct launcher_settings *,
-                                  const struct launcher_contact *, int listener,
-                                  struct rendezvous **out, struct epa_error *);
+                                  const struct contact *, int listener, struct rendezvous **out,
+                                  struct epa_error *);
 void rendezvous_destroy(struct rendezvous *);
 
 /* Adds rank 0's own connection, which does not use the listener. Takes ownership of the descriptor. */

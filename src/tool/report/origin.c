@@ -26,7 +26,7 @@
 #include "config/experiment_show.h"
 #include "epa2a/quant.h"
 #include "git_id.h"
-#include "launch/pin.h"
+#include "host/pin.h"
 #include "report/results.h"
 #include "trace/write.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "launch/pin.h"
+#include "host/pin.h"
 #include "op/operations.h"
 #include "session/record.h"
 

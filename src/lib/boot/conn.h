@@ -11,7 +11,7 @@
 
 #include <epa2a/status.h>
 
-#include "launch/nodes.h"
+#include "boot/nodes.h"
 
 /* ---- messages ---- */
 
@@ -56,7 +56,7 @@ enum { CONN_JOB = 64 };
 struct conn_hello {
     uint32_t rank, size, pid, abi;
     struct nodes_host host;
-    char job[CONN_JOB];        /* as in launcher_contact */
+    char job[CONN_JOB];        /* as in contact */
     uint32_t mask_bytes, zero; /* length of the affinity mask, as in nodes_rank */
     unsigned char mask[CONN_MASK_MAX];
 };

@@ -4,19 +4,15 @@
 
 #include <poll.h>
 
-#include "launch/conn.h"
-#include "launch/launcher_params.h"
-
-/* Sets the contact to an abstract UNIX socket for ranks of one host. Port and `job`, a hash of the job's
- * id, determine its name. The kernel authenticates the user of the other process. */
-void launcher_meet_here(struct launcher_contact *contact, uint32_t job);
+#include "boot/conn.h"
+#include "boot/contact.h"
 
 struct addrinfo;
 
 /* Listens at the local name of `contact`, or at its address (or on `interface`) and port. Without
  * either, listens at a free port, on `interface` or on all, and fills `contact` with the addresses that
  * other hosts may reach and with a random token. */
-enum epa_status net_listen(struct launcher_contact *contact, const char *interface, int *out,
+enum epa_status net_listen(struct contact *contact, const char *interface, int *out,
                            struct epa_error *);
 
 /* Accepts a connection and returns its origin ("": this host). Returns -1 without a connection, or for
@@ -33,7 +29,7 @@ void net_interface(int fd, char *out);
 
 /* Dials the addresses of a contact cyclically until both sides have proved that they know the token. */
 struct net_dial {
-    const struct launcher_contact *contact;
+    const struct contact *contact;
     enum net_dial_state { NET_PAUSE, NET_CONNECTING, NET_GREETING, NET_PROVING } state;
     uint32_t at; /* index of the next address */
     struct addrinfo *list, *next;
@@ -50,7 +46,7 @@ enum net_dialed {
 };
 
 /* `fd`: a connection to try first, or -1. */
-void net_dial_init(struct net_dial *out, const struct launcher_contact *, int fd);
+void net_dial_init(struct net_dial *out, const struct contact *, int fd);
 void net_dial_finish(struct net_dial *);
 
 struct pollfd net_dial_poll(const struct net_dial *);

@@ -8,7 +8,7 @@
  * RANK and WORLD_SIZE alone may count nodes, and Slurm's variables stay behind in shells of a job:
  * a set has variables that must be set beside rank and size. Ranks find out which of them share a
  * host when they connect, so no set needs LOCAL_RANK. */
-#include "launch/process_id.h"
+#include "boot/process_id.h"
 
 #include <errno.h>
 #include <stdio.h>

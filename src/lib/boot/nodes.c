@@ -1,7 +1,7 @@
 /* Nodes of ranks. Name, boot and namespaces identify a host. A rank maps the memory of another rank over
  * /proc/PID/fd, so both must be in one PID namespace and in one user namespace. Containers of one machine
  * may have the same name, and they share its cores. */
-#include "launch/nodes.h"
+#include "boot/nodes.h"
 
 #include <stdbool.h>
 #include <stdio.h>

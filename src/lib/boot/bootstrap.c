@@ -5,7 +5,7 @@
  * step. An allgather alternates between two slots per rank. Every rank reads the data of step i before
  * it reaches step i + 1. So a rank that has passed step i + 1 may overwrite the slot of step i with the
  * data of step i + 2. */
-#include "launch/bootstrap.h"
+#include "boot/bootstrap.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
  *
  * Ranks of one host without a token connect over an abstract UNIX socket, since the kernel reports the
  * user of the other process to both sides. */
-#include "launch/net.h"
+#include "boot/net.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -140,7 +140,7 @@ static bool is_usable(const struct ifaddrs *i)
 
 /* Lists the addresses of an interface; NULL: of all interfaces, loopback addresses last. */
 static enum epa_status list_addresses(const char *interface,
-                                      char out[LAUNCHER_ADDRESSES][LAUNCHER_ADDRESS],
+                                      char out[CONTACT_ADDRESSES][CONTACT_ADDRESS],
                                       struct epa_error *err)
 {
     struct ifaddrs *list = NULL;
@@ -157,9 +157,8 @@ static enum epa_status list_addresses(const char *interface,
                                           : i->ifa_addr->sa_family == AF_INET6 ? 1
                                                                                : 0))
                 continue;
-            if (n < LAUNCHER_ADDRESSES &&
-                (interface == NULL || strcmp(i->ifa_name, interface) == 0))
-                address_text(i->ifa_addr, out[n++], LAUNCHER_ADDRESS);
+            if (n < CONTACT_ADDRESSES && (interface == NULL || strcmp(i->ifa_name, interface) == 0))
+                address_text(i->ifa_addr, out[n++], CONTACT_ADDRESS);
             if (strstr(names, i->ifa_name) == NULL)
                 snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? ", " : "",
                          i->ifa_name);
@@ -180,7 +179,7 @@ static enum epa_status explain_listen(int failed, const char *where, uint32_t po
 {
     return epa_fail(err, EPA_ERR_SYSTEM, "rank 0 cannot listen at %s port %u: %s%s", where, port,
                     strerror(failed),
-                    failed == EADDRINUSE      ? "; set launcher.port to a free port"
+                    failed == EADDRINUSE      ? "; set MASTER_PORT or launcher.port to a free port"
                     : failed == EADDRNOTAVAIL ? "; MASTER_ADDR or launcher.address must be "
                                                 "an address of rank 0's host"
                                               : "");
@@ -228,18 +227,11 @@ static uint32_t port_of(int fd)
                                          : ((struct sockaddr_in6 *)&at)->sin6_port);
 }
 
-void launcher_meet_here(struct launcher_contact *contact, uint32_t job)
-{
-    snprintf(contact->token, sizeof(contact->token), "local");
-    snprintf(contact->local, sizeof(contact->local), "epa2a.%u.%08x.%u", (unsigned)getuid(), job,
-             contact->port);
-}
-
-enum epa_status net_listen(struct launcher_contact *contact, const char *interface, int *out,
+enum epa_status net_listen(struct contact *contact, const char *interface, int *out,
                            struct epa_error *err)
 {
     bool anywhere = contact->address[0][0] == 0;
-    char at[LAUNCHER_ADDRESSES][LAUNCHER_ADDRESS] = {"0.0.0.0"};
+    char at[CONTACT_ADDRESSES][CONTACT_ADDRESS] = {"0.0.0.0"};
     enum epa_status status = EPA_OK;
 
     if (contact->local[0] != 0) {
@@ -287,7 +279,7 @@ static const char *without_mark(const char *address)
 
 void net_interface(int fd, char *out)
 {
-    char here[LAUNCHER_ADDRESS], there[LAUNCHER_ADDRESS];
+    char here[CONTACT_ADDRESS], there[CONTACT_ADDRESS];
     struct sockaddr_storage at;
     socklen_t bytes = sizeof(at);
     struct ifaddrs *list = NULL;
@@ -338,7 +330,7 @@ static void send_greeting(struct net_dial *dial, int fd)
     dial->state = NET_GREETING;
 }
 
-void net_dial_init(struct net_dial *out, const struct launcher_contact *contact, int fd)
+void net_dial_init(struct net_dial *out, const struct contact *contact, int fd)
 {
     *out = (struct net_dial){.contact = contact, .conn = {.fd = -1}, .since_ns = epa_now_ns()};
     snprintf(out->why, sizeof(out->why), "no time for an attempt");
@@ -372,7 +364,7 @@ static void try_next(struct net_dial *dial, const char *why)
 static socklen_t next_target(struct net_dial *dial, struct sockaddr_storage *at, uint64_t now)
 {
     struct epa_error err = {EPA_OK, ""};
-    const struct launcher_contact *contact = dial->contact;
+    const struct contact *contact = dial->contact;
     socklen_t bytes;
 
     if (contact->local[0] != 0) {
@@ -381,7 +373,7 @@ static socklen_t next_target(struct net_dial *dial, struct sockaddr_storage *at,
         return local_address(contact->local, (struct sockaddr_un *)at);
     }
     if (dial->next == NULL) {
-        if (dial->at == LAUNCHER_ADDRESSES || contact->address[dial->at][0] == 0) {
+        if (dial->at == CONTACT_ADDRESSES || contact->address[dial->at][0] == 0) {
             dial->at = 0;
             dial->again_ns = now + pause_ns;
             return 0;

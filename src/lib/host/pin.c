@@ -1,7 +1,7 @@
 /* Cores for pinning, from the affinity mask of this process, and the size of L2. hwloc, if the build
  * found it, tells the SMT threads of a physical core; without hwloc ranks take cores in numeric order.
  * The size of L2 comes from hwloc or the C library; in virtual machines it is often unknown to both. */
-#include "launch/pin.h"
+#include "host/pin.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/text.h"
 
 /* More cores than any kernel supports. The kernel sets the rest of a mask to 0. */
 enum { MOST_CORES = 1 << 16, LINE_BYTES = 64 };
@@ -102,7 +100,10 @@ enum epa_status pin_plan_init(struct pin_plan *out, enum pin pin, uint32_t ranks
 
     if (sched_getaffinity(0, sizeof(mask), mask.set) != 0)
         return epa_fail(err, EPA_ERR_SYSTEM, "sched_getaffinity: %s", strerror(errno));
-    plan.order = memory_alloc((size_t)CPU_COUNT_S(sizeof(mask), mask.set), sizeof(*plan.order));
+    plan.order = calloc((size_t)CPU_COUNT_S(sizeof(mask), mask.set), sizeof(*plan.order));
+    if (plan.order == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the numbers of %d cores",
+                        CPU_COUNT_S(sizeof(mask), mask.set));
     if (pin == PIN_CORE)
         take_physical(&plan, &mask);
     for (int id = 0; id < MOST_CORES; id++)

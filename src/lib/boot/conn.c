@@ -2,7 +2,7 @@
  * the output, since each side waits for replies. Neither side sends the token: the key of each direction
  * is an HMAC of both nonces with the token, so a correct MAC proves that the sender knows the token. The
  * sequence number prevents a replay. */
-#include "launch/conn.h"
+#include "boot/conn.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
-#include "launch/close_open.h"
+#include "boot/close_open.h"
 
 enum {
     READ_AHEAD = 4096,
