@@ -12,8 +12,8 @@
 #include "cli/environment.h"
 #include "cli/help_pages.h"
 #include "cli/topics.h"
-#include "config/options.h"
 #include "config/option_text.h"
+#include "options/option.h"
 #include "registry/registry.h"
 #include "report/summary.h"
 #include "report/fill.h"
@@ -111,16 +111,17 @@ static void put_environment(const struct page *page)
 
 static void put_key(const char *section, const struct epa_option *o, const void *defaults)
 {
-    text_auto name = {0}, range = {0}, value = {0};
+    text_auto name = {0}, value = {0};
+    char range[OPTION_RANGE_ROOM];
     json_t *of;
 
     text_add(&name, "%s%s%s", section, *section == '\0' ? "" : ".", o->name);
-    option_range(o, ", ", &range);
+    option_range(o, ", ", range, sizeof(range));
     if (option_is_set(o, defaults))
         option_text(o, defaults, &value);
     of = item(name.data, o->help);
     json_object_set_new(of, "type", json_text(option_type(o)));
-    json_object_set_new(of, "range", json_text_or_null(range.data));
+    json_object_set_new(of, "range", json_text_or_null(*range != '\0' ? range : NULL));
     json_object_set_new(of, "default", json_text_or_null(value.data));
     put(".TP\n\\fB{name}\\fR ({type}[{range}][; default {default}])\n\\&{help}.\n", of);
     if (o->choices == NULL)

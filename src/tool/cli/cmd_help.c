@@ -18,7 +18,7 @@
 #include "cli/topics.h"
 #include "cli/usage.h"
 #include "config/option_text.h"
-#include "config/options.h"
+#include "options/option.h"
 #include "op/operations.h"
 #include "registry/registry.h"
 
@@ -76,11 +76,11 @@ static void add_help_of_option(struct text *out, const struct topic *topic)
     const struct epa_option *option = topic->option;
     const char *section = topic->section == NULL ? "" : topic->section->name;
     const char *unit = option_unit(option);
-    text_auto value = {0}, range = {0};
-    char key[TOPIC_MAX];
+    text_auto value = {0};
+    char key[TOPIC_MAX], range[OPTION_RANGE_ROOM];
 
     default_text(option, topic->defaults, &value);
-    option_range(option, "", &range);
+    option_range(option, "", range, sizeof(range));
     snprintf(key, sizeof(key), "%s%s%s", section, *section == 0 ? "" : ".", option->name);
     text_add(out, "%s: %s\n", key, option->help);
     if (topic->entry != NULL)
@@ -88,8 +88,8 @@ static void add_help_of_option(struct text *out, const struct topic *topic)
     text_add(out, "  type      %s\n", option_type(option));
     if (unit != NULL)
         text_add(out, "  unit      %s\n", unit);
-    if (range.bytes != 0)
-        text_add(out, "  range     %s\n", range.data);
+    if (*range != '\0')
+        text_add(out, "  range     %s\n", range);
     if (option->choices != NULL)
         for (const struct epa_choice *c = option->choices; c->name != NULL; c++)
             text_add(out, "  %-9s %-12s  %s\n", c == option->choices ? "choices" : "", c->name,

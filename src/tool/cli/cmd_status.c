@@ -11,7 +11,7 @@
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
-#include "config/options.h"
+#include "options/value.h"
 #include "registry/registry.h"
 #include "session/status.h"
 

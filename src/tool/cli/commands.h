@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "cli/cli.h"
-#include "config/options.h"
+#include <epa2a/plugin.h>
 
 enum command_bit {
     RUN = 1u << 0,

@@ -29,7 +29,7 @@
 #include "config/model.h"
 #include "config/node.h"
 #include "config/option_text.h"
-#include "config/options.h"
+#include "options/option.h"
 #include "experiment/batch_keys.h"
 #include "registry/check.h"
 #include "registry/registry.h"
@@ -225,6 +225,7 @@ static void offer_plugins(struct completing *c, const struct section *section, i
 static void offer_values(struct completing *c, const struct epa_option *option,
                          const void *defaults, int key)
 {
+    char range[OPTION_RANGE_ROOM];
     text_auto value = {0}, help = {0};
 
     for (const struct epa_choice *o = option->choices; o != NULL && o->name != NULL; o++)
@@ -246,8 +247,8 @@ static void offer_values(struct completing *c, const struct epa_option *option,
         if (!option_is_set(option, defaults))
             break;
         option_text(option, defaults, &value);
-        text_add(&help, "the default; %s", option_type(option));
-        option_range(option, ", ", &help);
+        text_add(&help, "the default; %s%s", option_type(option),
+                 option_range(option, ", ", range, sizeof(range)));
         offer(c, help.data, "%.*s%s", key, c->word, value.data);
         break;
     case EPA_OPTION_CHOICE:

@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "config/experiment.h"
 #include "config/option_text.h"
-#include "config/options.h"
+#include "options/option.h"
 #include "experiment/batch_keys.h"
 #include "op/operations.h"
 
@@ -140,11 +140,11 @@ static json_t *default_json(const struct epa_option *o, const void *defaults)
 static json_t *schema_of_option(const struct epa_option *o, const void *defaults)
 {
     json_t *schema = type_schema(o);
+    char range[OPTION_RANGE_ROOM];
     text_auto help = {0};
 
-    text_add(&help, "%s", o->help);
-    option_range(o, " (", &help);
-    text_add(&help, "%s", help.bytes > strlen(o->help) ? ")" : "");
+    option_range(o, " (", range, sizeof(range));
+    text_add(&help, "%s%s%s", o->help, range, *range != '\0' ? ")" : "");
     json_object_set_new(schema, "description", json_string(help.data));
     if (option_is_set(o, defaults))
         json_object_set_new(schema, "default", default_json(o, defaults));

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
-#include "config/options.h"
+#include "options/option.h"
 #include "experiment/batch.h"
 
 enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64, SWEEP_SETS = 5 };

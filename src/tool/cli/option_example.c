@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "config/option_text.h"
-#include "config/options.h"
+#include "options/option.h"
 
 static bool in_range(const struct epa_option *option, double value)
 {
@@ -22,6 +22,7 @@ static void add_other_number(const struct epa_option *option, const void *defaul
                              struct text *out)
 {
     const void *at = (const char *)defaults + option->offset;
+    char buf[64];
     double value = option->type == EPA_OPTION_REAL  ? *(const double *)at
                    : option->type == EPA_OPTION_U32 ? *(const uint32_t *)at
                                                     : (double)*(const uint64_t *)at;
@@ -35,12 +36,13 @@ static void add_other_number(const struct epa_option *option, const void *defaul
     if (option->type == EPA_OPTION_REAL)
         text_add(out, "%g", value);
     else
-        option_number_text(option, (uint64_t)value, out);
+        text_add(out, "%s", option_number_text(option, (uint64_t)value, buf, sizeof(buf)));
 }
 
 void option_example_add(const struct epa_option *option, const void *defaults, struct text *out)
 {
     text_auto usual = {0}, other = {0};
+    char buf[64];
 
     if (option_is_set(option, defaults))
         option_text(option, defaults, &usual);
@@ -68,7 +70,7 @@ void option_example_add(const struct epa_option *option, const void *defaults, s
     else if (option->type == EPA_OPTION_REAL)
         text_add(out, "%g", option->least);
     else /* a number without a default: the minimum */
-        option_number_text(option, option->min, out);
+        text_add(out, "%s", option_number_text(option, option->min, buf, sizeof(buf)));
 }
 
 void option_example_add_needs(const struct section *section, const struct epa_option *option,

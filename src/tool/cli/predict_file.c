@@ -7,7 +7,7 @@
 #include "cli/predict.h"
 #include "config/diag.h"
 #include "config/experiment_show.h"
-#include "config/options.h"
+#include "options/option.h"
 #include "op/operations.h"
 
 /* Least timeout of a measured run: a busy machine slows a run down but must not end it. */

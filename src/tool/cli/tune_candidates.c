@@ -14,7 +14,7 @@
 #include "cli/tune_tasks.h"
 #include "config/experiment_show.h"
 #include "config/option_text.h"
-#include "config/options.h"
+#include "options/option.h"
 #include "op/operations.h"
 #include "report/origin.h"
 #include "report/results.h"

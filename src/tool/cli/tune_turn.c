@@ -28,6 +28,7 @@
 #include "cli/tune_journal.h"
 #include "cli/tune_search.h"
 #include "config/option_text.h"
+#include "options/option.h"
 #include "report/result.h"
 #include "session/session_create.h"
 #include "session/session_run.h"

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "config/diag.h"
-#include "config/options.h"
+#include "options/option.h"
 #include "config/origin.h"
 
 struct config_trial {
@@ -53,14 +53,14 @@ bool check_takes(const struct config_check *c, const char *key, uint64_t value, 
     const void *at = NULL;
     const struct epa_option *option = find_number(key, &x, &at);
     void *field = (void *)(uintptr_t)at;
-    text_auto range = {0};
+    char range[OPTION_RANGE_ROOM] = "";
 
     if (option == NULL || value < option->min || value > option_greatest(option)) {
         if (option != NULL)
-            option_range(option, "", &range);
+            option_range(option, "", range, sizeof(range));
         if (why != NULL)
             *why = arena_printf(x.arena, "%s has to be %s", key,
-                                range.bytes == 0 ? "a smaller number" : range.data);
+                                *range == '\0' ? "a smaller number" : range);
         return false;
     }
     if (option->type == EPA_OPTION_U32)

@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "config/option_text.h"
-#include "config/options.h"
+#include "options/option.h"
 
 static const struct experiment defaults = {
     .version = EXPERIMENT_VERSION,

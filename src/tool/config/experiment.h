@@ -5,7 +5,6 @@
 
 #include <epa2a/algorithm.h>
 
-#include "config/options.h"
 #include "ep/ep.h"
 #include "registry/registry.h"
 

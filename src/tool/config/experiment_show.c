@@ -13,7 +13,7 @@
 #include "config/expect.h"
 #include "config/option_text.h"
 #include "config/tree.h"
-#include "config/options.h"
+#include "options/option.h"
 #include "config/origin.h"
 
 enum { COMMENT_COLUMN = 40 };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "config/options.h"
+#include "options/option.h"
 
 static uint64_t number_at(const struct epa_option *option, const void *from)
 {
@@ -65,7 +65,7 @@ void option_text(const struct epa_option *option, const void *from, struct text 
         list_text(field, out);
         break;
     default:
-        option_number_text(option, number_at(option, from), out);
+        text_add(out, "%s", option_number_text(option, number_at(option, from), buf, sizeof(buf)));
     }
 }
 

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "config/experiment.h"
 #include "config/node.h"
-#include "config/options.h"
+#include "options/option.h"
 
 const struct node *origin_find(const struct experiment *x, const char *key)
 {

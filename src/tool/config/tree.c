@@ -16,7 +16,7 @@
 #include "config/experiment.h"
 #include "config/model.h"
 #include "config/node.h"
-#include "config/options.h"
+#include "options/option.h"
 #include "config/yaml.h"
 
 struct node *tree_whole(struct arena *arena, const struct section *section, struct node *value)

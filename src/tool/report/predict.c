@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/options.h"
+#include "options/value.h"
 
 /* ---- the fit ---- */
 
