@@ -11,6 +11,8 @@
 #include "config/yaml.h"
 #include "experiment/batch.h"
 #include "fuzz.h"
+#include "options/options_from_text.h"
+#include "registry/registry.h"
 
 /* ---- YAML: the parser returns a tree or errors. In a tree no key repeats, every scalar has a
  * text, and locations lie in the text. ---- */
@@ -146,6 +148,24 @@ static void read_runs(const struct input *in)
     diag_destroy(diag);
 }
 
+/* Reads a text as options of a table with every type. */
+static void read_option_text(const char *text)
+{
+    struct epa_error err = {EPA_OK, ""};
+    struct options_memory memory = {0};
+    const struct epa_plugin *plugin;
+    enum epa_status status;
+    void *config;
+
+    demand(registry_find(NULL, EPA_PLUGIN_TRANSPORT, "shm", &plugin, &err) == EPA_OK);
+    config = calloc(1, plugin->options.size);
+    demand(config != NULL);
+    status = options_from_text(&plugin->options, text, &memory, config, &err);
+    demand(status == err.status && (status == EPA_OK || status == EPA_ERR_CONFIG));
+    free(config);
+    options_memory_free(&memory);
+}
+
 void fuzz_options(const uint8_t *data, size_t bytes)
 {
     struct input in = cut(data, bytes);
@@ -161,6 +181,9 @@ void fuzz_options(const uint8_t *data, size_t bytes)
         demand(strcmp(first.data, second.data) == 0);
     }
     read_runs(&in);
+    for (uint32_t i = 0; i < in.n_sets; i++)
+        read_option_text(in.set[i]);
+    read_option_text(in.yaml);
     text_free(&first);
     text_free(&second);
     free(in.text);
