@@ -41,6 +41,9 @@ struct epa_moe_footprint {
      * before the sum of a rank's choices; this sum travels in dtype. */
     enum epa_dtype output_dtype;
     bool dedup; /* one row for each destination rank, and one reduced row back */
+    /* Combine leaves out choices whose `expert` became -1 after the dispatch. The outputs of these
+     * choices may be NaN. false: `expert` must have the values of the dispatch. */
+    bool late_choices;
     /* Combine, or the only stage, computes the experts, by expert_factor or mlp: the core does not
      * run them and does not read y. Layout expert. With mlp, flops is not 0: this value separates
      * algorithms with real experts from algorithms with synthetic experts only. */

@@ -57,6 +57,7 @@ static inline void epa_publish_counts(struct epa_moe *m, uint64_t epoch, uint32_
     m->recv_start = recv_start;
     m->recv_row = NULL;
     m->recv_weight = NULL;
+    m->recv_k = NULL;
 }
 
 /* Publishes the views of rows that are contiguous messages from `recv` on. */

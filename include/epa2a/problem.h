@@ -141,6 +141,9 @@ struct epa_moe {
     const uint64_t *recv_start;       /* [L] */
     const uint32_t *recv_row;         /* [entries], layout rank only; NULL: entry = row */
     const float *recv_weight;         /* [entries], layout rank only */
+    /* [entries], layout rank only: index of the choice in the token's row of `expert`. NULL: the
+     * algorithm does not deliver the index. */
+    const uint8_t *recv_k;
     const void *recv;                 /* [rows] of [hidden], every recv_stride bytes */
     const float *recv_scale;          /* FP8 only: [rows] of [hidden / fp8_group_size] */
     const struct epa_origin *origin;  /* [rows]: the source token of the row */

@@ -370,6 +370,7 @@ enum epa_status device_open_set(struct device *d, const char *call, struct epa_m
     m->recv_start = s->recv_start;
     m->recv_row = NULL;
     m->recv_weight = NULL;
+    m->recv_k = NULL;
     *out = set;
     return EPA_OK;
 }

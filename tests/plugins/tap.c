@@ -175,6 +175,7 @@ static void harm_lists(const char *harm, struct epa_moe *m)
     uint64_t *start = (uint64_t *)(uintptr_t)m->recv_start;
     uint32_t *row = (uint32_t *)(uintptr_t)m->recv_row;
     float *weight = (float *)(uintptr_t)m->recv_weight;
+    uint8_t *choice = (uint8_t *)(uintptr_t)m->recv_k;
     uint64_t first = start[0];
 
     HARM("count_too_high", count[0]++)
@@ -193,6 +194,7 @@ static void harm_lists(const char *harm, struct epa_moe *m)
     HARM("crooked_rows", m->recv = (const char *)m->recv + 1)
     HARM("strides_forgotten", m->recv_stride = m->scale_stride = m->origin_stride = 0)
     HARM("weight_of_neighbour", weight[first] = weight[first + 1])
+    HARM("another_choice", choice[first] ^= 1)
     HARM("row_far_out", row[first + 1] = UINT32_MAX)
     HARM("row_of_neighbour", row[first] = row[first + 1])
     for (uint32_t i = 0; strcmp(harm, "all_in_one_row") == 0 && i < count[0]; i++)

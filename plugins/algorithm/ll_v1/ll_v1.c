@@ -74,6 +74,7 @@ static enum epa_status plan_ll_v1(const struct epa_problem *problem, const struc
         .u.moe.recv_dtype = l.fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
         .u.moe.sum = EPA_SUM_ORDERED,
         .u.moe.output_dtype = (enum epa_dtype)m->dtype,
+        .u.moe.late_choices = !l.device,
         .in_flight = l.buffers,
         .discards = true,
         .combines_again = true,

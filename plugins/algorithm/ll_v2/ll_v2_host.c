@@ -180,20 +180,23 @@ static void send_to_ranks(const struct ll_task *task, uint32_t t, uint32_t end, 
         bool near = algo_reachable(&h->a, place[j].rank);
         char *msg = near ? scratch : staging_at(h, task->set, t, &place[j]);
         struct ll_choice *choice = (struct ll_choice *)(void *)(msg + l->choices_at);
-        uint32_t n = 0;
+        uint32_t n = 0, which = 0;
 
         if (first == NULL)
             write_token(task, t, end, first = msg);
         else if (!near || !again)
             memcpy(msg, first, l->choices_at);
         again = again || near;
-        for (size_t i = (size_t)t * l->topk; i < (size_t)(t + 1) * l->topk; i++) {
+        for (uint32_t k = 0; k < l->topk; k++) {
+            size_t i = (size_t)t * l->topk + k;
             int32_t e = task->m->expert[i];
 
-            if (e >= 0 && h->a.rank_of[e] == place[j].rank)
-                choice[n++] = (struct ll_choice){task->set->entry[i], task->m->weight[i]};
+            if (e < 0 || h->a.rank_of[e] != place[j].rank)
+                continue;
+            choice[n++] = (struct ll_choice){task->set->entry[i], task->m->weight[i]};
+            which |= 1u << k;
         }
-        write_meta(task, t, n, msg);
+        write_meta(task, t, which, msg);
         if (near) {
             void *to = algo_at(&h->a, place[j].rank, recv + place[j].row * l->message_bytes);
 
@@ -232,7 +235,7 @@ static enum epa_status report_bad_choices(struct ll_host *h, uint64_t row, const
                      (unsigned long long)row, n, choice[c].entry);
 }
 
-/* Fills in recv_row and recv_weight from the choices of the messages. */
+/* Fills in recv_row, recv_weight and recv_k from the choices of the messages. */
 static enum epa_status index_rows(struct ll_host *h, struct ll_set *s, uint64_t rows,
                                   const char *recv)
 {
@@ -242,14 +245,16 @@ static enum epa_status index_rows(struct ll_host *h, struct ll_set *s, uint64_t 
         const char *msg = recv + row * h->l.message_bytes;
         const struct ll_meta *meta = meta_of(msg);
         const struct ll_choice *choice = choices_of(h, msg);
+        uint32_t which = meta->which;
 
         __builtin_prefetch(msg + AHEAD * h->l.message_bytes);
         __builtin_prefetch(msg + AHEAD * h->l.message_bytes + h->l.choices_at);
-        for (uint32_t c = 0; c < meta->choices; c++) {
-            if (meta->choices > h->l.topk || choice[c].entry >= h->l.entries)
+        for (uint32_t c = 0; c < meta->choices; c++, which &= which - 1) {
+            if (meta->choices > h->l.topk || choice[c].entry >= h->l.entries || which == 0)
                 return report_bad_choices(h, row, msg);
             s->recv_row[choice[c].entry] = (uint32_t)row;
             s->recv_weight[choice[c].entry] = choice[c].weight;
+            s->recv_k[choice[c].entry] = (uint8_t)__builtin_ctz(which);
         }
     }
     return EPA_OK;
@@ -318,6 +323,7 @@ static enum epa_status publish_rows(struct ll_task *task)
         m->recv_rows = s->rows;
         m->recv_row = s->recv_row;
         m->recv_weight = s->recv_weight;
+        m->recv_k = s->recv_k;
         return index_rows(h, s, m->recv_rows, recv);
     }
     return h->l.dedup ? copy_to_experts(task) : EPA_OK;
@@ -421,6 +427,7 @@ enum epa_status ll_host_create(const struct epa_algorithm_params *p, const struc
         if (l->by_rank) {
             s->recv_row = algo_alloc(a, l->entries, sizeof(*s->recv_row));
             s->recv_weight = algo_alloc(a, l->entries, sizeof(*s->recv_weight));
+            s->recv_k = algo_alloc(a, l->entries, sizeof(*s->recv_k));
         }
     }
     h->sum = algo_alloc(a, l->experts + l->size, sizeof(*h->sum));

@@ -39,7 +39,9 @@ struct ll_config {
 
 struct ll_meta {
     struct epa_origin origin;
-    uint32_t epoch;   /* low half of the epoch, for debugging */
+    /* hosts, dedup: bit k is set if choice k of the token selects an expert of the receiver; GPUs:
+     * low half of the epoch, for debugging */
+    uint32_t which;
     uint32_t choices; /* hosts, dedup: number of choices after the scales */
 };
 

@@ -13,12 +13,13 @@ static inline void write_token(const struct ll_task *task, uint32_t t, uint32_t 
                     msg + l->scales_at);
 }
 
-static inline void write_meta(const struct ll_task *task, uint32_t t, uint32_t choices, char *msg)
+/* Writes the origin of token t and the choices that `which` selects. */
+static inline void write_meta(const struct ll_task *task, uint32_t t, uint32_t which, char *msg)
 {
     *(struct ll_meta *)(void *)msg = (struct ll_meta){
         .origin = {task->h->a.world.rank, t},
-        .epoch = (uint32_t)task->set->s.epoch,
-        .choices = choices,
+        .which = which,
+        .choices = (uint32_t)__builtin_popcount(which),
     };
 }
 

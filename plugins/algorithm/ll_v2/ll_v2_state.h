@@ -35,6 +35,7 @@ struct ll_set {
     uint64_t to, from;
     uint32_t *recv_row; /* layout rank: [entries] */
     float *recv_weight; /* layout rank: [entries] */
+    uint8_t *recv_k;    /* layout rank: [entries] */
 };
 
 struct ll_host {

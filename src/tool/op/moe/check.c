@@ -98,6 +98,14 @@ static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint
                  "%.9g",
                  expert, (unsigned long long)entry, origin.token, origin.rank, (double)weight,
                  (double)c->weight[choice + k]);
+    if (m->recv_k == NULL)
+        return;
+    f->compared++;
+    if (m->recv_k[v->first[e] + i] != k)
+        op_wrong(f,
+                 "expert %u, entry %llu: token %u of rank %u has choice %u in recv_k, should be %u",
+                 expert, (unsigned long long)entry, origin.token, origin.rank,
+                 m->recv_k[v->first[e] + i], k);
 }
 
 /* Returns true for NaN: the check accepts any NaN for a NaN. */
