@@ -37,6 +37,44 @@ TEST(values_are_finite_and_about_normal)
     assert_in_range(beyond, N / 50, N / 20); /* 4.6 % of a normal distribution */
 }
 
+/* ---- errors ---- */
+
+static const char *complete(enum epa_status status, const char *text)
+{
+    static struct epa_error err;
+
+    err = (struct epa_error){EPA_OK, ""};
+    (void)epa_fail(&err, status, "%s", text);
+    error_add_remedy(&err);
+    error_add_remedy(&err); /* a second call adds nothing */
+    return err.text;
+}
+
+TEST(errors_name_the_limit_that_may_have_caused_them)
+{
+    struct rlimit before, limited;
+
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    limited = before;
+    limited.rlim_cur = UINT64_C(1) << 46;
+    assert_int_equal(setrlimit(RLIMIT_AS, &limited), 0);
+    assert_string_equal(complete(EPA_ERR_NOMEM, "no memory for 1 workers"),
+                        "no memory for 1 workers (RLIMIT_AS: ulimit -v)");
+    assert_string_equal(complete(EPA_ERR_SYSTEM, "mmap: Cannot allocate memory"),
+                        "mmap: Cannot allocate memory (RLIMIT_AS: ulimit -v)");
+    assert_non_null(strstr(complete(EPA_ERR_SYSTEM, "thread: Resource temporarily unavailable"),
+                           "(RLIMIT_AS: ulimit -v); raise RLIMIT_NPROC (ulimit -u)"));
+    assert_string_equal(complete(EPA_ERR_NOMEM, "cuda: no memory for 8 bytes on GPU 0"),
+                        "cuda: no memory for 8 bytes on GPU 0");
+    assert_string_equal(complete(EPA_ERR_NOMEM, "2 ranks x (heap 1 GiB), but 1 GiB is available"),
+                        "2 ranks x (heap 1 GiB), but 1 GiB is available");
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    if (before.rlim_cur == RLIM_INFINITY)
+        assert_string_equal(complete(EPA_ERR_NOMEM, "no memory"), "no memory");
+    assert_string_equal(complete(EPA_ERR_SYSTEM, "socket: Too many open files"),
+                        "socket: Too many open files; raise the limit of open files: ulimit -n");
+}
+
 /* ---- statistics ---- */
 
 /* Compares doubles within rounding; cmocka compares floats. */

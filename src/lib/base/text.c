@@ -462,11 +462,27 @@ const char *colour_off(FILE *file)
     return is_coloured(file) ? sequence_for(file, MARKS - 1, "\033[0m") : "";
 }
 
-const char *text_remedy(const char *message)
+void error_add_remedy(struct epa_error *err)
 {
-    if (strstr(message, strerror(EMFILE)) == NULL || strstr(message, "ulimit -n") != NULL)
-        return "";
-    return "; raise the limit of open files: ulimit -n";
+    size_t used = strlen(err->text);
+    const char *memory = "", *rest = "";
+
+    if (err->status == EPA_OK || strstr(err->text, "ulimit ") != NULL)
+        return; /* no failure, or its message names the limit */
+    if (strstr(err->text, strerror(EMFILE)) != NULL)
+        rest = "; raise the limit of open files: ulimit -n";
+    /* pthread_create() fails with EAGAIN, too, if it cannot map the stack. */
+    if (strstr(err->text, strerror(EAGAIN)) != NULL) {
+        memory = memory_limit();
+        rest = process_limit(EAGAIN);
+    }
+    /* RLIMIT_AS does not limit the memory of a GPU. */
+    if (strstr(err->text, strerror(ENOMEM)) != NULL ||
+        (err->status == EPA_ERR_NOMEM && strstr(err->text, "no memory") != NULL &&
+         strstr(err->text, "cuda:") == NULL))
+        memory = memory_limit();
+    if (used + strlen(memory) + strlen(rest) < sizeof(err->text))
+        snprintf(err->text + used, sizeof(err->text) - used, "%s%s", memory, rest);
 }
 
 void text_warn(const char *fmt, ...)

@@ -111,9 +111,9 @@ void colour_choose(enum colour_mode);
 const char *colour_on(FILE *, enum colour);
 const char *colour_off(FILE *);
 
-/* Returns a remedy for a message of the system: "; raise the limit of open files: ulimit -n", or
- * "". */
-const char *text_remedy(const char *message);
+/* Appends the limit of this process that may have caused the failure, unless the message names it:
+ * "no memory for 4 workers (RLIMIT_AS: ulimit -v)". Called in the process that failed. */
+void error_add_remedy(struct epa_error *);
 
 /* Prints "epa2a: warning: ..." on standard error. */
 __attribute__((format(printf, 1, 2))) void text_warn(const char *fmt, ...);

@@ -290,7 +290,9 @@ static enum epa_status explain_dlopen(const char *path, struct epa_error *err)
     if (colon != NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "its library %.*s is missing",
                         (int)(colon - text), text);
-    return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s", text);
+    /* The dynamic linker leaves out the reason: too little memory, or a file system without exec. */
+    return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s%s", text,
+                    strstr(text, "failed to map segment") != NULL ? memory_limit() : "");
 }
 
 /* Libraries of plugins may install signal handlers when they are loaded, like UCX for SIGHUP.
@@ -352,9 +354,12 @@ static void load_entry(struct registry *registry, struct registry_entry *entry)
 {
     struct epa_error err = {EPA_OK, ""};
 
-    if (entry->plugin == NULL && entry->why == NULL &&
-        load_file(entry, &entry->plugin, &err) != EPA_OK)
+    if (entry->plugin != NULL || entry->why != NULL)
+        return;
+    if (load_file(entry, &entry->plugin, &err) != EPA_OK) {
+        error_add_remedy(&err);
         entry->why = arena_strndup(registry->arena, err.text, strlen(err.text));
+    }
 }
 
 const struct plugin_part plugin_parts[] = {

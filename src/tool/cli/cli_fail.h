@@ -1,4 +1,4 @@
-/* Prints the error of a command. */
+/* Prints errors with the remedy for a limit of the process. */
 #ifndef CLI_FAIL_H
 #define CLI_FAIL_H
 
@@ -6,5 +6,8 @@
 
 /* Prints "epa2a: " and the error to standard error; returns the exit code. */
 int cli_fail(const struct epa_error *);
+
+/* Prints "epa2a: error: " and the error; the command continues. */
+void cli_report_error(const struct epa_error *);
 
 #endif

@@ -11,6 +11,7 @@
 
 #include <epa2a/wait.h>
 
+#include "cli/cli_fail.h"
 #include "cli/html_page.h"
 #include "cli/runs.h"
 #include "report/table.h"
@@ -217,7 +218,7 @@ static void add_to_stream(struct documents *d, json_t *result)
     if (file_stream_add(&d->stream, &line, &err) == EPA_OK)
         return;
     if (!d->reported[DOCUMENT_STREAM])
-        fprintf(stderr, "epa2a: error: %s\n", err.text);
+        cli_report_error(&err);
     d->reported[DOCUMENT_STREAM] = true;
 }
 
@@ -291,7 +292,7 @@ static bool write_documents(struct documents *d, const struct report_batch *batc
             continue;
         }
         if (!d->reported[k] || last)
-            fprintf(stderr, "epa2a: error: %s\n", err.text);
+            cli_report_error(&err);
         d->reported[k] = true;
         good = false;
     }

@@ -63,6 +63,7 @@ static void print_ranks(struct live *live)
         return;
     }
     if (status_read(status_page_file(live->status_page), &status, &err) != EPA_OK) {
+        error_add_remedy(&err);
         fprintf(stderr, "epa2a: this command %s\n", err.text);
         return;
     }

@@ -128,7 +128,7 @@ static int run_line(struct line *line)
     if (line_check_options(line, &err) != EPA_OK || line_check_arguments(line, &err) != EPA_OK ||
         line_replace_stdin(line, &err) != EPA_OK || line_resolve_names(line, &err) != EPA_OK ||
         line_add_settings(line, &err) != EPA_OK) {
-        fprintf(stderr, "epa2a: %s\n", err.text);
+        (void)cli_fail(&err);
         return EXIT_USAGE;
     }
     /* Commands that run experiments check their documents in the reporting process only. */

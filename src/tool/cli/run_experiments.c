@@ -62,7 +62,7 @@ struct run_command {
 static void print_message(const char *word, enum colour colour, const struct epa_process_id *place,
                           const char *who, const char *what)
 {
-    const char *part[] = {who, ": ", word, ": ", what, text_remedy(what)};
+    const char *part[] = {who, ": ", word, ": ", what};
 
     if (place->rank > 0)
         fprintf(stderr, "[rank %u] ", place->rank);
@@ -343,8 +343,10 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
         report_row_end(row, REPORT_NOT_RUN, *status, "");
         return finish_row(run, row, *status, exit_code(*status, end.signal));
     }
-    if (trace_write(session, c->cli->force, *status, &trace, &own) != EPA_OK)
+    if (trace_write(session, c->cli->force, *status, &trace, &own) != EPA_OK) {
+        error_add_remedy(&own);
         print_message("error", COLOUR_ERROR, &run->process_id, run->who, own.text);
+    }
     code = report_result(c, run, row, session, result_make(session, &c->facts, &end), &end);
     return code == EXIT_OK && own.status != EPA_OK ? EXIT_RESOURCE : code;
 }
@@ -572,8 +574,10 @@ int run_experiments(const struct cli *cli, enum verb verb)
      * from a pipe may block forever. */
     if (status == EPA_OK && !cli->dry_run)
         status = live_catch_stops(&stops, &c.stop_fd, &err);
-    if (err.status != EPA_OK)
+    if (err.status != EPA_OK) {
+        error_add_remedy(&err);
         print_message("error", COLOUR_ERROR, &c.process_id, "epa2a", err.text);
+    }
     if (status != EPA_OK) {
         code = exit_code(status, SIGINT);
     } else if (cli->dry_run) {

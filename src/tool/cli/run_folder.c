@@ -19,6 +19,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "cli/cli_fail.h"
 #include "cli/runs.h"
 #include "report/result_parts.h"
 #include "report/rows.h"
@@ -354,7 +355,7 @@ bool run_folder_add(struct run_folder *f, const struct documents *d, uint32_t i,
     }
     (void)!ftruncate(f->fd, end); /* removes the incomplete line */
     if (!f->reported || last)     /* reports a full disk once, and again at the end */
-        fprintf(stderr, "epa2a: error: %s\n", err.text);
+        cli_report_error(&err);
     f->reported = true;
     return false;
 }

@@ -121,7 +121,7 @@ static void yaml_tell_syntax(const struct yaml_text *text, const yaml_parser_t *
     struct source_location location;
 
     if (parser->problem == NULL) {
-        diag_error(diag, NULL, NULL, "no memory to read YAML");
+        diag_error(diag, NULL, NULL, "no memory to read YAML%s", memory_limit());
         return;
     }
     if (parser->error == YAML_READER_ERROR) {
@@ -486,7 +486,7 @@ enum epa_status yaml_parse(struct arena *arena, const char *name, const char *te
     }
     reader.text.source = arena_strndup(arena, text, bytes);
     if (!yaml_parser_initialize(&reader.parser)) {
-        diag_error(diag, NULL, NULL, "no memory to read YAML");
+        diag_error(diag, NULL, NULL, "no memory to read YAML%s", memory_limit());
         return EPA_ERR_NOMEM;
     }
     yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
@@ -506,6 +506,7 @@ enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *di
     *out = NULL;
     if (file_read(path, MAX_BYTES, &text, &err) == EPA_OK)
         return yaml_parse(arena, path, text.data, text.bytes, 0, true, diag, out);
+    error_add_remedy(&err);
     diag_error(diag, &(struct source_location){.file = path}, NULL, "cannot read the file: %s",
                err.text + strlen(path) + strlen(": "));
     return EPA_ERR_CONFIG;

@@ -521,6 +521,7 @@ static void check_plan(const struct config_check *c, const struct operation *op,
     if (status == EPA_OK && op->refuse_footprint != NULL)
         status = op->refuse_footprint(x, &x->footprint, &err);
     if (status != EPA_OK) {
+        error_add_remedy(&err);
         at = origin_of_refusal(x, err.text);
         diag_error(c->diag, &at, NULL, "%s", err.text);
         return;

@@ -93,6 +93,7 @@ bool launch_start_process(struct launch_rank *rank, int (*run)(void *rank))
     fflush(stderr);
     status = process_start(&rank->process, rank->number, l->prefix, run, rank, &err);
     if (status != EPA_OK) {
+        error_add_remedy(&err);
         launch_fail(l, conn_word_of(status, "%s", err.text));
         return false;
     }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "epa2a/quant.h"
+#include "base/text.h"
 #include "session/peak.h"
 #include "session/preflight.h"
 #include "session/rank_bench.h"
@@ -204,6 +205,7 @@ static void record_failure(struct rank *r, bool set_up_done)
     size_t n = strlen(stage);
     char me[32], at[64] = "";
 
+    error_add_remedy(&r->err);
     snprintf(me, sizeof(me), "rank %u, ", r->comm.boot->world.rank);
     if (strncmp(why, stage, n) == 0 && strchr("/,:", why[n]) != NULL)
         stage = ""; /* the message of an algorithm begins with its stage: "dispatch/wait: ..." */

@@ -227,6 +227,7 @@ static enum epa_status create_session(struct status_page *status_page, uint64_t 
         *out = s;
         return EPA_OK;
     }
+    error_add_remedy(err);
     session_destroy(s);
     return status;
 }

@@ -176,6 +176,7 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
         (void)epa_fail(err, failed->status, "%s", failed->text);
     else
         (void)epa_fail(err, status, "%s", why.text);
+    error_add_remedy(err);
     if (err->status == EPA_ERR_TIMEOUT)
         report_silent(s, err);
     return err->status;
