@@ -124,9 +124,9 @@ TEST(weights_are_the_same_bits_everywhere)
             uint8_t bytes[sizeof(row)];
 
             for (uint32_t r = 0; r < 384; r++) {
-                weights_row(&w, 2, WEIGHTS_UP, r, row);
+                weights_row(&w, 2, MLP_UP, r, row);
                 memcpy(bytes, row, sizeof(bytes));
-                for (size_t i = 0; i < 256 * weights_element(&w); i++)
+                for (size_t i = 0; i < 256 * mlp_element(&w.shape); i++)
                     sum = sum * 31 + bytes[i];
             }
         }

@@ -24,7 +24,7 @@ static const double budget = 0x1p26;
 
 static bool is_real(const struct op_moe *op)
 {
-    return op->weights.mlp.ffn != 0;
+    return op->weights.shape.mlp.ffn != 0;
 }
 
 /* Returns 2 for intervals and 1 for points. */
@@ -65,9 +65,9 @@ static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, fl
     bool f16 = is_f16(op), quantised = op->footprint.recv_dtype == EPA_FP8_E4M3;
 
     check_load_row(op, op->r.world.rank, iteration, token);
-    for (uint32_t h = 0; op->weights.mlp.dtype != EPA_FP8_E4M3 && h < hidden; h++)
+    for (uint32_t h = 0; op->weights.shape.mlp.dtype != EPA_FP8_E4M3 && h < hidden; h++)
         x[h] = round_to_dtype(f16, c->value[h]);
-    for (uint32_t g = 0; op->weights.mlp.dtype == EPA_FP8_E4M3 && g < hidden; g += group) {
+    for (uint32_t g = 0; op->weights.shape.mlp.dtype == EPA_FP8_E4M3 && g < hidden; g += group) {
         scale[g / group] =
             quantised ? c->scale[g / group] : e4m3_group_of(f16, c->x + g, group, c->sent_q);
         for (uint32_t i = 0; i < group; i++)
@@ -81,7 +81,7 @@ static void compute_outputs(struct op_moe *op, uint64_t iteration, uint32_t n)
     struct moe_check *c = op->check;
     size_t hidden = op->r.x->moe.hidden, topk = op->r.x->moe.topk,
            groups = hidden / op->weights.x_group;
-    bool fp8 = op->weights.mlp.dtype == EPA_FP8_E4M3;
+    bool fp8 = op->weights.shape.mlp.dtype == EPA_FP8_E4M3;
 
     for (uint32_t i = 0; i < n; i++)
         load_token(op, iteration, c->token[i], c->block_x + i * hidden,

@@ -4,9 +4,7 @@
 #include "op/moe/experts.h"
 
 #include "epa2a/quant.h"
-#include "op/moe/experts_mlp.h"
 #include "op/moe/inputs.h"
-#include "op/moe/shares.h"
 #include "op/moe/view.h"
 
 static const struct epa_kernels *kernels_of(const struct op_moe *op)
@@ -38,11 +36,12 @@ static enum epa_status output_shares(struct op_moe *op, const struct view *v, ui
 {
     const struct epa_kernels *kernels = kernels_of(op);
     const struct epa_moe *m = &v->m;
-    enum epa_status status = op_moe_sort_shares(op, v, err);
+    const struct shares *s = &op->shares;
+    enum epa_status status = shares_sort(&op->shares, m, v->first, op->local_experts, err);
 
-    for (uint64_t row = 0; row < v->rows_end && status == EPA_OK; row++) {
-        const struct share *share = (const struct share *)op->share.data + op->row_first[row];
-        uint32_t n = op->row_first[row + 1] - op->row_first[row];
+    for (uint64_t row = 0; row < s->rows_end && status == EPA_OK; row++) {
+        const struct share *share = s->share + s->first[row];
+        uint32_t n = s->first[row + 1] - s->first[row];
 
         if (n > m->topk)
             return epa_fail(err, EPA_ERR_MISMATCH,
@@ -65,7 +64,7 @@ static enum epa_status output_shares(struct op_moe *op, const struct view *v, ui
 /* Sends the factors to the synthetic experts of a device. */
 static enum epa_status send_factors(struct op_moe *op, uint64_t iteration)
 {
-    if (op->weights.mlp.ffn != 0)
+    if (op->weights.shape.mlp.ffn != 0)
         return EPA_OK;
     op_moe_factors(op, iteration, op->factor.here);
     return op_buffer_send(op->r.backend, &op->factor, op->r.x->moe.experts * sizeof(float));
@@ -103,7 +102,7 @@ enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_e
     if (status != EPA_OK)
         return status;
     if (op->mlp.ffn != 0)
-        return op_moe_mlp_run(op, &v, y, err);
+        return host_experts_run(op->experts, moe, y, err);
     if (op->footprint.layout == EPA_LAYOUT_RANK)
         return output_shares(op, &v, y, err);
     kernels = kernels_of(op);

@@ -1,4 +1,4 @@
-/* Real experts on hosts. */
+/* Real experts of a rank. */
 #ifndef OP_MOE_EXPERTS_MLP_H
 #define OP_MOE_EXPERTS_MLP_H
 
@@ -13,9 +13,6 @@ enum epa_status op_moe_mlp_create(struct op_moe *, struct epa_error *);
 void op_moe_mlp_destroy(struct op_moe *);
 struct op_weights op_moe_mlp_bytes(const struct experiment *, const struct epa_footprint *,
                                    enum epa_memory);
-/* Computes the outputs of the entries of a view, or in layout rank of its rows, to y. */
-enum epa_status op_moe_mlp_run(struct op_moe *, const struct view *, uint16_t *y,
-                               struct epa_error *);
 
 void op_moe_mlp_by(const struct op_rank *, char *out, size_t room);
 

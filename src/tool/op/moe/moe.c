@@ -189,7 +189,7 @@ static const char *const head[] = {"moe", NULL, "routing", "tokens", NULL, NULL}
 static enum epa_status moe_measure(struct op_rank *rank, struct op_peaks *out,
                                    struct epa_error *err)
 {
-    const struct epa_mlp *mlp = &op_moe_of(rank)->weights.mlp;
+    const struct epa_mlp *mlp = &op_moe_of(rank)->weights.shape.mlp;
 
     *out = (struct op_peaks){0, 0};
     return mlp->ffn == 0 ? EPA_OK : op_measure_peaks(rank, (enum epa_dtype)mlp->dtype, out, err);

@@ -19,7 +19,6 @@ static void lay_out_scratch(const struct experiment *x, const struct epa_moe_foo
     op->first = pool_alloc(p, local, sizeof(*op->first));
     if (f->layout != EPA_LAYOUT_RANK)
         return;
-    op->row_first = pool_alloc(p, f->recv_rows + 1, sizeof(*op->row_first));
     op->output = pool_alloc(p, (size_t)moe->topk * moe->hidden, sizeof(*op->output));
     op->part = pool_alloc(p, moe->topk, sizeof(*op->part));
     op->part_weight = pool_alloc(p, moe->topk, sizeof(*op->part_weight));
@@ -77,7 +76,7 @@ void op_moe_finish(struct op_rank *rank)
         free(op->staged[i].data);
     op_moe_check_destroy(op->check);
     pool_free(&op->scratch);
-    free(op->share.data);
+    shares_free(&op->shares);
     free(op->kept);
 }
 
@@ -136,7 +135,7 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *fo
     if (x->expert.output == OUTPUT_SEPARATE && !f->fused && memory == EPA_MEMORY_HOST)
         shared += slots * op_moe_rows(f) * x->moe.hidden * sizeof(uint16_t);
     if (f->layout == EPA_LAYOUT_RANK)
-        shared += most_entries(x, f) * sizeof(struct share);
+        shared += (f->recv_rows + 1) * sizeof(uint32_t) + most_entries(x, f) * sizeof(struct share);
     if (memory != EPA_MEMORY_HOST && checks)
         shared += staged_bytes(x, f);
     return shared + (checks ? op_moe_check_bytes(x) : 0);

@@ -12,6 +12,8 @@
 #include "base/dtype.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "experts/host_experts.h"
+#include "experts/shares.h"
 #include "op/moe/weights.h"
 #include "op/op.h"
 
@@ -25,12 +27,6 @@ enum {
     ARRAY_FACTOR,
     ARRAY_OUT,
     ARRAYS
-};
-
-/* An entry of a row in layout rank. */
-struct share {
-    uint32_t entry;  /* index in the lists of a view */
-    uint32_t expert; /* local number */
 };
 
 /* Growable host buffer; the contents are lost on growth. */
@@ -88,16 +84,15 @@ struct op_moe {
     struct epa_mlp mlp;     /* points to this rank's weights in backend memory, if an algorithm or
                                a device reads them */
     void *mlp_memory[4];    /* backend memory of mlp */
-    struct mlp_experts *experts; /* experts_mlp.c: experts on the host, or NULL */
+    struct host_experts *experts; /* experts on the host, or NULL */
     struct epa_experts
         *device_experts; /* experts on a device, or NULL; at most one of both is set */
 
     struct pool scratch; /* memory of the arrays below except areas */
     uint16_t *row;       /* [hidden]: an input before quantisation */
 
-    /* Layout rank: entries by row. */
-    uint32_t *row_first;   /* [recv_rows + 1] */
-    struct area share;     /* a struct share per used entry */
+    /* Layout rank. */
+    struct shares shares;
     uint16_t *output;      /* [topk][hidden] */
     const uint16_t **part; /* [topk] */
     float *part_weight;    /* [topk] */

@@ -29,7 +29,7 @@
 #include "base/dtype.h"
 #include "base/text.h"
 
-enum { BLOCK = WEIGHTS_BLOCK, LANES = 8, STEP = 32 };
+enum { BLOCK = MLP_BLOCK, LANES = 8, STEP = 32 };
 
 static const double unit_roundoff = 0x1p-23, deviations = 9;
 
@@ -59,22 +59,23 @@ struct dot {
 
 static bool is_fp8(const struct reference *R)
 {
-    return R->p.weights->mlp.dtype == EPA_FP8_E4M3;
+    return R->p.weights->shape.mlp.dtype == EPA_FP8_E4M3;
 }
 
 double reference_cost(const struct weights *w)
 {
-    double rows = (double)epa_mlp_up_rows(&w->mlp);
+    double rows = (double)epa_mlp_up_rows(&w->shape.mlp);
 
     if (w->integers)
-        return WEIGHTS_ENTRIES * (rows + w->hidden);
-    return rows * w->hidden + (double)w->hidden * w->mlp.ffn;
+        return WEIGHTS_ENTRIES * (rows + w->shape.hidden);
+    return rows * w->shape.hidden + (double)w->shape.hidden * w->shape.mlp.ffn;
 }
 
 static void allocate_reference(const struct weights *w, uint32_t n_rows, struct reference *R)
 {
-    size_t rows = n_rows, ffn = w->mlp.ffn, up = epa_mlp_up_rows(&w->mlp);
-    size_t columns = w->hidden > ffn ? w->hidden : ffn, most = w->hidden > up ? w->hidden : up;
+    size_t rows = n_rows, ffn = w->shape.mlp.ffn, up = epa_mlp_up_rows(&w->shape.mlp);
+    size_t columns = w->shape.hidden > ffn ? w->shape.hidden : ffn,
+           most = w->shape.hidden > up ? w->shape.hidden : up;
     struct pool *p = &R->pool;
 
     R->row = pool_alloc(p, columns, 2);
@@ -284,10 +285,11 @@ static double radius_of(const struct reference *R, const struct dot *d, uint32_t
 
 /* ---- weights ---- */
 
-static void load_row(struct reference *R, uint32_t expert, enum weights_matrix m, uint32_t row)
+static void load_row(struct reference *R, uint32_t expert, enum mlp_matrix m, uint32_t row)
 {
     const struct weights *w = R->p.weights;
-    uint32_t n = weights_columns(w, m), projection = m == WEIGHTS_UP ? w->mlp.ffn : w->hidden;
+    uint32_t n = mlp_columns(&w->shape, m),
+             projection = m == MLP_UP ? w->shape.mlp.ffn : w->shape.hidden;
 
     if (is_fp8(R) && row % projection % BLOCK == 0)
         weights_scales(w, expert, m,
@@ -304,11 +306,11 @@ static void load_row(struct reference *R, uint32_t expert, enum weights_matrix m
             R->w[i] = float_of_word(R->p.f16, ((const uint16_t *)R->row)[i]);
 }
 
-static void load_entries(struct reference *R, uint32_t expert, enum weights_matrix m)
+static void load_entries(struct reference *R, uint32_t expert, enum mlp_matrix m)
 {
     const struct weights *w = R->p.weights;
 
-    for (uint32_t row = 0; w->integers && row < weights_rows(w, m); row++)
+    for (uint32_t row = 0; w->integers && row < mlp_rows(&w->shape, m); row++)
         R->entries[row] =
             (uint8_t)weights_entries(w, expert, m, row, R->column + (size_t)row * WEIGHTS_ENTRIES,
                                      R->value + (size_t)row * WEIGHTS_ENTRIES);
@@ -396,7 +398,7 @@ struct reference_scale reference_quantise(const float *low, const float *high, u
 /* Computes R->low and R->high of a row: the intermediate before rounding. */
 static void activate_row(struct reference *R, const double *center, const double *radius)
 {
-    const struct epa_mlp *m = &R->p.weights->mlp;
+    const struct epa_mlp *m = &R->p.weights->shape.mlp;
 
     for (uint32_t i = 0; i < m->ffn; i++) {
         struct interval a = {center[i] - radius[i], center[i] + radius[i]};
@@ -414,7 +416,7 @@ static void activate_row(struct reference *R, const double *center, const double
 /* Rounds the intermediate to c +- r in units of scale. */
 static void round_intermediate(struct reference *R, float *c, float *r, float *scale)
 {
-    const struct epa_mlp *m = &R->p.weights->mlp;
+    const struct epa_mlp *m = &R->p.weights->shape.mlp;
     uint32_t group = m->fp8_group_size;
     bool f16 = R->p.f16;
 
@@ -475,32 +477,32 @@ void reference_expert(struct reference *R, uint32_t expert, uint32_t n,
                       const struct reference_row *row)
 {
     const struct weights *w = R->p.weights;
-    uint32_t up = weights_rows(w, WEIGHTS_UP), ffn = w->mlp.ffn, group = w->mlp.fp8_group_size,
-             x_group = w->x_group;
+    uint32_t up = mlp_rows(&w->shape, MLP_UP), ffn = w->shape.mlp.ffn,
+             group = w->shape.mlp.fp8_group_size, x_group = w->x_group;
     double unit = w->integers ? WEIGHTS_UNIT_X * WEIGHTS_UNIT_UP : 0; /* unit of the first sums */
-    double mid_unit = w->mlp.activation == EPA_ACTIVATION_NONE ? unit : 0;
+    double mid_unit = w->shape.mlp.activation == EPA_ACTIVATION_NONE ? unit : 0;
     bool fp8 = is_fp8(R);
 
-    load_entries(R, expert, WEIGHTS_UP);
+    load_entries(R, expert, MLP_UP);
     for (uint32_t i = 0; i < up; i++) {
-        load_row(R, expert, WEIGHTS_UP, i);
+        load_row(R, expert, MLP_UP, i);
         for (uint32_t k = 0; k < n; k++) {
             const float *x = row[k].x, *scale = row[k].scale;
             struct dot d = w->integers
                                ? multiply_sparse(R, i, x, NULL, scale, x_group, WEIGHTS_UNIT_X)
-                               : multiply_dense(R, x, NULL, scale, w->hidden, x_group);
+                               : multiply_dense(R, x, NULL, scale, w->shape.hidden, x_group);
 
             R->center[(size_t)k * up + i] = d.sum;
-            R->radius[(size_t)k * up + i] = radius_of(R, &d, w->hidden, x_group, unit);
+            R->radius[(size_t)k * up + i] = radius_of(R, &d, w->shape.hidden, x_group, unit);
         }
     }
     for (size_t k = 0; k < n; k++) {
         activate_row(R, R->center + k * up, R->radius + k * up);
         round_intermediate(R, R->c + k * ffn, R->r + k * ffn, R->scale + k * ffn);
     }
-    load_entries(R, expert, WEIGHTS_DOWN);
-    for (uint32_t i = 0; i < w->hidden; i++) {
-        load_row(R, expert, WEIGHTS_DOWN, i);
+    load_entries(R, expert, MLP_DOWN);
+    for (uint32_t i = 0; i < w->shape.hidden; i++) {
+        load_row(R, expert, MLP_DOWN, i);
         for (size_t k = 0; k < n; k++) {
             const float *c = R->c + k * ffn, *r = R->r + k * ffn;
             const float *scale = fp8 ? R->scale + k * ffn : NULL;

@@ -29,7 +29,7 @@ static uint32_t x_group_of(const struct experiment *x)
 
     if (hidden % group == 0)
         return group;
-    return hidden % WEIGHTS_BLOCK == 0 ? WEIGHTS_BLOCK : EPA_GEMM_STEP;
+    return hidden % MLP_BLOCK == 0 ? MLP_BLOCK : EPA_GEMM_STEP;
 }
 
 void weights_init(const struct experiment *x, struct weights *out)
@@ -39,27 +39,27 @@ void weights_init(const struct experiment *x, struct weights *out)
 
     *out =
         (struct weights){.seed = x->seed,
-                         .hidden = x->moe.hidden,
+                         .shape = {.hidden = x->moe.hidden, .mlp = weights_shape(x)},
                          .integers = integers,
                          .pilots = integers && fp8 && x->expert.activation == EPA_ACTIVATION_NONE,
-                         .x_group = x_group_of(x),
-                         .mlp = weights_shape(x)};
+                         .x_group = x_group_of(x)};
 }
 
 uint64_t weights_bytes(const struct weights *w, uint32_t experts)
 {
     uint64_t bytes = 0;
 
-    for (enum weights_matrix m = WEIGHTS_UP; m < WEIGHTS_MATRICES; m++) {
-        bytes += (uint64_t)weights_rows(w, m) * weights_columns(w, m) * weights_element(w);
-        if (w->mlp.dtype == EPA_FP8_E4M3)
-            bytes += (uint64_t)weights_blocks(w, m) * weights_scales_of_row(w, m) * sizeof(float);
+    for (enum mlp_matrix m = MLP_UP; m < MLP_MATRICES; m++) {
+        bytes +=
+            (uint64_t)mlp_rows(&w->shape, m) * mlp_columns(&w->shape, m) * mlp_element(&w->shape);
+        if (w->shape.mlp.dtype == EPA_FP8_E4M3)
+            bytes += (uint64_t)mlp_blocks(&w->shape, m) * mlp_scales_of_row(&w->shape, m) *
+                     sizeof(float);
     }
     return experts * bytes;
 }
 
-static uint64_t row_key(const struct weights *w, uint32_t expert, enum weights_matrix m,
-                        uint32_t row)
+static uint64_t row_key(const struct weights *w, uint32_t expert, enum mlp_matrix m, uint32_t row)
 {
     return random_at(random_key(w->seed, RANDOM_WEIGHTS, (uint32_t)m, expert), row);
 }
@@ -93,7 +93,7 @@ static void fill_dense(const struct weights *w, uint64_t key, uint32_t columns, 
     const uint64_t words = UINT64_C(0x0001000100010001), bytes = UINT64_C(0x0101010101010101);
     int e = -3 - root_exponent(columns);
 
-    switch (w->mlp.dtype) {
+    switch (w->shape.mlp.dtype) {
     case EPA_FP8_E4M3: /* 16 to 240; the block's scale provides the rest of the factor */
         fill_masked(key, 0x9f * bytes, 0x58 * bytes, columns, out);
         break;
@@ -117,41 +117,41 @@ static uint32_t x_pilot(const struct weights *w, uint32_t g)
 static uint32_t ffn_pilot(const struct weights *w, uint32_t expert, uint32_t g)
 {
     return (uint32_t)(random_key(w->seed, RANDOM_PILOTS, 1 + expert, g) >> 32) %
-           w->mlp.fp8_group_size;
+           w->shape.mlp.fp8_group_size;
 }
 
 /* integers, FP8: returns 1, 2 or 4 quarters of the largest permitted scale of a block. */
-static float block_scale(uint64_t z, enum weights_matrix m)
+static float block_scale(uint64_t z, enum mlp_matrix m)
 {
     return (float)(1u << (z >> 32) % 3) *
-           (m == WEIGHTS_UP ? (float)WEIGHTS_UNIT_UP : (float)WEIGHTS_UNIT_DOWN);
+           (m == MLP_UP ? (float)WEIGHTS_UNIT_UP : (float)WEIGHTS_UNIT_DOWN);
 }
 
-static float scale_of_block(const struct weights *w, uint32_t expert, enum weights_matrix m,
+static float scale_of_block(const struct weights *w, uint32_t expert, enum mlp_matrix m,
                             uint32_t row, uint32_t column)
 {
     uint64_t key = random_key(w->seed, RANDOM_BLOCKS, (uint32_t)m, expert);
 
-    return block_scale(random_at(random_at(key, row / WEIGHTS_BLOCK), column / WEIGHTS_BLOCK), m);
+    return block_scale(random_at(random_at(key, row / MLP_BLOCK), column / MLP_BLOCK), m);
 }
 
 static uint32_t pilot_entry(const struct weights *w, uint32_t expert, uint32_t row, uint64_t key,
                             uint32_t *column, float *value)
 {
-    uint32_t g = (uint32_t)(random_at(key, 0) >> 32) % (w->hidden / w->x_group);
+    uint32_t g = (uint32_t)(random_at(key, 0) >> 32) % (w->shape.hidden / w->x_group);
 
     *column = g * w->x_group + x_pilot(w, g);
-    *value = pilot_product * (float)WEIGHTS_UNIT_UP /
-             scale_of_block(w, expert, WEIGHTS_UP, row, *column);
+    *value =
+        pilot_product * (float)WEIGHTS_UNIT_UP / scale_of_block(w, expert, MLP_UP, row, *column);
     return 1;
 }
 
-uint32_t weights_entries(const struct weights *w, uint32_t expert, enum weights_matrix m,
-                         uint32_t row, uint32_t column[WEIGHTS_ENTRIES],
-                         float value[WEIGHTS_ENTRIES])
+uint32_t weights_entries(const struct weights *w, uint32_t expert, enum mlp_matrix m, uint32_t row,
+                         uint32_t column[WEIGHTS_ENTRIES], float value[WEIGHTS_ENTRIES])
 {
-    uint32_t room = weights_columns(w, m) / WEIGHTS_ENTRIES, n = 0, group = w->mlp.fp8_group_size;
-    bool fp8 = w->mlp.dtype == EPA_FP8_E4M3, up = m == WEIGHTS_UP;
+    uint32_t room = mlp_columns(&w->shape, m) / WEIGHTS_ENTRIES, n = 0,
+             group = w->shape.mlp.fp8_group_size;
+    bool fp8 = w->shape.mlp.dtype == EPA_FP8_E4M3, up = m == MLP_UP;
     uint32_t most = !fp8 ? 7 : up ? 1 : 2;
     float unit = fp8 ? 1 : up ? (float)WEIGHTS_UNIT_UP : (float)WEIGHTS_UNIT_DOWN;
     uint64_t key = row_key(w, expert, m, row);
@@ -170,36 +170,36 @@ uint32_t weights_entries(const struct weights *w, uint32_t expert, enum weights_
     return n;
 }
 
-static void fill_sparse(const struct weights *w, uint32_t expert, enum weights_matrix m,
-                        uint32_t row, void *out)
+static void fill_sparse(const struct weights *w, uint32_t expert, enum mlp_matrix m, uint32_t row,
+                        void *out)
 {
     uint32_t column[WEIGHTS_ENTRIES], n;
     float value[WEIGHTS_ENTRIES];
 
-    memset(out, 0, weights_columns(w, m) * weights_element(w));
+    memset(out, 0, mlp_columns(&w->shape, m) * mlp_element(&w->shape));
     n = weights_entries(w, expert, m, row, column, value);
     for (uint32_t i = 0; i < n; i++)
-        if (w->mlp.dtype == EPA_FP8_E4M3)
+        if (w->shape.mlp.dtype == EPA_FP8_E4M3)
             ((uint8_t *)out)[column[i]] = e4m3_of_float(value[i]);
         else
-            ((uint16_t *)out)[column[i]] = word_of_float(w->mlp.dtype == EPA_F16, value[i]);
+            ((uint16_t *)out)[column[i]] = word_of_float(w->shape.mlp.dtype == EPA_F16, value[i]);
 }
 
 /* ---- both ---- */
 
-void weights_row(const struct weights *w, uint32_t expert, enum weights_matrix m, uint32_t row,
+void weights_row(const struct weights *w, uint32_t expert, enum mlp_matrix m, uint32_t row,
                  void *out)
 {
     if (w->integers)
         fill_sparse(w, expert, m, row, out);
     else
-        fill_dense(w, row_key(w, expert, m, row), weights_columns(w, m), out);
+        fill_dense(w, row_key(w, expert, m, row), mlp_columns(&w->shape, m), out);
 }
 
-void weights_scales(const struct weights *w, uint32_t expert, enum weights_matrix m, uint32_t block,
+void weights_scales(const struct weights *w, uint32_t expert, enum mlp_matrix m, uint32_t block,
                     float *out)
 {
-    uint32_t columns = weights_columns(w, m), n = weights_scales_of_row(w, m);
+    uint32_t columns = mlp_columns(&w->shape, m), n = mlp_scales_of_row(&w->shape, m);
     uint64_t key = random_at(random_key(w->seed, RANDOM_BLOCKS, (uint32_t)m, expert), block);
     /* Scales are 1 to 2 times this value; codes have a root mean square of 113. */
     float least = float_of_bits((uint32_t)(127 - 7 - root_exponent(columns)) << 23);
@@ -216,7 +216,7 @@ void weights_token(const struct weights *w, uint64_t key, bool f16, uint16_t *ou
 {
     uint32_t group = w->x_group;
 
-    for (uint32_t g = 0; g < w->hidden / group; g++) {
+    for (uint32_t g = 0; g < w->shape.hidden / group; g++) {
         uint64_t own = random_at(key, g);
         uint32_t pilot = x_pilot(w, g);
         float unit = (float)WEIGHTS_UNIT_X * (float)(1 + (own & 1));

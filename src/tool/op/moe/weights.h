@@ -22,20 +22,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <epa2a/problem.h>
-
 #include "config/experiment.h"
+#include "experts/mlp_shape.h"
 
-enum weights_matrix { WEIGHTS_UP, WEIGHTS_DOWN, WEIGHTS_MATRICES };
-
-enum { WEIGHTS_ENTRIES = 16, WEIGHTS_BLOCK = 128 };
+enum { WEIGHTS_ENTRIES = 16 };
 
 struct weights {
     uint64_t seed;
-    uint32_t hidden;
-    bool integers, pilots; /* pilots: the intermediate has pilots */
-    uint32_t x_group;      /* channels of a token that share a scale, if tokens have scales */
-    struct epa_mlp mlp;    /* shapes; pointers NULL */
+    struct mlp_shape shape; /* pointers NULL */
+    bool integers, pilots;  /* pilots: the intermediate has pilots */
+    uint32_t x_group;       /* channels of a token that share a scale, if tokens have scales */
 };
 
 /* Initialises the weights of an experiment with expert.kind: mlp. */
@@ -44,60 +40,17 @@ void weights_init(const struct experiment *, struct weights *out);
 /* Returns the shape of the experts without pointers; ffn is 0 for synthetic experts. */
 struct epa_mlp weights_shape(const struct experiment *);
 
-static inline uint32_t weights_rows(const struct weights *w, enum weights_matrix m)
-{
-    return m == WEIGHTS_UP ? epa_mlp_up_rows(&w->mlp) : w->hidden;
-}
-
-static inline uint32_t weights_columns(const struct weights *w, enum weights_matrix m)
-{
-    return m == WEIGHTS_UP ? w->hidden : w->mlp.ffn;
-}
-
-/* Rows of a matrix form blocks of WEIGHTS_BLOCK. The last block of each projection, or of W_down, may
- * have fewer rows. */
-static inline uint32_t weights_blocks(const struct weights *w, enum weights_matrix m)
-{
-    return m == WEIGHTS_UP ? epa_mlp_up_blocks(&w->mlp) : epa_mlp_blocks(w->hidden);
-}
-
-struct weights_block {
-    uint32_t first, rows;
-};
-
-static inline struct weights_block weights_block(const struct weights *w, enum weights_matrix m,
-                                                 uint32_t block)
-{
-    uint32_t rows = m == WEIGHTS_UP ? w->mlp.ffn : w->hidden, each = epa_mlp_blocks(rows);
-    uint32_t first = block % each * WEIGHTS_BLOCK, left = rows - first;
-
-    return (struct weights_block){block / each * rows + first,
-                                  left < WEIGHTS_BLOCK ? left : WEIGHTS_BLOCK};
-}
-
-/* FP8: number of scales of a row of blocks. */
-static inline uint32_t weights_scales_of_row(const struct weights *w, enum weights_matrix m)
-{
-    return epa_mlp_blocks(weights_columns(w, m));
-}
-
-static inline size_t weights_element(const struct weights *w)
-{
-    return w->mlp.dtype == EPA_FP8_E4M3 ? 1 : 2;
-}
-
 /* Returns the bytes of the weights and scales of `experts` experts. */
 uint64_t weights_bytes(const struct weights *, uint32_t experts);
 
 /* Makes a row in the type of the weights. */
-void weights_row(const struct weights *, uint32_t expert, enum weights_matrix, uint32_t row,
-                 void *out);
+void weights_row(const struct weights *, uint32_t expert, enum mlp_matrix, uint32_t row, void *out);
 /* FP8: makes the scales [columns / 128] of the blocks that begin at row `block` * 128. */
-void weights_scales(const struct weights *, uint32_t expert, enum weights_matrix, uint32_t block,
+void weights_scales(const struct weights *, uint32_t expert, enum mlp_matrix, uint32_t block,
                     float *out);
 /* integers: lists the non-zero entries of a row in order of columns, without the scale of their block.
  * Returns their number. */
-uint32_t weights_entries(const struct weights *, uint32_t expert, enum weights_matrix, uint32_t row,
+uint32_t weights_entries(const struct weights *, uint32_t expert, enum mlp_matrix, uint32_t row,
                          uint32_t column[WEIGHTS_ENTRIES], float value[WEIGHTS_ENTRIES]);
 
 /* integers: common units of tokens, of products of the first projection, and of products of both
