@@ -6,6 +6,7 @@
 #include <epa2a/algorithm.h>
 
 #include "ep/ep.h"
+#include "options/requirements.h"
 #include "registry/registry.h"
 
 struct arena;
@@ -326,15 +327,22 @@ static inline uint32_t threads_of(const struct experiment *x)
     return backend_of(x)->threads(x->backend.config);
 }
 
-/* Returns the flags of the transport in this set-up: with a second transport to other nodes, loads
- * and stores do not reach all peers. */
+static inline struct selection experiment_selection(const struct experiment *x)
+{
+    return (struct selection){
+        .algorithm = algorithm_of(x),
+        .backend = backend_of(x),
+        .transport = transport_of(x),
+        .between = (const struct epa_transport_plugin *)(const void *)x->between.plugin,
+    };
+}
+
+/* Returns the flags of the transport in this set-up. */
 static inline uint32_t experiment_transport_flags(const struct experiment *x)
 {
-    uint32_t flags = transport_of(x)->flags;
+    const struct selection selected = experiment_selection(x);
 
-    return x->between.plugin == NULL
-               ? flags
-               : (flags & ~(uint32_t)EPA_TRANSPORT_LOAD_STORE) | EPA_TRANSPORT_NODES;
+    return selection_flags(&selected);
 }
 
 #endif

@@ -73,6 +73,7 @@ static void read_between(struct building *b, const struct node *map)
     const struct source_location nowhere = {.file = b->x->file}, *location = &nowhere;
     const struct epa_transport_plugin *transport = (const void *)b->x->transport.plugin, *between;
     const struct node *at = node_find(map, "between_nodes");
+    struct epa_error err = {EPA_OK, ""};
     const struct epa_plugin *plugin;
     const char *name = NULL;
 
@@ -84,10 +85,9 @@ static void read_between(struct building *b, const struct node *map)
     if (plugin == NULL)
         return;
     between = (const void *)plugin;
-    if ((between->memory & EPA_MEMORY_HOST) == 0 || (between->flags & EPA_TRANSPORT_HOST) == 0) {
+    if (selection_check_between(between, &err) != EPA_OK) {
         diag_error(b->diag, location, "take one that `epa2a list transport` shows with host memory",
-                   "transport '%s' cannot stand between nodes: its heap is not in host memory",
-                   name);
+                   "%s", err.text);
         return;
     }
     b->x->between = (struct ep_choice){plugin, plugin->options.defaults};
@@ -430,40 +430,24 @@ static void check_bench(const struct config_check *c)
 /* Checks that the selected plugins are compatible, by their descriptors. */
 static enum epa_status check_plugins(const struct experiment *x, struct epa_error *err)
 {
-    const struct epa_algorithm_plugin *algorithm = algorithm_of(x);
-    const struct epa_backend_plugin *backend = backend_of(x);
-    bool host = backend->memory == EPA_MEMORY_HOST;
-    uint32_t needs = host ? algorithm->needs_host : algorithm->needs_cuda;
-    uint32_t flags = experiment_transport_flags(x);
+    const struct selection selected = experiment_selection(x);
+    const struct operation *op = operation_of(selected.algorithm->op);
+    bool nodes = x->ranks_per_node != 0 && x->ranks_per_node < x->ranks;
+    enum epa_status status;
 
-    if (operation_of(algorithm->op) == NULL)
+    if (op == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "algorithm '%s' is for an operation that this program does not know",
                         x->algorithm.plugin->name);
-    if ((algorithm->memory & backend->memory) == 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "algorithm '%s' has no code for backend '%s'",
-                        x->algorithm.plugin->name, x->backend.plugin->name);
-    if ((transport_of(x)->memory & backend->memory) == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "transport '%s' has no heap in the memory of backend '%s'",
-                        x->transport.plugin->name, x->backend.plugin->name);
-    if (x->between.plugin != NULL && (needs & ~flags) == EPA_TRANSPORT_LOAD_STORE)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "algorithm '%s' stores to all ranks from its kernels, and with "
-                        "transport.between_nodes: %s those of other nodes are reached by puts",
-                        x->algorithm.plugin->name, x->between.plugin->name);
-    if ((needs & ~flags) != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "algorithm '%s' needs a feature that transport '%s' lacks; `epa2a list` "
-                        "shows both",
-                        x->algorithm.plugin->name, x->transport.plugin->name);
-    if (x->ranks_per_node != 0 && x->ranks_per_node < x->ranks &&
-        (flags & EPA_TRANSPORT_NODES) == 0 && (host || !operation_of(algorithm->op)->device_nodes))
+    status = selection_check_memory(&selected, err);
+    if (status == EPA_OK)
+        status = selection_check_flags(&selected, err);
+    if (status == EPA_OK && nodes && !selection_spans_nodes(&selected, op->device_nodes))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "transport '%s' connects the ranks of one node, and ranks_per_node: "
                         "%u splits %u ranks into several",
                         x->transport.plugin->name, x->ranks_per_node, x->ranks);
-    return EPA_OK;
+    return status;
 }
 
 /* Checks that the stage of a fault is a stage of the algorithm or of the core. */
@@ -493,16 +477,12 @@ static void check_fault_stage(const struct config_check *c, const struct operati
 static void check_workers(const struct config_check *c)
 {
     const struct experiment *x = c->x;
-    uint32_t least = x->footprint.least_workers, workers;
+    const struct selection selected = experiment_selection(x);
+    struct epa_error err = {EPA_OK, ""};
 
-    if (least == 0 || !is_on_hosts(x))
-        return;
-    workers = threads_of(x);
-    if (workers < least)
+    if (selection_check_workers(&selected, x->backend.config, &x->footprint, &err) != EPA_OK)
         check_conflict(c, "backend.workers", "algorithm.name",
-                       "or leave out the options that keep workers for one task",
-                       "backend.workers (%u) are too few: '%s' needs %u with these options",
-                       workers, x->algorithm.plugin->name, least);
+                       "or leave out the options that keep workers for one task", "%s", err.text);
 }
 
 /* Calls the algorithm's plan(), after all other checks have passed. */
