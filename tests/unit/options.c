@@ -1,5 +1,4 @@
-/* Tests of src/lib/options: options as text, with the messages of YAML. calloc() of this program can
- * fail at a chosen call. */
+/* Tests of src/lib/options: options as text, with the messages of YAML. */
 #include "test.h"
 
 #include <locale.h>
@@ -10,20 +9,8 @@
 #include "config/diag.h"
 #include "config/options.h"
 #include "config/yaml.h"
+#include "failing_calloc.h"
 #include "options/options_from_text.h"
-
-/* ---- out of memory ---- */
-
-/* Number of allocations that succeed before one fails; negative: all succeed. */
-static long allowed = -1, calls;
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size)
-{
-    calls++;
-    return allowed == 0 || (allowed > 0 && allowed-- == 0) ? NULL : __real_calloc(n, size);
-}
 
 /* ---- a table with options of every type ---- */
 
@@ -280,18 +267,18 @@ TEST(each_failed_allocation_is_an_error_and_leaks_nothing)
     struct sample s;
     long needed;
 
-    calls = 0;
+    calloc_calls = 0;
     assert_status(read_text(text, &s, &memory), EPA_OK, "");
-    needed = calls;
+    needed = calloc_calls;
     options_memory_free(&memory);
     assert_true(needed > 5);
     for (long i = 0; i < needed; i++) {
         enum epa_status status;
 
         s.mode = 7;
-        allowed = i;
+        calloc_allowed = i;
         status = read_text(text, &s, &memory);
-        allowed = -1;
+        calloc_allowed = -1;
         assert_status(status, EPA_ERR_NOMEM, "options .. memory");
         assert_int_equal(s.mode, 7);
         options_memory_free(&memory);
