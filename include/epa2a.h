@@ -198,8 +198,8 @@ struct epa2a_moe_shape {
     uint32_t hidden;     /* elements per token; multiple of 16; with FP8 multiple of fp8_group */
     uint32_t experts;    /* of all ranks; rank r holds experts r * L to (r + 1) * L - 1 */
     uint32_t topk;       /* experts per token, 1 to 32 */
-    int32_t dtype;       /* tokens, expert outputs and sums: EPA2A_BF16 or EPA2A_F16 */
-    int32_t recv_dtype;  /* default type of delivered rows: dtype or EPA2A_FP8_E4M3 */
+    int32_t dtype;       /* tokens, expert outputs and sums: EPA2A_BF16 (default) or EPA2A_F16 */
+    int32_t recv_dtype;  /* type of delivered rows: dtype (default) or EPA2A_FP8_E4M3 */
     int32_t layout;      /* enum epa2a_layout */
     uint32_t fp8_group;  /* channels per FP8 scale; 0: 128 */
     uint32_t in_flight;  /* maximum number of dispatches without combine, 1 or 2; 0: 1 */

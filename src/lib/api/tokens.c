@@ -1,0 +1,192 @@
+/* Inputs of a data call. A wrong index would write outside the memory of a peer, so each index is
+ * checked on hosts. */
+#include "api/tokens.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/struct_size.h"
+
+/* ---- indices ---- */
+
+/* Finds the first index that is wrong, for the message. */
+static enum epa_status explain_experts(const struct epa_moe *m, uint32_t tokens,
+                                       const int32_t *expert, struct epa_error *err)
+{
+    for (uint32_t t = 0; t < tokens; t++, expert += m->topk)
+        for (uint32_t k = 0; k < m->topk; k++) {
+            if (expert[k] < -1 || expert[k] >= (int32_t)m->experts)
+                return epa_fail(err, EPA_ERR_CONFIG,
+                                "topk_idx: choice %u of token %u is expert %d; experts are 0 to "
+                                "%u, or -1 for no expert",
+                                k, t, expert[k], m->experts - 1);
+            for (uint32_t i = 0; i < k; i++)
+                if (expert[k] >= 0 && expert[i] == expert[k])
+                    return epa_fail(err, EPA_ERR_CONFIG,
+                                    "topk_idx: token %u selects expert %d twice (choices %u and "
+                                    "%u)",
+                                    t, expert[k], i, k);
+        }
+    return EPA_OK;
+}
+
+/* Returns true if a token may select an expert twice. Experts are compared by 6 bits first. */
+static bool has_repetition(const int32_t *expert, uint32_t topk)
+{
+    uint64_t seen = 0;
+    bool collision = false;
+
+    for (uint32_t k = 0; k < topk; k++) {
+        uint64_t bit = expert[k] < 0 ? 0 : UINT64_C(1) << (expert[k] & 63);
+
+        collision |= (seen & bit) != 0;
+        seen |= bit;
+    }
+    for (uint32_t k = 1; collision && k < topk; k++)
+        for (uint32_t i = 0; i < k; i++)
+            if (expert[k] >= 0 && expert[i] == expert[k])
+                return true;
+    return false;
+}
+
+static enum epa_status check_experts(const struct epa_moe *m, uint32_t tokens,
+                                     const int32_t *expert, struct epa_error *err)
+{
+    size_t n = (size_t)tokens * m->topk;
+    bool wrong = false;
+
+    for (size_t i = 0; i < n; i++)
+        wrong |= (uint32_t)expert[i] + 1 > m->experts;
+    for (uint32_t t = 0; t < tokens && !wrong; t++)
+        wrong = has_repetition(expert + (size_t)t * m->topk, m->topk);
+    return wrong ? explain_experts(m, tokens, expert, err) : EPA_OK;
+}
+
+enum epa_status tokens_read_experts(const struct epa_moe *m, uint32_t tokens, const void *from,
+                                    int32_t bytes, int32_t *to, const int32_t **out,
+                                    struct epa_error *err)
+{
+    size_t n = (size_t)tokens * m->topk;
+    const int64_t *wide = from;
+
+    if (bytes == 4) {
+        *out = from;
+        return check_experts(m, tokens, *out, err);
+    }
+    for (size_t i = 0; i < n; i++)
+        to[i] = wide[i] < -1 || wide[i] >= m->experts ? INT32_MIN : (int32_t)wide[i];
+    for (size_t i = 0; i < n; i++)
+        if (to[i] == INT32_MIN)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "topk_idx: choice %zu of token %zu is expert %lld; experts are 0 to "
+                            "%u, or -1 for no expert",
+                            i % m->topk, i / m->topk, (long long)wide[i], m->experts - 1);
+    *out = to;
+    return check_experts(m, tokens, to, err);
+}
+
+/* ---- rows ---- */
+
+/* Sets *out to dense rows: `from`, or a copy in *copy. */
+static enum epa_status make_dense(const struct tokens *t, const char *name, const struct epa_moe *m,
+                                  uint32_t tokens, const void *from, size_t stride, size_t bytes,
+                                  void **copy, const void **out, struct epa_error *err)
+{
+    *out = from;
+    if (from == NULL || stride == 0 || stride == bytes)
+        return EPA_OK;
+    if (stride < bytes)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s_stride is %zu bytes; a row of %s has %zu bytes (0: dense rows)", name,
+                        stride, name, bytes);
+    if (!t->host)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s_stride: rows on a device must be dense",
+                        name);
+    if (*copy == NULL)
+        *copy = malloc(m->max_tokens * bytes);
+    if (*copy == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a dense copy of %s: %zu bytes", name,
+                        m->max_tokens * bytes);
+    for (uint32_t i = 0; i < tokens; i++)
+        memcpy((char *)*copy + i * bytes, (const char *)from + i * stride, bytes);
+    *out = *copy;
+    return EPA_OK;
+}
+
+static enum epa_status read_rows(struct tokens *t, const struct epa2a_tokens *in, struct epa_moe *m,
+                                 struct epa_error *err)
+{
+    bool quantised = in->x_scale != NULL;
+    size_t row = (size_t)m->hidden * (quantised ? 1 : 2);
+    size_t scales = quantised ? m->hidden / m->fp8_group_size * sizeof(float) : 0;
+    const void *x = NULL, *scale = NULL;
+    void *copy = t->x;
+    enum epa_status status;
+
+    if (quantised && m->hidden % m->fp8_group_size != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "x_scale: hidden (%u) is not a multiple of fp8_group (%u)", m->hidden,
+                        m->fp8_group_size);
+    status = make_dense(t, "x", m, in->tokens, in->x, in->x_stride, row, &copy, &x, err);
+
+    t->x = copy;
+    copy = t->x_scale;
+    if (status == EPA_OK)
+        status = make_dense(t, "x_scale", m, in->tokens, in->x_scale, in->x_scale_stride, scales,
+                            &copy, &scale, err);
+    t->x_scale = copy;
+    if (status != EPA_OK)
+        return status;
+    m->x_dtype = quantised ? (int)EPA_FP8_E4M3 : m->dtype;
+    m->x = quantised ? NULL : x;
+    m->x_fp8 = quantised ? x : NULL;
+    m->x_scale = scale;
+    return EPA_OK;
+}
+
+/* ---- the struct ---- */
+
+enum epa_status tokens_init(struct tokens *t, const struct epa_moe *m, enum epa_memory memory,
+                            struct epa_error *err)
+{
+    *t = (struct tokens){.host = memory == EPA_MEMORY_HOST};
+    if (!t->host)
+        return EPA_OK;
+    t->expert = malloc((size_t)m->max_tokens * m->topk * sizeof(*t->expert));
+    return t->expert != NULL ? EPA_OK : epa_fail(err, EPA_ERR_NOMEM, "no memory for indices");
+}
+
+void tokens_finish(struct tokens *t)
+{
+    free(t->expert);
+    free(t->x);
+    free(t->x_scale);
+    *t = (struct tokens){0};
+}
+
+enum epa_status tokens_read(struct tokens *t, const struct epa2a_tokens *from,
+                            struct epa2a_tokens *in, struct epa_moe *m, struct epa_error *err)
+{
+    enum epa_status status = struct_read(in, sizeof(*in), from, "epa2a_tokens", err);
+
+    if (status != EPA_OK)
+        return status;
+    if (in->tokens > m->max_tokens)
+        return epa_fail(err, EPA_ERR_CONFIG, "%u tokens are more than max_tokens of the shape (%u)",
+                        in->tokens, m->max_tokens);
+    if (in->topk_idx_bytes != 4 && in->topk_idx_bytes != 8)
+        return epa_fail(err, EPA_ERR_CONFIG, "topk_idx_bytes is %d; write 4 or 8",
+                        in->topk_idx_bytes);
+    if (in->tokens > 0 && (in->x == NULL || in->topk_idx == NULL))
+        return epa_fail(err, EPA_ERR_CONFIG, "%s is NULL, with %u tokens",
+                        in->x == NULL ? "x" : "topk_idx", in->tokens);
+    if (!t->host && in->topk_idx_bytes != 4)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "topk_idx_bytes: indices on a device have 4");
+    m->tokens = in->tokens;
+    m->weight = in->topk_weight;
+    m->expert = in->topk_idx;
+    if (t->host)
+        status = tokens_read_experts(m, in->tokens, in->topk_idx, in->topk_idx_bytes, t->expert,
+                                     &m->expert, err);
+    return status == EPA_OK ? read_rows(t, in, m, err) : status;
+}
