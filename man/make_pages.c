@@ -7,7 +7,7 @@
 
 #include "base/exit_code.h"
 #include "base/fold.h"
-#include "base/text.h"
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/environment.h"
 #include "cli/help_pages.h"

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "base/text.h"
+#include "base/memory.h"
 #include "config/options.h"
 #include "config/diag.h"
 #include "config/yaml.h"

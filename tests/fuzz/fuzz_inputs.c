@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "fuzz.h"
 #include "op/moe/routing.h"
 #include "op/moe/routing_file.h"

@@ -4,7 +4,6 @@
 
 #include <epa2a/algorithm.h>
 
-#include "base/text.h"
 #include "registry/registry.h"
 
 struct fake_transport {

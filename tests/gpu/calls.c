@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../contract/ranks.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "experiment/batch.h"
 #include "gpu.h"

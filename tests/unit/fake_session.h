@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sysfile.h"
 #include "config/experiment.h"
 #include "op/moe/routing.h"
 #include "report/result.h"

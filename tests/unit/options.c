@@ -5,7 +5,7 @@
 
 #include <epa2a/plugin.h>
 
-#include "base/text.h"
+#include "base/memory.h"
 #include "config/diag.h"
 #include "config/options.h"
 #include "config/yaml.h"

@@ -1,4 +1,5 @@
 /* Test of the error estimate of a prediction, with made-up measurements. */
+#include "base/memory.h"
 #include "test.h"
 
 #include "cli/predict_world.h"

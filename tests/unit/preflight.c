@@ -4,7 +4,6 @@
 #include "fake_root.h"
 #include "fake_session.h"
 
-#include "base/text.h"
 #include "host/pin.h"
 #include "session/session.h"
 #include "session/preflight.h"

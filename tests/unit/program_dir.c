@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/program_dir.h"
 
 TEST(data_files_are_found_in_the_source_tree)

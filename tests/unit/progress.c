@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "cli/progress_line.h"
 

@@ -9,6 +9,7 @@
 
 #include "fake_session.h"
 
+#include "base/sysfile.h"
 #include "base/text.h"
 #include "report/summary.h"
 #include "report/report.h"

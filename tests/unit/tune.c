@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/exit_code.h"
+#include "base/memory.h"
 #include "base/random.h"
 #include "cli/tune_candidates.h"
 #include "cli/tune_search.h"

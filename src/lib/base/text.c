@@ -1,65 +1,82 @@
-/* Growing text, edit distance for "did you mean", sizes and times in readable units, memory, and
- * output to terminals. */
+/* Growing text, edit distance for "did you mean", sizes in readable units, and characters that may
+ * be shown. */
 #include "base/text.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/exit_code.h"
-
 enum { NAME_MAX_BYTES = 64 }; /* longer names have no near name */
 
-static void reserve(struct text *text, size_t more)
+/* Makes room for `more` bytes and the 0 behind them. */
+static bool reserve(struct text *text, size_t more)
 {
     size_t room = text->room == 0 ? 256 : text->room;
+    char *data;
 
+    if (more >= SIZE_MAX / 4 - text->bytes)
+        return false;
     while (room - text->bytes < more + 1)
         room *= 2;
     if (room == text->room)
-        return;
-    text->data = memory_grow(text->data, room);
+        return true;
+    data = realloc(text->data, room);
+    if (data == NULL)
+        return false;
+    text->data = data;
     text->room = room;
+    return true;
 }
 
-void text_add_bytes(struct text *text, const char *bytes, size_t n)
+bool text_try_add_bytes(struct text *text, const char *bytes, size_t n)
 {
-    reserve(text, n);
+    if (!reserve(text, n))
+        return false;
     if (n != 0)
         memcpy(text->data + text->bytes, bytes, n);
     text->bytes += n;
     text->data[text->bytes] = 0;
+    return true;
 }
 
-void text_add(struct text *text, const char *fmt, ...)
+bool text_try_add_args(struct text *text, const char *fmt, va_list args)
 {
+    va_list again;
     size_t left;
-    va_list args;
     int n;
 
-    reserve(text, 64);
+    if (!reserve(text, 64))
+        return false;
     left = text->room - text->bytes;
-    va_start(args, fmt);
+    va_copy(again, args);
     n = vsnprintf(text->data + text->bytes, left, fmt, args);
-    va_end(args);
     if (n >= 0 && (size_t)n >= left) {
-        reserve(text, (size_t)n);
-        va_start(args, fmt);
-        vsnprintf(text->data + text->bytes, (size_t)n + 1, fmt, args);
-        va_end(args);
+        if (reserve(text, (size_t)n))
+            vsnprintf(text->data + text->bytes, (size_t)n + 1, fmt, again);
+        else
+            n = -1;
     }
+    va_end(again);
+    if (n < 0)
+        text->data[text->bytes] = 0;
     text->bytes += n < 0 ? 0 : (size_t)n;
+    return n >= 0;
+}
+
+bool text_try_add(struct text *text, const char *fmt, ...)
+{
+    va_list args;
+    bool added;
+
+    va_start(args, fmt);
+    added = text_try_add_args(text, fmt, args);
+    va_end(args);
+    return added;
 }
 
 const char *text_not_a_line(const char *text, uint32_t *point)
@@ -228,7 +245,7 @@ char *text_count(char *buf, size_t room, uint64_t n)
     return buf;
 }
 
-/* ---- memory ---- */
+/* ---- remedies ---- */
 
 const char *memory_limit(void)
 {
@@ -244,222 +261,6 @@ const char *process_limit(int error)
     return error == EAGAIN ? "; raise RLIMIT_NPROC (ulimit -u), pids.max of the cgroup or "
                              "kernel.threads-max"
                            : "";
-}
-
-static void *or_die(void *memory, size_t bytes)
-{
-    if (memory == NULL) {
-        fprintf(stderr, "epa2a: no memory for %zu bytes%s\n", bytes, memory_limit());
-        _exit(EXIT_RESOURCE);
-    }
-    return memory;
-}
-
-void *memory_alloc(size_t n, size_t size)
-{
-    return or_die(calloc(n > 0 ? n : 1, size), n * size);
-}
-
-void *memory_grow(void *memory, size_t bytes)
-{
-    return or_die(realloc(memory, bytes), bytes);
-}
-
-char *memory_printf(const char *fmt, ...)
-{
-    va_list args;
-    char *out = NULL;
-
-    va_start(args, fmt);
-    if (vasprintf(&out, fmt, args) < 0)
-        out = or_die(NULL, strlen(fmt));
-    va_end(args);
-    return out;
-}
-
-/* A chain of blocks; an allocation is the next piece of the newest block. A large allocation
- * receives a separate block. */
-
-/* Blocks double in size, so that an arena has at most twice the bytes of its contents. */
-enum { BLOCK_LEAST = 1024, BLOCK_MOST = 65536 };
-
-struct block {
-    struct block *before;
-    size_t used, room;
-    max_align_t data[];
-};
-
-struct arena {
-    struct block *newest;
-};
-
-struct arena *arena_create(void)
-{
-    return memory_alloc(1, sizeof(struct arena));
-}
-
-void arena_destroy(struct arena *arena)
-{
-    if (arena == NULL)
-        return;
-    for (struct block *block = arena->newest; block != NULL;) {
-        struct block *before = block->before;
-
-        free(block);
-        block = before;
-    }
-    free(arena);
-}
-
-void *arena_alloc(struct arena *arena, size_t bytes)
-{
-    const size_t unit = sizeof(max_align_t);
-    struct block *block = arena->newest;
-    void *out;
-
-    if (bytes > SIZE_MAX / 2)
-        or_die(NULL, bytes);
-    bytes = (bytes + unit - 1) / unit * unit;
-    if (block == NULL || block->room - block->used < bytes) {
-        size_t room = block == NULL ? BLOCK_LEAST : 2 * block->room;
-
-        room = room < BLOCK_MOST ? room : BLOCK_MOST;
-        room = bytes > room ? bytes : room;
-
-        block = memory_alloc(1, sizeof(*block) + room);
-        block->room = room;
-        block->before = arena->newest;
-        arena->newest = block;
-    }
-    out = (char *)block->data + block->used;
-    block->used += bytes;
-    return out;
-}
-
-char *arena_strndup(struct arena *arena, const char *text, size_t bytes)
-{
-    char *out = arena_alloc(arena, bytes + 1);
-
-    if (bytes != 0)
-        memcpy(out, text, bytes);
-    return out;
-}
-
-char *arena_printf(struct arena *arena, const char *fmt, ...)
-{
-    va_list args, again;
-    char *out;
-    int n;
-
-    va_start(args, fmt);
-    va_copy(again, args);
-    n = vsnprintf(NULL, 0, fmt, args);
-    out = arena_alloc(arena, (size_t)n + 1);
-    vsnprintf(out, (size_t)n + 1, fmt, again);
-    va_end(again);
-    va_end(args);
-    return out;
-}
-
-enum { LINE = 64 };
-
-struct pool_part {
-    struct pool_part *before;
-};
-
-void *pool_alloc(struct pool *pool, size_t n, size_t size)
-{
-    size_t bytes = (n * size + LINE - 1) / LINE * LINE;
-    struct pool_part *part;
-
-    pool->bytes += bytes;
-    if (pool->counting)
-        return NULL;
-    part = aligned_alloc(LINE, LINE + bytes);
-    if (part == NULL) {
-        pool->failed = true;
-        return NULL;
-    }
-    part->before = pool->last;
-    pool->last = part;
-    return (char *)part + LINE;
-}
-
-void pool_free(struct pool *pool)
-{
-    for (struct pool_part *part = pool->last; part != NULL;) {
-        struct pool_part *before = part->before;
-
-        free(part);
-        part = before;
-    }
-    *pool = (struct pool){0};
-}
-
-/* ---- colour on terminals ---- */
-
-/* The mode is global, like a log level: otherwise each function that can print an error would need
- * a parameter. Only the standard streams are coloured. */
-
-static enum colour_mode mode = COLOUR_AUTO; /* written once, before threads exist */
-
-/* Standard output of this program, and the stream of the C library, to which libraries may keep a
- * pointer. Written before threads exist. */
-static int stdout_fd = STDOUT_FILENO;
-static FILE *lent;
-
-static bool is_coloured(FILE *file)
-{
-    const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
-    int fd = file == stdout ? stdout_fd : file == stderr ? STDERR_FILENO : -1;
-
-    if (fd < 0 || mode == COLOUR_NEVER)
-        return false;
-    if (mode == COLOUR_ALWAYS)
-        return true;
-    return (no == NULL || no[0] == '\0') && term != NULL && term[0] != '\0' &&
-           strcmp(term, "dumb") != 0 && isatty(fd);
-}
-
-enum { LINE_ROOM = 8192, MARKS = 8 };
-enum { MARK = 0x0e, NONCE = 16, MARK_BYTES = 1 + NONCE + 1, SEQUENCE = 16 };
-
-/* Random part of the marks. Written once, before threads exist. */
-static char nonce[NONCE + 1];
-static char marks[MARKS][MARK_BYTES + 1], sequences[MARKS][SEQUENCE];
-
-/* Returns the sequence, or a mark for it on a guarded stream. A guarded stream has no descriptor
- * and passes none of our own sequences, only marks: random in each process, so that no file can
- * contain them. */
-static const char *sequence_for(FILE *file, int number, const char *sequence)
-{
-    if (fileno(file) >= 0 || nonce[0] == 0)
-        return sequence;
-    if (marks[number][0] == 0) {
-        snprintf(sequences[number], sizeof(sequences[number]), "%s", sequence);
-        snprintf(marks[number], sizeof(marks[number]), "%c%s%c", MARK, nonce, 'a' + number);
-    }
-    return marks[number];
-}
-
-void colour_choose(enum colour_mode chosen)
-{
-    mode = chosen;
-}
-
-const char *colour_on(FILE *file, enum colour colour)
-{
-    static const char *const code[] = {
-        [COLOUR_ERROR] = "\033[1;31m", [COLOUR_WARNING] = "\033[1;33m", [COLOUR_BAD] = "\033[31m",
-        [COLOUR_GOOD] = "\033[32m",    [COLOUR_LOCATION] = "\033[36m",
-    };
-
-    return is_coloured(file) ? sequence_for(file, (int)colour, code[colour]) : "";
-}
-
-const char *colour_off(FILE *file)
-{
-    return is_coloured(file) ? sequence_for(file, MARKS - 1, "\033[0m") : "";
 }
 
 void error_add_remedy(struct epa_error *err)
@@ -485,18 +286,7 @@ void error_add_remedy(struct epa_error *err)
         snprintf(err->text + used, sizeof(err->text) - used, "%s%s", memory, rest);
 }
 
-void text_warn(const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    fprintf(stderr, "epa2a: %swarning:%s ", colour_on(stderr, COLOUR_WARNING), colour_off(stderr));
-    vfprintf(stderr, fmt, args);
-    fputc('\n', stderr);
-    va_end(args);
-}
-
-/* ---- terminals: a guarded stream is a cookie of the C library that filters whole lines ---- */
+/* ---- characters ---- */
 
 static size_t decode(const char *s, size_t left, uint32_t *out)
 {
@@ -570,131 +360,6 @@ size_t terminal_clean(char *text, size_t bytes, bool lines)
         }
     }
     return out;
-}
-
-/* Writes text up to the next mark of ours, then the sequence of the mark. */
-static ssize_t write_guarded(void *cookie, const char *data, size_t bytes)
-{
-    int fd = (int)(intptr_t)cookie;
-    const char *end = data + bytes;
-    char text[LINE_ROOM];
-
-    for (const char *at = data; at < end;) {
-        size_t left = (size_t)(end - at), n = left < sizeof(text) ? left : sizeof(text);
-        const char *mark = memchr(at, MARK, n);
-        int which = -1;
-
-        if (mark == at) {
-            for (int i = 0; i < MARKS; i++)
-                if (marks[i][0] != 0 && left >= MARK_BYTES && memcmp(at, marks[i], MARK_BYTES) == 0)
-                    which = i;
-            if (which >= 0 && !write_whole(fd, sequences[which], strlen(sequences[which])))
-                return 0;
-            if (which < 0 && !write_whole(fd, "?", 1))
-                return 0;
-            at += which >= 0 ? MARK_BYTES : 1;
-            continue;
-        }
-        if (mark != NULL)
-            n = (size_t)(mark - at);
-        else if (n < left) /* keep characters whole */
-            while (n > 1 && ((unsigned char)at[n] & 0xc0) == 0x80)
-                n--;
-        memcpy(text, at, n);
-        if (!write_whole(fd, text, terminal_clean(text, n, true)))
-            return 0;
-        at += n;
-    }
-    return (ssize_t)bytes;
-}
-
-int stdout_descriptor(void)
-{
-    return stdout_fd;
-}
-
-FILE *stdout_lend(void)
-{
-    FILE *own = stdout;
-
-    if (lent == NULL || own == lent)
-        return own;
-    fflush(own); /* a rank would print it again */
-    stdout = lent;
-    return own;
-}
-
-void stdout_take_back(FILE *own)
-{
-    if (stdout == own)
-        return;
-    fflush(stdout);
-    stdout = own;
-}
-
-void stdout_leave(void)
-{
-    (void)stdout_lend();
-    if (stdout_fd != STDOUT_FILENO)
-        close(stdout_fd);
-    stdout_fd = STDOUT_FILENO;
-}
-
-/* Points descriptor 1, to which libraries print, to standard error. */
-static void separate_stdout(void)
-{
-    int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    FILE *own = fd < 0 ? NULL : fdopen(fd, "w");
-
-    if (own == NULL || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-        if (own != NULL)
-            fclose(own);
-        else if (fd >= 0)
-            close(fd);
-        return;
-    }
-    stdout_fd = fd;
-    lent = stdout;
-    stdout = own;
-}
-
-static FILE *guard_stream(FILE *file, int fd)
-{
-    static char room[2][LINE_ROOM];
-    /* Standard error may go to a file that a terminal shows later. */
-    FILE *out = isatty(fd) || fd == STDERR_FILENO
-                    ? fopencookie((void *)(intptr_t)fd, "w",
-                                  (cookie_io_functions_t){.write = write_guarded})
-                    : NULL;
-
-    /* A line is one write: several processes may share the output, as under mpirun. */
-    if (out == NULL && fd != STDERR_FILENO)
-        return file;
-    out = out == NULL ? file : out;
-    setvbuf(out, room[fd == STDERR_FILENO], _IOLBF, LINE_ROOM);
-    return out;
-}
-
-void terminal_guard(void)
-{
-    unsigned char bytes[NONCE / 2];
-
-    separate_stdout();
-    if (getrandom(bytes, sizeof(bytes), GRND_NONBLOCK) != (ssize_t)sizeof(bytes))
-        return; /* no colours and no guard: the machine has just started */
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        snprintf(nonce + 2 * i, 3, "%02x", bytes[i]);
-    stdout = guard_stream(stdout, stdout_fd);
-    stderr = guard_stream(stderr, STDERR_FILENO);
-}
-
-uint32_t terminal_columns(void)
-{
-    struct winsize size;
-
-    if (ioctl(stdout_fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
-        return TERMINAL_COLUMNS;
-    return size.ws_col;
 }
 
 const char *status_name(enum epa_status status)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/sysfile.h"
 
 static void read_space(const char *path, char *out, size_t room)
 {

@@ -17,7 +17,7 @@
 #include <epa2a/quant.h>
 
 #include "base/dtype.h"
-#include "base/text.h"
+#include "base/pool.h"
 #include "experts/shares.h"
 #include "kernels/kernels.h"
 #include "kernels/libraries.h"

@@ -16,7 +16,6 @@
 
 #include "registry/registry.h"
 #include <epa2a/wait.h>
-#include "base/text.h"
 #include "host/pin.h"
 
 enum { MARKS = 64, LINE_BYTES = 64, HUGE_BYTES = 2 << 20 };
@@ -352,9 +351,11 @@ static const struct epa_backend_ops ops = {
 static enum epa_status host_open(const void *config, struct epa_bootstrap *boot,
                                  struct epa_backend **out, struct epa_error *err)
 {
-    struct host *host = memory_alloc(1, sizeof(*host));
+    struct host *host = calloc(1, sizeof(*host));
     enum epa_status status;
 
+    if (host == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "host: no memory for the backend");
     host->base = (struct epa_backend){.ops = &ops, .memory = EPA_MEMORY_HOST, .device = -1};
     host->config = config;
     status = workers_create(host->config->workers, &boot->world, &host->workers, err);

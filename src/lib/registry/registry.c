@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 #include "base/program_dir.h"
-#include "base/text.h"
+#include "base/memory.h"
+#include "base/terminal.h"
 #include "registry/check.h"
 #include "registry/elf_file.h"
 #include "registry/trust.h"

@@ -13,7 +13,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/sysfile.h"
 
 enum { USERS = 3, ID_BYTES = 64 };
 

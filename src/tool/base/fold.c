@@ -2,6 +2,7 @@
  * YAML, rows of a table). A line belongs to a paragraph if it had no room for the first word of the
  * next line. */
 #include "base/fold.h"
+#include "base/memory.h"
 
 #include <stdbool.h>
 #include <string.h>

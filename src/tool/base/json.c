@@ -1,5 +1,6 @@
 /* JSON by jansson. */
 #include "base/json.h"
+#include "base/memory.h"
 
 #include <math.h>
 #include <stdarg.h>

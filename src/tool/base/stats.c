@@ -1,5 +1,7 @@
 /* Statistics of samples: percentiles and spread of one run, the interval of a median, and the
  * comparison of two sides. */
+#include "base/memory.h"
+#include "base/random.h"
 #include "base/stats.h"
 
 #include <math.h>
@@ -7,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/random.h"
-#include "base/text.h"
 
 enum { REPLICATES = 2000 };
 

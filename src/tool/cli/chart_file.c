@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "base/file.h"
+#include "base/terminal.h"
 #include "report/results.h"
 
 const char *file_ending(const char *path)

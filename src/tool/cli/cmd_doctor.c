@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "base/exit_code.h"
-#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"

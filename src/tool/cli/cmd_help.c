@@ -9,6 +9,8 @@
 
 #include "base/exit_code.h"
 #include "base/fold.h"
+#include "base/memory.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/commands.h"

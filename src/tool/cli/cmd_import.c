@@ -5,6 +5,8 @@
 
 #include "base/exit_code.h"
 #include "base/file.h"
+#include "base/memory.h"
+#include "base/terminal.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"

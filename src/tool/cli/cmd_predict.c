@@ -15,6 +15,7 @@
 
 #include "base/exit_code.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "cli/chart_file.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"

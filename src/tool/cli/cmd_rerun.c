@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/exit_code.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/cmd_bench.h"

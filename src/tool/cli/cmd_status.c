@@ -7,6 +7,7 @@
 
 #include "base/exit_code.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"

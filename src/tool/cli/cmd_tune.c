@@ -9,6 +9,7 @@
 
 #include "base/exit_code.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/text.h"
+#include "base/terminal.h"
 #include "cli/cli.h"
 #include "cli/cmd_bench.h"
 #include "cli/cmd_best.h"

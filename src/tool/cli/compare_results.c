@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/exit_code.h"
+#include "base/memory.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"

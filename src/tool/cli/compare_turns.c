@@ -22,6 +22,7 @@
 #include <epa2a/wait.h>
 
 #include "base/exit_code.h"
+#include "base/memory.h"
 #include "base/output.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"

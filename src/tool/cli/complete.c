@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/exit_code.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/commands.h"

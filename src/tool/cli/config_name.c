@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/memory.h"
 #include "base/program_dir.h"
 
 static const char folder[] = "configs", suffix[] = ".yaml";

@@ -7,7 +7,7 @@
 
 #include <epa2a/status.h>
 
-#include "base/text.h"
+#include "base/arena.h"
 
 /* The configuration of run, bench and verify without a file. */
 #define CONFIG_NAME_DEFAULT "small"

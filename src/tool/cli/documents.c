@@ -11,6 +11,8 @@
 
 #include <epa2a/wait.h>
 
+#include "base/memory.h"
+#include "base/terminal.h"
 #include "cli/cli_fail.h"
 #include "cli/html_page.h"
 #include "cli/runs.h"

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/memory.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "help_texts.h"
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "config/experiment.h"
 #include "config/option_text.h"

@@ -16,6 +16,7 @@
 #include <epa2a/wait.h>
 
 #include "base/file.h"
+#include "base/memory.h"
 
 enum { GNUPLOT_S = 60, GNUPLOT_LOOK_MS = 5 };
 

@@ -2,6 +2,7 @@
 #include "cli/help_pages.h"
 
 #include "base/exit_code.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "cli/environment.h"
 #include "help_texts.h"

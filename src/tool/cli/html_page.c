@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "cli/gnuplot.h"
 #include "cli/runs.h"
 #include "op/op.h"

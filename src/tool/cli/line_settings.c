@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "config/diag.h"

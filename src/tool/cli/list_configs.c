@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/fold.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/program_dir.h"
 #include "base/text.h"
 #include "cli/cli.h"

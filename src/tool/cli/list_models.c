@@ -3,7 +3,7 @@
 
 #include "base/exit_code.h"
 #include "base/json.h"
-#include "base/text.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"

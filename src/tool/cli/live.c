@@ -12,6 +12,7 @@
 
 #include <epa2a/wait.h>
 
+#include "base/memory.h"
 #include "base/stats.h"
 #include "base/text.h"
 #include "cli/documents.h"

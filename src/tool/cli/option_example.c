@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "config/option_text.h"
 #include "options/option.h"

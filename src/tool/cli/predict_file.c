@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cli/predict.h"
 #include "config/diag.h"
 #include "config/experiment_show.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/exit_code.h"
+#include "base/memory.h"
 #include "cli/cmd_bench.h"
 #include "cli/predict.h"
 #include "cli/predict_points.h"

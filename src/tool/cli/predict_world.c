@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "cli/predict.h"
 #include "cli/predict_points.h"
 #include "config/diag.h"

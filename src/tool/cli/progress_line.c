@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 
 enum { COLUMNS = 80, COLUMNS_LEAST = 2, COLUMNS_MOST = 1000 };

@@ -16,7 +16,10 @@
 #include <epa2a/wait.h>
 
 #include "base/exit_code.h"
+#include "base/memory.h"
 #include "base/output.h"
+#include "base/sysfile.h"
+#include "base/terminal.h"
 #include "cli/cli.h"
 #include "cli/documents.h"
 #include "cli/live.h"

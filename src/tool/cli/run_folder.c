@@ -19,6 +19,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
+#include "base/terminal.h"
 #include "cli/cli_fail.h"
 #include "cli/runs.h"
 #include "report/result_parts.h"

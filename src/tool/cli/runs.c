@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "base/random.h"
 #include "config/diag.h"
 #include "report/lines.h"

@@ -9,7 +9,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "report/results.h"
-#include "base/text.h"
 #include "session/session.h"
 
 struct run {

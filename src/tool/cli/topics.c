@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/text.h"
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/environment.h"
 #include "cli/help_pages.h"

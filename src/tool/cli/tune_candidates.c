@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/memory.h"
 #include "cli/runs.h"
 #include "cli/tune.h"
 #include "cli/tune_tasks.h"

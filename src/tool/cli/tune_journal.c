@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "cli/run_folder.h"
 
 static const char option[] = "--out-dir";

@@ -8,6 +8,7 @@
 
 #include "base/exit_code.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "cli/tune.h"
 #include "cli/turns.h"
 #include "report/table.h"

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/exit_code.h"
+#include "base/memory.h"
 #include "base/random.h"
 #include "cli/cli.h"
 #include "cli/progress_line.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/memory.h"
 #include "cli/tune.h"
 #include "cli/tune_report.h"
 #include "report/table.h"

@@ -21,6 +21,7 @@
 #include <epa2a/wait.h>
 
 #include "base/exit_code.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/stop_signals.h"
 #include "cli/tune.h"

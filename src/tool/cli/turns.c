@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/exit_code.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/progress_line.h"
 #include "boot/process_id.h"

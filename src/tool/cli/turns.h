@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/stats.h"
-#include "base/text.h"
+#include "base/arena.h"
 #include "cli/cli.h"
 
 /* Quantile, in per mille, that represents a turn on a busy machine. */

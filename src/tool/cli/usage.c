@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 
 enum { LEFT = 26 }; /* columns of the left part of a line of help */

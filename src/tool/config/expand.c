@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/text.h"
+#include "base/memory.h"
 #include "config/diag.h"
 
 enum { MAX_VALUE_BYTES = 64 << 10 };

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/program_dir.h"
 #include "base/text.h"
 #include "config/diag.h"

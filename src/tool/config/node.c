@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/text.h"
+#include "base/memory.h"
 
 struct node *node_make(struct arena *arena, enum node_kind kind,
                        const struct source_location *location)

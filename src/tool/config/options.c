@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text.h"
+#include "base/memory.h"
 #include "config/diag.h"
 
 bool option_is_note(const char *key)

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "config/experiment.h"
 #include "config/node.h"
 #include "options/option.h"

@@ -11,7 +11,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include "base/text.h"
+#include "base/memory.h"
 #include "config/diag.h"
 #include "config/experiment.h"
 #include "config/model.h"

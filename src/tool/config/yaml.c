@@ -9,6 +9,7 @@
 #include <yaml.h>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "config/diag.h"
 #include "config/expand.h"

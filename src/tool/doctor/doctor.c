@@ -8,6 +8,8 @@
 
 #include <epa2a/algorithm.h>
 
+#include "base/memory.h"
+#include "base/terminal.h"
 #include "doctor/machine.h"
 #include "ep/ep.h"
 #include "registry/registry.h"

@@ -12,7 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/sysfile.h"
 #include "doctor/machine.h"
 
 #include "epa2a/gemm.h"

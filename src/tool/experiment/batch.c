@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "config/options.h"
 #include "config/diag.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <math.h>
 
-#include "base/text.h"
+#include "base/memory.h"
 #include "op/operations.h"
 #include "config/diag.h"
 #include "config/check.h"

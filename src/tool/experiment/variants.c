@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "op/operations.h"
 
 enum { MOE = 1u << EPA_OP_MOE, GATHER = 1u << EPA_OP_ALLGATHER, GEMM = 1u << EPA_OP_AG_GEMM };

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/text.h"
+#include "base/memory.h"
 
 void launch_release(struct launch *l)
 {

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
-#include "base/text.h"
+#include "base/memory.h"
 #include "boot/close_open.h"
 #include "launch/launch.h"
 #include "launch/launch_rank.h"

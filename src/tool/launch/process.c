@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
+#include "base/terminal.h"
 #include "base/text.h"
 #include "boot/close_open.h"
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
-#include "base/text.h"
+#include "base/memory.h"
 #include "boot/bootstrap.h"
 #include "boot/close_open.h"
 #include "boot/conn.h"

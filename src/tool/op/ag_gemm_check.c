@@ -19,8 +19,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/memory.h"
+#include "base/pool.h"
 #include "base/random.h"
-#include "base/text.h"
 
 enum { STRATA = 16, GROUP = 128, BLOCK_LEAST = 32 };
 

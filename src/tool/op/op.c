@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <epa2a/wait.h>
+#include "base/memory.h"
 #include "base/random.h"
 #include "epa2a/gemm.h"
 

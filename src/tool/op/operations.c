@@ -2,6 +2,8 @@
  * config/experiment.c, and a member to the unions of problem.h and algorithm.h. */
 #include "op/operations.h"
 
+#include "base/memory.h"
+
 static const struct operation *const operations[] = {&op_moe, &op_allgather, &op_ag_gemm, NULL};
 
 const struct operation *operation_at(uint32_t i)

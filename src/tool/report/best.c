@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/stats.h"
+#include "base/text.h"
 #include "op/op.h"
 #include "report/table.h"
 #include "report/fill.h"

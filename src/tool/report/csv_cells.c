@@ -1,6 +1,7 @@
 /* Cells of CSV: figures of stages and keys of experiments. */
 #include "report/csv_cells.h"
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "report/fill.h"
 #include "report/results.h"

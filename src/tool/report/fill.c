@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "report/lines.h"
 
 #define PATH_ENDS "/%?=!<>}"

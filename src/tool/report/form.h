@@ -3,7 +3,6 @@
 #define REPORT_FORM_H
 
 #include "base/json.h"
-#include "base/text.h"
 
 #define FORM_BLANKS " \t\r"
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "report/fill.h"
 #include "report/results.h"

@@ -2,8 +2,8 @@
 #ifndef JUNIT_H
 #define JUNIT_H
 
-#include "base/text.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "report/rows.h"
 
 /* Adds a test case for each row, by file; `results` (a list) contain the durations of runs. */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 enum { COLUMNS = 100 }; /* of a folded line */
 
 void text_print_clean(FILE *file, const char *text)

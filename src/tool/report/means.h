@@ -2,8 +2,8 @@
 #ifndef MEANS_H
 #define MEANS_H
 
-#include "base/text.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "report/result_parts.h"
 
 /* Adds "geometric means of totals over 3 shapes: ...", or nothing. */

@@ -1,6 +1,7 @@
 /* OpenMetrics text: percentiles and rates of all stages. */
 #include "report/openmetrics.h"
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "report/fill.h"
 #include "report/results.h"

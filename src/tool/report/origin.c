@@ -19,9 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/text.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/sysfile.h"
+#include "base/text.h"
 #include "config/experiment.h"
 #include "config/experiment_show.h"
 #include "epa2a/quant.h"

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/stats.h"
 #include "base/text.h"
 #include "op/operations.h"

@@ -1,6 +1,7 @@
 /* The model of `epa2a predict`: its fit, its link, and the report. */
 #include "report/predict.h"
 
+#include "base/memory.h"
 #include "report/table.h"
 #include "report/fill.h"
 #include "report/lines.h"

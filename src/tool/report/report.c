@@ -8,7 +8,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/stats.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "config/experiment.h"
 #include "config/expect.h"

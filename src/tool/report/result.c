@@ -8,8 +8,9 @@
 #include <string.h>
 
 #include "base/exit_code.h"
+#include "base/memory.h"
 #include "base/stats.h"
-#include "base/text.h"
+#include "base/sysfile.h"
 #include "config/experiment.h"
 #include "report/verdicts.h"
 #include "report/warnings.h"

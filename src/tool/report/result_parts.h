@@ -4,8 +4,8 @@
 
 #include <time.h>
 
-#include "base/file.h"
 #include "base/json.h"
+#include "base/sysfile.h"
 #include "session/session.h"
 #include "trace/trace.h"
 #include "trace/write.h"

@@ -8,9 +8,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/text.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "op/operations.h"
 #include "report/result_parts.h"
 

@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "base/text.h"
 #include "base/json.h"
+#include "base/text.h"
 
 struct operation;
 

@@ -18,8 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
+#include "base/memory.h"
 #include "base/stats.h"
+#include "base/text.h"
 #include "report/results.h"
 #include "report/rows.h"
 

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/memory.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "report/lines.h"
 #include "report/xml.h"

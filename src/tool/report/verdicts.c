@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/exit_code.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "config/expect.h"
 #include "config/experiment.h"

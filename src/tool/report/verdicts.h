@@ -2,8 +2,8 @@
 #ifndef VERDICTS_H
 #define VERDICTS_H
 
-#include "base/text.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "report/result_parts.h"
 
 /* Fills "expect" of a successful result, after all else is complete; after a missed expectation

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/stats.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "config/expect.h"
 #include "config/experiment.h"

@@ -1,7 +1,7 @@
 /* Escapes text for XML and HTML. */
 #include "report/xml.h"
 
-#include "base/text.h"
+#include "base/memory.h"
 
 /* Replaces characters that XML 1.0 does not allow by ?. */
 void export_add_xml(struct text *out, const char *text)

@@ -22,8 +22,8 @@
 
 #include "epa2a/quant.h"
 #include <epa2a/wait.h>
+#include "base/memory.h"
 #include "base/stats.h"
-#include "base/text.h"
 
 enum {
     RUNS = 7, /* maximum of runs of each variant in a round */

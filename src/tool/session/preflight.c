@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-#include "base/file.h"
+#include "base/memory.h"
+#include "base/sysfile.h"
 #include "base/text.h"
 #include "host/pin.h"
 #include "op/operations.h"

@@ -20,6 +20,7 @@
 
 #include <epa2a/wait.h>
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/random.h"
 #include "base/stats.h"
 #include "session/rank_delay.h"

@@ -15,6 +15,7 @@
 
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "base/stats.h"
 #include "session/rank_loop.h"
 #include "session/rank_stages.h"

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/random.h"
 #include "session/rank_status.h"
 #include "session/view.h"

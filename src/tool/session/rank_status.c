@@ -4,6 +4,7 @@
 #include <stdarg.h>
 
 #include <epa2a/wait.h>
+#include "base/memory.h"
 #include "base/text.h"
 #include "config/origin.h"
 #include "config/tree.h"

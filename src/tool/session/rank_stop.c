@@ -9,6 +9,7 @@
 
 #include <epa2a/wait.h>
 #include "base/file.h"
+#include "base/memory.h"
 #include "session/rank_status.h"
 #include "session/rows.h"
 #include "session/stop.h"

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
-#include "base/file.h"
-#include "base/text.h"
+#include "base/memory.h"
+#include "base/sysfile.h"
 
 enum { SAMPLES = 1000, LINE = 64, ROUNDS = 32, LATE_NS = 300000 };
 

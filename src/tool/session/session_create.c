@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/memory.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "config/experiment_show.h"
 #include "session/preflight.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text.h"
+#include "base/terminal.h"
 #include "session/rank_main.h"
 
 /* Grace period: after the failure of a rank the others have this time to record their state. Ranks of

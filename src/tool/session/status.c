@@ -3,6 +3,7 @@
  * all exist before the first one runs. A reader trusts no value, since the writer may be
  * stopped during a write, or may be another program. */
 #include "session/status.h"
+#include "base/memory.h"
 #include "session/session.h"
 
 #include <ctype.h>

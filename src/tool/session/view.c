@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 static struct view *view_of(struct epa_transport *t)
 {
     return (struct view *)t;

@@ -8,6 +8,8 @@
 
 #include "trace/summary.h"
 
+#include "base/memory.h"
+
 enum { NAMES = 128, STAGES = 16, COLUMNS = 8, SLOWEST = 3, TOP = 8, PATH_STEPS = 256 };
 
 /* The events of one iteration, by time. */

@@ -12,9 +12,10 @@
 #include <time.h>
 
 #include <epa2a/wait.h>
-#include "base/text.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
+#include "base/text.h"
 
 enum { ALL = -1, KERNEL_LANES = 1 << 17 };
 

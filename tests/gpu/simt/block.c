@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "base/terminal.h"
 #include "asan.h"
 #include "epa2a/wait.h"
 

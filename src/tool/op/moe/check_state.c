@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "base/dtype.h"
+#include "base/memory.h"
+#include "base/pool.h"
 #include "op/moe/inputs.h"
 #include "op/moe/routing.h"
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/text.h"
+#include "base/pool.h"
 #include "op/moe/moe_state.h"
 #include "op/moe/reference.h"
 

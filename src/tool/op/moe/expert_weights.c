@@ -3,6 +3,8 @@
 #include "op/moe/expert_weights.h"
 
 #include <stdlib.h>
+
+#include "base/memory.h"
 enum {
     BLOCK = MLP_BLOCK,
     STAGE_BYTES = 16 << 20, /* host buffer for copies of weights to a device */

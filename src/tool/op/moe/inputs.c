@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/memory.h"
 #include "base/random.h"
 #include "epa2a/quant.h"
 #include "config/origin.h"

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/json.h"
+#include "base/memory.h"
 #include "config/experiment.h"
 #include "config/check.h"
 #include "op/moe/check.h"

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "base/memory.h"
+#include "base/pool.h"
 #include "op/moe/check_state.h"
 #include "op/moe/experts_mlp.h"
 

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "base/text.h"
+#include "base/memory.h"
 #include "config/check.h"
 #include "config/experiment.h"
 #include "config/origin.h"

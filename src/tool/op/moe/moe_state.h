@@ -10,8 +10,8 @@
 #include <epa2a/problem.h>
 
 #include "base/dtype.h"
+#include "base/pool.h"
 #include "base/random.h"
-#include "base/text.h"
 #include "experts/host_experts.h"
 #include "experts/shares.h"
 #include "op/moe/weights.h"

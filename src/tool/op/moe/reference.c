@@ -27,7 +27,8 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "base/text.h"
+#include "base/memory.h"
+#include "base/pool.h"
 
 enum { BLOCK = MLP_BLOCK, LANES = 8, STEP = 32 };
 

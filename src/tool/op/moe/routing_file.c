@@ -22,6 +22,7 @@
 
 #include "base/dtype.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "config/experiment.h"
 #include "op/moe/moe_options.h"
 

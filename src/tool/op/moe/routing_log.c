@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/memory.h"
 #include "config/experiment.h"
 
 enum {

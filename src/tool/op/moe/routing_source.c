@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
+#include "base/memory.h"
 #include "config/experiment.h"
 #include "op/moe/routing_file.h"
 

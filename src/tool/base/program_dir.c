@@ -1,4 +1,6 @@
 /* Finds the build tree, the installed folders and the data files of the running program. */
+#include "base/json.h"
+#include "base/memory.h"
 #include "base/program_dir.h"
 
 #include <dirent.h>
@@ -9,7 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/json.h"
 
 #define EXECUTABLE "/proc/self/exe"
 

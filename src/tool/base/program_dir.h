@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/text.h"
+#include "base/arena.h"
 
 /* Writes the top of meson's build tree that contains the program: <top>/src/epa2a or
  * <top>/tests/unit/X. Returns false if the program is not in a build tree. */
