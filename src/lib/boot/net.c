@@ -299,6 +299,31 @@ void net_interface(int fd, char *out)
     freeifaddrs(list);
 }
 
+void net_own_address(char out[CONTACT_ADDRESS])
+{
+    char all[CONTACT_ADDRESSES][CONTACT_ADDRESS] = {""};
+
+    (void)list_addresses(NULL, all, NULL);
+    memcpy(out, all[0], CONTACT_ADDRESS);
+}
+
+void net_route_interface(const char *address, char *out)
+{
+    struct addrinfo *list = NULL;
+    int fd;
+
+    *out = 0;
+    if (*address == 0 || resolve(address, 9, &list, NULL) != EPA_OK)
+        return;
+    /* A datagram socket selects its route in connect() and sends nothing. */
+    fd = socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, list->ai_addr, list->ai_addrlen) == 0)
+        net_interface(fd, out);
+    if (fd >= 0)
+        close(fd);
+    freeaddrinfo(list);
+}
+
 int net_accept(int listener, char *from, size_t room)
 {
     struct sockaddr_storage at;

@@ -27,6 +27,12 @@ bool net_is_loopback(const char *name);
  * `out` has IF_NAMESIZE bytes. */
 void net_interface(int fd, char *out);
 
+/* Writes an address of this host that other hosts may reach, or a loopback address; "": none. */
+void net_own_address(char out[CONTACT_ADDRESS]);
+
+/* Finds the interface of this host on the route to an address, as net_interface(). */
+void net_route_interface(const char *address, char *out);
+
 /* Dials the addresses of a contact cyclically until both sides have proved that they know the token. */
 struct net_dial {
     const struct contact *contact;
