@@ -170,11 +170,15 @@ static inline void fake_peaks(struct fake *f)
 
 static inline void fake_result(struct fake *f, enum epa_status status, const char *error)
 {
-    const struct result_end end = {
-        .status = status, .error = error, .started = 1, .elapsed_s = 0.5, .quota = f->quota};
+    struct result result = {.session = &f->session,
+                            .status = status,
+                            .started = 1,
+                            .elapsed_s = 0.5,
+                            .quota = f->quota};
 
+    snprintf(result.error.text, sizeof(result.error.text), "%s", error != NULL ? error : "");
     json_decref(f->result);
-    f->result = result_make(&f->session, &f->facts, &end);
+    f->result = result_make(&result, &f->facts);
 }
 
 /* num() returns the number at a path of the result, or NaN; words() the text, or ""; size() the

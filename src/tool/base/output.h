@@ -1,5 +1,5 @@
 /* Outputs that no process reads. A write to a full pipe blocks, and the program blocks the signals
- * that end it (see live_catch_stops()). */
+ * that end it (see stop_signals_open()). */
 #ifndef OUTPUT_H
 #define OUTPUT_H
 

@@ -13,7 +13,6 @@ enum progress_mode { PROGRESS_AUTO, PROGRESS_ALWAYS, PROGRESS_NEVER };
 /* Order of the runs of a batch. RUNS_USUAL: the default of the command. */
 enum runs_order { RUNS_USUAL, RUNS_DECLARED, RUNS_INTERLEAVED, RUNS_SHUFFLED };
 
-enum { CLI_FAILURE = 300 };
 #define CLI_BUDGET_NS UINT64_C(60000000000)
 
 struct cli {
@@ -62,16 +61,6 @@ struct cli {
     int last_choice;       /* last parsed choice of a repeatable option */
     /* --tokens-min, --tokens-max and so on. Not given: 0; warmup: UINT64_MAX */
     uint64_t tokens_min, tokens_max, tokens_factor, iterations, warmup;
-
-    char *const *line;         /* the whole command line; NULL ends the list */
-    const char *text;          /* content of the only file; NULL: the command reads the file */
-    struct registry *registry; /* shared by several runs of bench; NULL: the command creates one */
-    json_t *machine;           /* facts_collect(), shared in the same way; NULL: none */
-    json_t *results_out;       /* list that also receives all results; NULL: none */
-    struct alternation *alternation; /* turns with another bench; NULL: bench runs alone */
-    uint32_t side;                   /* side of this bench in `alternation`: 0 or 1 */
-    bool parent_reports_stop;        /* the parent prints the signal that ends this bench */
-    char *failure; /* [CLI_FAILURE] receives the error of a run instead of stderr; or NULL */
 };
 
 #endif

@@ -7,5 +7,5 @@
 
 int cmd_bench(const struct cli *cli)
 {
-    return run_experiments(cli, VERB_BENCH);
+    return run_experiments(cli, VERB_BENCH, NULL, NULL);
 }

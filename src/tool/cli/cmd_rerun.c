@@ -9,14 +9,12 @@
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
-#include "cli/cmd_bench.h"
-#include "cli/cmd_run.h"
-#include "cli/cmd_verify.h"
 #include "cli/compare_results.h"
-#include "cli/run_for_results.h"
+#include "cli/run_experiments.h"
 #include "config/experiment.h"
 #include "report/lines.h"
 #include "report/results.h"
+#include "report/summary.h"
 
 static enum epa_status select_runs(const struct cli *cli, struct results *then,
                                    struct epa_error *err)
@@ -152,24 +150,34 @@ static int run_and_compare(const struct cli *cli, const struct results *then,
                            const char *experiments)
 {
     const char *verb = then->run[0].verb;
-    struct cli run = *cli, comparing = *cli;
-    struct results now;
+    struct results now = {0};
+    struct epa_error err = {EPA_OK, ""};
+    json_t *list = json_array();
     int code, compared = EXIT_OK;
 
-    run.text = experiments;
-    run.n_only = 0;
-    code = run_for_results(&run,
-                           strcmp(verb, "bench") == 0    ? cmd_bench
-                           : strcmp(verb, "verify") == 0 ? cmd_verify
-                                                         : cmd_run,
-                           cli->json != NULL ? cli->json : "now", &now);
-    /* --set changes the experiment on request, so the comparison accepts the difference. */
-    comparing.force = cli->force || cli->n_sets > (cli->timeout_ns != 0);
+    code = run_experiments(cli,
+                           strcmp(verb, "bench") == 0    ? VERB_BENCH
+                           : strcmp(verb, "verify") == 0 ? VERB_VERIFY
+                                                         : VERB_RUN,
+                           experiments, list);
+    /* Without results another rank has them, or --dry-run was given, or the error has been reported. */
+    if (json_array_size(list) == 0) {
+        json_decref(list);
+        return code;
+    }
+    if (results_of(cli->json != NULL ? cli->json : "now", report_document(list, NULL), &now,
+                   &err) != EPA_OK) {
+        results_free(&now);
+        compared = cli_fail(&err);
+        return code != EXIT_OK ? code : compared;
+    }
     if (now.n > 0)
         print_differences(then, &now);
+    /* --set changes the experiment on request, so the comparison accepts the difference. */
     if (has_samples(&now) && has_samples(then))
-        compared = compare_results(&comparing, then, &now, false);
-    else if (now.root != NULL)
+        compared = compare_results(cli, then, &now,
+                                   cli->force || cli->n_sets > (cli->timeout_ns != 0), false);
+    else
         printf("# no times to compare\n");
     results_free(&now);
     return code == EXIT_OK && cli->judges ? compared : code;

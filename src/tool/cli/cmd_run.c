@@ -7,5 +7,5 @@
 
 int cmd_run(const struct cli *cli)
 {
-    return run_experiments(cli, VERB_RUN);
+    return run_experiments(cli, VERB_RUN, NULL, NULL);
 }

@@ -13,7 +13,7 @@
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
-#include "cli/stop_signals.h"
+#include "run/stop_signals.h"
 #include "cli/tune.h"
 #include "cli/tune_candidates.h"
 #include "cli/tune_journal.h"
@@ -40,7 +40,7 @@ static enum epa_status prepare_search(struct tune_search *s)
     if (status == EPA_OK)
         status = tune_read_bases(s);
     if (status == EPA_OK) {
-        char why[CLI_FAILURE];
+        char why[RUNS_FAILURE];
 
         s->delivers = tune_delivered(s, s->base[0].x);
         if (tune_add_setting(s, 0, NULL, 0, NULL, 0) == NULL)
@@ -65,7 +65,7 @@ static enum epa_status prepare_search(struct tune_search *s)
 static enum epa_status add_best_experiment(struct tune_search *s, struct text *yaml)
 {
     const struct tune_setting *x = s->t.is_better ? s->t.best : s->t.setting[0];
-    char why[CLI_FAILURE] = "";
+    char why[RUNS_FAILURE] = "";
     const struct runs *runs = tune_read_runs(s, s->base[x->base].whole, x->set, x->n, why);
 
     if (runs == NULL)
@@ -201,11 +201,11 @@ int cmd_tune(const struct cli *cli)
     sigset_t stops;
     int code;
 
-    live_catch(&stops);
+    stop_signals_catch(&stops);
     search_init(&s, cli);
     status = prepare_search(&s);
     if (status == EPA_OK)
-        status = live_catch_stops(&stops, &s.process.signals, &s.err);
+        status = stop_signals_open(&stops, &s.process.signals, &s.err);
     code = exit_code(status, SIGINT);
     if (status == EPA_OK && json_array_size(s.tasks) > 1) {
         code = search_tasks(&s);

@@ -7,5 +7,5 @@
 
 int cmd_verify(const struct cli *cli)
 {
-    return run_experiments(cli, VERB_VERIFY);
+    return run_experiments(cli, VERB_VERIFY, NULL, NULL);
 }

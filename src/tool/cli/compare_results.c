@@ -148,9 +148,9 @@ static void print_contexts(FILE *notes, const char *name, const struct results_r
 
 /* Fails if experiments or machines differ, or a fault was injected. With --force prints the
  * difference instead. */
-static enum epa_status check_comparable(const struct cli *cli, FILE *notes,
-                                        const struct results_run *a, const struct results_run *b,
-                                        bool fault, struct epa_error *err)
+static enum epa_status check_comparable(bool force, FILE *notes, const struct results_run *a,
+                                        const struct results_run *b, bool fault,
+                                        struct epa_error *err)
 {
     static const struct {
         enum results_part part;
@@ -159,7 +159,7 @@ static enum epa_status check_comparable(const struct cli *cli, FILE *notes,
     char what[300], name[200];
 
     compared_name(a, name, sizeof(name));
-    if (fault && !cli->force)
+    if (fault && !force)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s: the run had an injected fault, so its times are no measurement; "
                         "--force compares them anyway",
@@ -169,7 +169,7 @@ static enum epa_status check_comparable(const struct cli *cli, FILE *notes,
     for (uint32_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
         if (!results_differ(a, b, must[i].part, what, sizeof(what)))
             continue;
-        if (!cli->force)
+        if (!force)
             return epa_fail(err, EPA_ERR_CONFIG,
                             "%s: the %s differ: %s; --force compares them anyway", name,
                             must[i].what, what);
@@ -181,18 +181,17 @@ static enum epa_status check_comparable(const struct cli *cli, FILE *notes,
     return EPA_OK;
 }
 
-enum epa_status compare_check(const struct cli *cli, FILE *notes, const struct results *a,
+enum epa_status compare_check(bool force, FILE *notes, const struct results *a,
                               const struct results *b, struct epa_error *err)
 {
     if (a->n != 1 || b->n != 1 || !a->run[0].ok || !b->run[0].ok)
         return epa_fail(err, EPA_ERR_CONFIG, "%s and %s have no successful run", a->path, b->path);
-    return check_comparable(cli, notes, &a->run[0], &b->run[0], a->run[0].fault || b->run[0].fault,
-                            err);
+    return check_comparable(force, notes, &a->run[0], &b->run[0],
+                            a->run[0].fault || b->run[0].fault, err);
 }
 
-static enum epa_status check_pair_comparable(const struct cli *cli, FILE *notes,
-                                             const struct pairs *p, uint32_t pair,
-                                             struct epa_error *err)
+static enum epa_status check_pair_comparable(bool force, FILE *notes, const struct pairs *p,
+                                             uint32_t pair, struct epa_error *err)
 {
     const struct results_run *b = NULL;
     bool fault = false;
@@ -204,7 +203,7 @@ static enum epa_status check_pair_comparable(const struct cli *cli, FILE *notes,
             b = &p->side[side]->run[i];
             fault = fault || b->fault;
         }
-    return check_comparable(cli, notes, first_of(p, pair), b, fault, err);
+    return check_comparable(force, notes, first_of(p, pair), b, fault, err);
 }
 
 /* ---- comparing ---- */
@@ -240,14 +239,14 @@ static void compare_stage(const struct cli *cli, const struct pairs *p, uint32_t
                  true);
 }
 
-static enum epa_status compare_pairs(const struct cli *cli, FILE *notes, const struct pairs *p,
-                                     json_t *out, struct epa_error *err)
+static enum epa_status compare_pairs(const struct cli *cli, bool force, FILE *notes,
+                                     const struct pairs *p, json_t *out, struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 0; i < p->n && status == EPA_OK; i++)
         if (p->met[i])
-            status = check_pair_comparable(cli, notes, p, i, err);
+            status = check_pair_comparable(force, notes, p, i, err);
     for (uint32_t i = 0; i < p->n && status == EPA_OK; i++) {
         const struct results_run *run = first_of(p, i);
 
@@ -264,7 +263,7 @@ static enum epa_status compare_pairs(const struct cli *cli, FILE *notes, const s
 }
 
 int compare_results(const struct cli *cli, const struct results *a, const struct results *b,
-                    bool documents)
+                    bool force, bool documents)
 {
     FILE *notes = documents && cli_has_stdout(cli) ? stderr : stdout;
     json_t *compared = compared_create(a->path, b->path, cli->threshold, cli->alpha);
@@ -280,7 +279,7 @@ int compare_results(const struct cli *cli, const struct results *a, const struct
     fputs(", B ", notes);
     text_print_clean(notes, b->path);
     fputc('\n', notes);
-    status = compare_pairs(cli, notes, &pairs, compared, &err);
+    status = compare_pairs(cli, force, notes, &pairs, compared, &err);
     if (status == EPA_OK) {
         slower = compared_is_slower(compared);
         status = compare_print(cli, compared, NULL, documents, &err);

@@ -26,18 +26,21 @@
 #include "base/output.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
-#include "cli/cmd_bench.h"
 #include "cli/compare_results.h"
 #include "cli/compared.h"
 #include "cli/documents.h"
+#include "cli/live.h"
 #include "cli/progress_line.h"
-#include "cli/run_for_results.h"
+#include "cli/run_messages.h"
 #include "cli/runs.h"
-#include "cli/stop_signals.h"
+#include "run/stop_signals.h"
 #include "cli/turns.h"
 #include "config/experiment.h"
 #include "report/lines.h"
 #include "report/origin.h"
+#include "report/result.h"
+#include "report/summary.h"
+#include "run/run.h"
 #include "session/session.h"
 #include "session/alternation.h"
 #include "session/stop.h"
@@ -111,19 +114,25 @@ struct side_process {
     uint64_t ranks_stopped_ns; /* the same for all its ranks */
 };
 
+/* Returns the files and settings of a side. */
+static struct runs_wish wish_of_side(const struct cli *cli, uint32_t side)
+{
+    struct runs_wish wish = runs_wish(cli);
+
+    wish.file = &cli->arg[side];
+    wish.n_files = 1;
+    return wish;
+}
+
 /* Checks that a file has one run after --only. Clears *alternates if its iterations cannot wait for
  * the other side; raises *timeout_ns to its timeout. */
-static enum epa_status check_side_file(const struct cli *cli, struct registry *registry,
-                                       const char *file, bool *alternates, uint64_t *timeout_ns,
-                                       struct epa_error *err)
+static enum epa_status check_side_file(const struct sides *s, uint32_t side, bool *alternates,
+                                       uint64_t *timeout_ns, struct epa_error *err)
 {
-    struct cli one = *cli;
+    const struct runs_wish wish = wish_of_side(s->cli, side);
     struct runs runs = {0};
-    enum epa_status status;
+    enum epa_status status = runs_read_files(&wish, s->registry, "compare --run", &runs, err);
 
-    one.arg = &file;
-    one.n_args = 1;
-    status = runs_read_files(&one, registry, "compare --run", &runs, err);
     if (status == EPA_OK && runs.run[0].x != NULL) {
         const struct experiment *x = runs.run[0].x;
 
@@ -143,38 +152,93 @@ static enum epa_status check_sides(struct sides *s, struct epa_error *err)
     if (status == EPA_OK)
         status = registry_create(s->cli->plugin_path, &s->registry, err);
     for (uint32_t i = 0; i < 2 && status == EPA_OK; i++)
-        status =
-            check_side_file(s->cli, s->registry, s->cli->arg[i], &alternates, &s->timeout_ns, err);
+        status = check_side_file(s, i, &alternates, &s->timeout_ns, err);
     if (status == EPA_OK && alternates)
         s->alternation = alternation_create();
     return status;
 }
 
-static int run_side(const struct sides *s, uint32_t side, int fd)
+/* Reads the file of a side again, with the length of this turn. */
+static enum epa_status read_side_file(const struct sides *s, uint32_t side, struct runs *out,
+                                      struct epa_error *err)
 {
-    struct cli bench = *s->cli;
-    json_t *list = json_array();
+    struct runs_wish wish = wish_of_side(s->cli, side);
+    const char **set = memory_alloc(wish.n_sets + 1, sizeof(*set));
     char text[64];
-    const char **set = memory_alloc(s->cli->n_sets + 1, sizeof(*set));
+    enum epa_status status;
+
+    memcpy(set, wish.set, wish.n_sets * sizeof(*set));
+    snprintf(text, sizeof(text), "bench.iterations=%u", s->iterations);
+    set[wish.n_sets] = text;
+    wish.set = set;
+    wish.n_sets += s->iterations > 0;
+    status = runs_read_files(&wish, s->registry, NULL, out, err);
+    free(set);
+    return status;
+}
+
+/* Writes the result of a side to its file, and returns the exit code. */
+static int write_side_result(const struct sides *s, const struct run *run, struct result *result,
+                             int fd)
+{
+    const struct facts facts = {.machine = s->machine};
+    json_auto_t *document = NULL, *list = json_array();
     int code;
 
-    turns_make_quiet(&bench);
-    memcpy(set, s->cli->set, s->cli->n_sets * sizeof(*set));
-    snprintf(text, sizeof(text), "bench.iterations=%u", s->iterations);
-    set[s->cli->n_sets] = text;
-    bench.set = set;
-    bench.n_sets += s->iterations > 0;
-    bench.arg = &s->cli->arg[side];
-    bench.n_args = 1;
-    bench.registry = s->registry;
-    bench.machine = s->machine;
-    bench.alternation = s->alternation;
-    bench.side = side;
-    bench.parent_reports_stop = true;
-    bench.results_out = list;
-    bench.order = RUNS_DECLARED;
-    code = cmd_bench(&bench);
+    result->skips = run->skips;
+    document = result_make(result, &facts);
+    json_array_append(list, document);
+    code = run_is_skipped(run, result->status) ? EXIT_SKIPPED : result_exit_code(document);
+    if (result->trace_error.status != EPA_OK)
+        run_print_error(&run->process_id, run->who, result->trace_error.text);
+    /* After a stop signal the parent prints the message: this side has not failed. */
+    if (result->status != EPA_ERR_INTERRUPTED)
+        run_print_result(run, &run->process_id, result, document);
+    if (code == EXIT_OK && result->trace_error.status != EPA_OK)
+        code = EXIT_RESOURCE;
     return code == EXIT_OK && json_dumpfd(list, fd, 0) != 0 ? EXIT_RESOURCE : code;
+}
+
+/* Takes the turn of a side in its process, and returns the exit code of the process. */
+static int run_side(const struct sides *s, uint32_t side, int fd)
+{
+    struct live *live = live_create(false);
+    struct live_run shown = {.file = s->cli->arg[side], .label = "", .number = 1, .of = 1};
+    struct run_how how = {
+        .alternation = s->alternation, .side = side, .force = s->cli->force, .stop_fd = -1};
+    struct epa_error err = {EPA_OK, ""};
+    struct run_observer observer;
+    struct runs runs = {0};
+    struct result result;
+    sigset_t stops;
+    enum epa_status status;
+    int code, stop;
+
+    stop_signals_catch(&stops);
+    status = read_side_file(s, side, &runs, &err);
+    if (status == EPA_OK)
+        status = stop_signals_open(&stops, &how.stop_fd, &err);
+    if (err.status != EPA_OK)
+        cli_report_error(&err);
+    if (status != EPA_OK)
+        return exit_code(status, SIGINT);
+    if (runs.run[0].x == NULL)
+        return run_is_skipped(&runs.run[0], runs.run[0].refused.status)
+                   ? EXIT_SKIPPED
+                   : exit_code(runs.run[0].refused.status, SIGINT);
+    shown.stop_fd = how.stop_fd;
+    observer = live_observe(live, &shown);
+    result = run_experiment(runs.run[0].x, VERB_BENCH, &how, &observer);
+    if (result.session == NULL) {
+        run_print_refusal(&runs.run[0], &runs.run[0].process_id, &result.error);
+        return run_is_skipped(&runs.run[0], result.status) ? EXIT_SKIPPED
+                                                           : exit_code(result.status, SIGINT);
+    }
+    code = write_side_result(s, &runs.run[0], &result, fd);
+    stop = stop_signals_read(how.stop_fd);
+    if (stop != 0)
+        output_stop();
+    return stop != 0 && code == EXIT_OK ? exit_code(EPA_ERR_INTERRUPTED, stop) : code;
 }
 
 static enum epa_status start_side(const struct sides *s, uint32_t side, const sigset_t *mask,
@@ -406,16 +470,23 @@ static void watch_sides(struct sides *s, struct side_process process[2], int her
     }
 }
 
+/* Reads the result of a side from its file. */
 static int read_side(struct sides *s, uint32_t side, int fd, struct results *out)
 {
-    int code;
+    struct epa_error err = {EPA_OK, ""};
+    json_t *list;
 
     (void)lseek(fd, 0, SEEK_SET);
-    code = run_results_convert(s->cli->arg[side], json_loadfd(fd, 0, NULL), EXIT_OK, out);
-    if (code != EXIT_OK || out->n == 1)
-        return code;
-    fail_side(s, side, EXIT_INTERNAL, "has ended without a result");
-    return EXIT_INTERNAL;
+    list = json_loadfd(fd, 0, NULL);
+    if (json_array_size(list) != 1) {
+        json_decref(list);
+        fail_side(s, side, EXIT_INTERNAL, "has ended without a result");
+        return EXIT_INTERNAL;
+    }
+    if (results_of(s->cli->arg[side], report_document(list, NULL), out, &err) == EPA_OK)
+        return EXIT_OK;
+    results_free(out);
+    return cli_fail(&err);
 }
 
 /* Takes a turn of both sides. Side `first` starts first. If other programs use the cores, both sides
@@ -434,7 +505,7 @@ static int run_pair(struct sides *s, uint32_t first, struct results out[2])
     s->stop_ns = 0;
     s->is_set_up = false;
     s->end_ns = start + s->budget_ns + s->timeout_ns + SET_UP_S * UINT64_C(1000000000);
-    live_find_stops(&signals);
+    stop_signals_find(&signals);
     sigaddset(&signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals, &mask);
     output_guard();
@@ -578,7 +649,7 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
     fputs(", B ", notes);
     text_print_clean(notes, s->cli->arg[1]);
     fputs(", in turns\n", notes);
-    if (compare_check(s->cli, notes, &s->first[0], &s->first[1], err) != EPA_OK ||
+    if (compare_check(s->cli->force, notes, &s->first[0], &s->first[1], err) != EPA_OK ||
         choose_stages(s, arena, err) != EPA_OK)
         return exit_code(err->status, 0);
     t->spent_ns = epa_now_ns() - start;

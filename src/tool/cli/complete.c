@@ -488,7 +488,7 @@ int complete_main(int argc, char **argv)
 {
     struct completing c = {.whole = NULL};
 
-    line_init(&c.line, argc, argv);
+    line_init(&c.line, argc);
     if (argc > 0) {
         const struct option *pending;
 

@@ -152,9 +152,10 @@ enum epa_status cli_write_documents(const struct cli *cli, json_t *document,
 }
 
 void documents_init(struct documents *d, const struct cli *cli, enum verb verb,
-                    const struct runs *runs, bool ours)
+                    const struct runs *runs, bool ours, json_t *shared)
 {
-    *d = (struct documents){.cli = cli, .runs = runs, .verb = verb, .ours = ours, .stream.fd = -1};
+    *d = (struct documents){
+        .cli = cli, .runs = runs, .verb = verb, .ours = ours, .shared = shared, .stream.fd = -1};
     for (enum document_kind k = 0; k < DOCUMENTS; k++) {
         const char *path = document_path(cli, k), *name = kinds[k].name;
 
@@ -237,8 +238,8 @@ void documents_add(struct documents *d, json_t *result)
     d->one = result;
     if (keeps_results(d))
         json_array_append(d->results, result);
-    if (d->cli->results_out != NULL)
-        json_array_append(d->cli->results_out, result);
+    if (d->shared != NULL)
+        json_array_append(d->shared, result);
     if (d->path[DOCUMENT_STREAM] != NULL)
         add_to_stream(d, result);
 }
@@ -306,7 +307,7 @@ bool documents_are_unread(const struct documents *d)
     for (enum document_kind k = 0; k < DOCUMENTS; k++)
         if (d->path[k] != NULL && !file_is_stdout(d->path[k]))
             return false;
-    return d->ours && d->cli->results_out == NULL && stdout_is_unread();
+    return d->ours && d->shared == NULL && stdout_is_unread();
 }
 
 /* Returns true if writing would take a small part of the time. */
@@ -334,9 +335,8 @@ bool documents_write(struct documents *d, bool last)
     d->delayed = d->ours && !last && !may_write(d);
     if (!d->ours || d->delayed)
         return true;
-    /* A quiet command with results_out prints its own table at the end. */
-    if (last && d->runs->n > 1 && !cli_has_stdout(d->cli) &&
-        (!d->cli->quiet || d->cli->results_out == NULL))
+    /* The caller of a quiet command with a shared list prints its own table at the end. */
+    if (last && d->runs->n > 1 && !cli_has_stdout(d->cli) && (!d->cli->quiet || d->shared == NULL))
         report_batch_text(stdout, &batch);
     fflush(stdout);
     if (last && !d->cli->quiet)

@@ -39,6 +39,7 @@ struct documents {
     char *kept[DOCUMENTS], *why[DOCUMENTS];
     json_t *one;              /* result of the last run; NULL: the run has none */
     json_t *results;          /* all results, if a document needs them at the end */
+    json_t *shared;           /* list of the caller that also receives all results; NULL: none */
     struct warnings warnings; /* warnings of all runs of a batch, printed after the table */
     struct file_stream stream;
     bool is_ours[DOCUMENTS];  /* this command wrote the file and may overwrite it */
@@ -47,9 +48,10 @@ struct documents {
     uint64_t written_ns, cost_ns;
 };
 
-/* Initialises the documents with a row for each run. `runs` must outlive them. */
+/* Initialises the documents with a row for each run. `runs` and the list `shared`, which also receives
+ * all results, must outlive them. */
 void documents_init(struct documents *, const struct cli *, enum verb, const struct runs *,
-                    bool ours);
+                    bool ours, json_t *shared);
 /* Opens the stream of --json-lines. */
 enum epa_status documents_open(struct documents *, struct epa_error *);
 void documents_finish(struct documents *);

@@ -146,15 +146,14 @@ static enum epa_status find_command(const char *name, const struct command **out
                     nearest_hint(&nearest, hint, "'epa2a --help' lists them"));
 }
 
-void line_init(struct line *line, int argc, char **argv)
+void line_init(struct line *line, int argc)
 {
     *line = (struct line){.cli = {.threshold = -1,
                                   .alpha = -1,
                                   .max_runs = BATCH_RUNS_MOST,
                                   .shuffle_seed = UINT64_MAX,
                                   .warmup = UINT64_MAX,
-                                  .layer = UINT32_MAX,
-                                  .line = argv},
+                                  .layer = UINT32_MAX},
                           .arena = arena_create()};
     /* Each list has room for all words of argv, the settings of a sweep and NULL. */
     line->cli.arg = arena_alloc(line->arena, (size_t)(argc > 0 ? argc : 1) * sizeof(char *));

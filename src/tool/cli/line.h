@@ -17,7 +17,7 @@ struct line {
 };
 
 /* Initialises an empty line with room for `argc` words. The caller destroys the arena. */
-void line_init(struct line *, int argc, char **argv);
+void line_init(struct line *, int argc);
 /* Parses a word. `next` is the following word or NULL; sets *used if `next` is the value of this
  * option. */
 enum epa_status line_take(struct line *, const char *word, const char *next, bool *used,

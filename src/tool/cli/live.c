@@ -18,7 +18,7 @@
 #include "cli/documents.h"
 #include "cli/progress_line.h"
 #include "cli/runs.h"
-#include "cli/stop_signals.h"
+#include "run/stop_signals.h"
 #include "session/session_create.h"
 #include "session/status.h"
 #include "session/rows.h"
@@ -37,7 +37,7 @@ struct live {
     int asked_fd;            /* signalfd of SIGUSR1; -1: none */
     struct session *session; /* running session; NULL: none */
     struct live_run run;
-    int stop_fd, stop_signal;
+    int stop_signal;     /* last signal that was read while ranks were stopping; 0: none */
     uint64_t run_ns;     /* start of the run */
     uint64_t first_ns;   /* time of the first poll that saw finished iterations; 0: not yet */
     uint64_t first_done; /* number of finished iterations at first_ns */
@@ -198,7 +198,8 @@ static bool is_second_stop(struct live *live)
 {
     bool now = false;
 
-    for (int signal; (signal = live_read_stop(live->stop_fd)) != 0; live->stop_signal = signal)
+    for (int signal; (signal = stop_signals_read(live->run.stop_fd)) != 0;
+         live->stop_signal = signal)
         now = live->stop_signal != 0;
     return now;
 }
@@ -212,13 +213,13 @@ static bool poll_launch(void *arg, enum epa_poll_reason why)
         clear_line(live);
         return false;
     }
-    if (live_read_stop(live->asked_fd) != 0)
+    if (stop_signals_read(live->asked_fd) != 0)
         print_ranks(live);
     if (why == EPA_POLL_STOPPING) {
         clear_line(live);
         return is_second_stop(live);
     }
-    if (documents_are_due(live->run.documents)) {
+    if (live->run.documents != NULL && documents_are_due(live->run.documents)) {
         clear_line(live);
         (void)documents_write(live->run.documents, false);
     }
@@ -228,14 +229,14 @@ static bool poll_launch(void *arg, enum epa_poll_reason why)
     return false;
 }
 
-void live_begin(struct live *live, struct session *s, const struct live_run *run, int stop_fd)
+static void begin_run(void *arg, struct session *s)
 {
+    struct live *live = arg;
+    const struct live_run *run = &live->run;
     struct status_page_run shown = {.number = run->number, .of = run->of};
     struct status_page *status_page = session_status_page(s, &shown);
 
     live->session = s;
-    live->run = *run;
-    live->stop_fd = stop_fd;
     live->stop_signal = 0;
     live->run_ns = epa_now_ns();
     live->first_ns = live->first_done = 0;
@@ -250,8 +251,10 @@ void live_begin(struct live *live, struct session *s, const struct live_run *run
     status_page_show(status_page, &shown);
 }
 
-void live_end(struct live *live, struct session *s)
+static int end_run(void *arg, struct session *s)
 {
+    struct live *live = arg;
+
     clear_line(live);
     s->poll_launch = NULL;
     if (live->status_page != NULL)
@@ -259,11 +262,13 @@ void live_end(struct live *live, struct session *s)
     live->session = NULL;
     live->finished_s += (double)(epa_now_ns() - live->run_ns) / 1e9;
     live->finished++;
+    return live->stop_signal;
 }
 
-int live_stop_signal(const struct live *live)
+struct run_observer live_observe(struct live *live, const struct live_run *run)
 {
-    return live->stop_signal;
+    live->run = *run;
+    return (struct run_observer){live->status_page, begin_run, end_run, live};
 }
 
 struct status_page *live_status_page(const struct live *live)
@@ -282,7 +287,7 @@ void live_destroy(struct live *live)
     free(live);
 }
 
-struct live *live_create(const struct cli *cli)
+struct live *live_create(bool shows_line)
 {
     struct live *live = memory_alloc(1, sizeof(*live));
     struct epa_error ignored = {EPA_OK, ""};
@@ -291,8 +296,8 @@ struct live *live_create(const struct cli *cli)
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
     live->asked_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    live->stop_fd = -1;
-    live->shows = progress_is_on(cli);
+    live->run.stop_fd = -1;
+    live->shows = shows_line;
     /* Without a status page everything works except `epa2a status`. */
     if (status_page_create(&live->status_page, &ignored) != EPA_OK)
         live->status_page = NULL;

@@ -7,10 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cli/cli.h"
 #include "cli/documents.h"
-
-struct session;
+#include "run/run.h"
 
 struct live;
 
@@ -19,21 +17,19 @@ struct live_run {
     const char *file, *label;    /* label "": none */
     uint32_t number, of;         /* from 1 */
     bool reports;                /* this process reports the results */
-    struct documents *documents; /* written during the run if documents_are_due() */
+    struct documents *documents; /* written during the run if documents_are_due(); or NULL */
+    int stop_fd; /* signalfd. The poll function reads it only while ranks are stopping; the second
+                  * signal then ends the wait. */
 };
 
-struct live *live_create(const struct cli *);
+/* shows_line: draw the progress line. */
+struct live *live_create(bool shows_line);
 void live_destroy(struct live *);
 
-/* Returns the status page for session_create_on(); NULL: none. */
+/* Returns the status page for run_check(); NULL: none. */
 struct status_page *live_status_page(const struct live *);
 
-/* Calls before and after session_run(). stop_fd is a signalfd. The poll function reads it only
- * while ranks are stopping; the second signal then ends the wait. */
-void live_begin(struct live *, struct session *, const struct live_run *, int stop_fd);
-void live_end(struct live *, struct session *);
-
-/* Returns the last signal that was read between live_begin() and live_end(), or 0. */
-int live_stop_signal(const struct live *);
+/* Returns the observer of a run of run_experiment(). */
+struct run_observer live_observe(struct live *, const struct live_run *);
 
 #endif

@@ -147,7 +147,7 @@ static int read_and_run(int argc, char **argv)
     struct epa_error err = {EPA_OK, ""};
     int code;
 
-    line_init(&line, argc, argv);
+    line_init(&line, argc);
     code = read_line(&line, argc, argv, &err) == EPA_OK ? run_line(&line) : cli_fail(&err);
     arena_destroy(line.arena);
     return code;

@@ -71,7 +71,7 @@ static enum epa_status check_file(struct prediction *p)
 
 /* Returns ranks_per_node of the file's run. If the file is not valid with its own number of ranks,
  * returns the value at the top level of the file. */
-static uint32_t per_node_of_file(struct prediction *p, const struct cli *cli)
+static uint32_t per_node_of_file(struct prediction *p, const struct runs_wish *wish)
 {
     struct tree tree = {.arena = p->arena, .diag = diag_create()};
     struct epa_error ignored = {EPA_OK, ""};
@@ -80,11 +80,11 @@ static uint32_t per_node_of_file(struct prediction *p, const struct cli *cli)
     struct runs runs = {0};
     uint64_t out = 0;
 
-    if (runs_read(cli, p->registry, tree.diag, &runs, &ignored) == EPA_OK &&
+    if (runs_read(wish, p->registry, tree.diag, &runs, &ignored) == EPA_OK &&
         runs.run[0].x != NULL) {
         out = runs.run[0].x->ranks_per_node;
     } else {
-        batch_read_tree(&tree, cli->arg[0], cli->set, cli->n_sets);
+        batch_read_tree(&tree, wish->file[0], wish->set, wish->n_sets);
         node = node_find(tree.root, "ranks_per_node");
         if (node == NULL || node->kind != NODE_SCALAR || !value_u64(node->text, &out, &why))
             out = 0;
@@ -94,12 +94,12 @@ static uint32_t per_node_of_file(struct prediction *p, const struct cli *cli)
     return out < RANKS_MOST ? (uint32_t)out : RANKS_MOST;
 }
 
-static bool can_read_runs(const struct prediction *p, const struct cli *cli)
+static bool can_read_runs(const struct prediction *p, const struct runs_wish *wish)
 {
     struct diag *diag = diag_create();
     struct epa_error ignored = {EPA_OK, ""};
     struct runs runs = {0};
-    bool good = runs_read(cli, p->registry, diag, &runs, &ignored) == EPA_OK;
+    bool good = runs_read(wish, p->registry, diag, &runs, &ignored) == EPA_OK;
 
     runs_finish(&runs);
     diag_destroy(diag);
@@ -110,7 +110,7 @@ static bool can_read_runs(const struct prediction *p, const struct cli *cli)
  * that errors refer to it. An experiment has at most 64 ranks. For more the file is read with its
  * own number of ranks, or with one rank if its own number is not valid, and prediction_resize()
  * checks the predicted number. `rest` has room for three more settings. */
-static enum epa_status add_ranks(struct prediction *p, struct cli *rest, uint32_t ranks)
+static enum epa_status add_ranks(struct prediction *p, struct runs_wish *rest, uint32_t ranks)
 {
     uint64_t most = option_greatest(option_find(&experiment_options, "ranks"));
     const char **set = rest->set;
@@ -128,7 +128,7 @@ static enum epa_status add_ranks(struct prediction *p, struct cli *rest, uint32_
     if (can_read_runs(p, rest))
         return epa_fail(&p->err, EPA_ERR_CONFIG,
                         "%s: tokens is a list, which allows up to %u ranks: --set tokens=full",
-                        rest->arg[0], (unsigned)most);
+                        rest->file[0], (unsigned)most);
     rest->n_sets = n + 2;
     return EPA_OK;
 }
@@ -136,7 +136,7 @@ static enum epa_status add_ranks(struct prediction *p, struct cli *rest, uint32_
 enum epa_status prediction_read_file(struct prediction *p)
 {
     const struct cli *cli = p->cli;
-    struct cli rest = *cli; /* without settings of ranks and ranks_per_node */
+    struct runs_wish rest = runs_wish(cli); /* without settings of ranks and ranks_per_node */
     const char **set = arena_alloc(p->arena, (cli->n_sets + 3) * sizeof(*set));
     struct text text = {0};
     struct experiment bare;

@@ -5,26 +5,27 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/exit_code.h"
 #include "base/memory.h"
-#include "cli/cmd_bench.h"
+#include "cli/live.h"
 #include "cli/predict.h"
 #include "cli/predict_points.h"
 #include "cli/progress_line.h"
-#include "cli/run_for_results.h"
-#include "cli/turns.h"
 #include "op/operations.h"
-#include "report/results.h"
+#include "report/result.h"
+#include "run/run.h"
+#include "run/stop_signals.h"
 
 /* Adds a run of a world. Returns false with the reason in `why` if the run is not valid. */
 static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint32_t copies,
-                    bool checks, char why[CLI_FAILURE])
+                    bool checks, char why[RUNS_FAILURE])
 {
     struct measured *m = &p->run[p->n];
     struct runs *runs = &p->read[p->n_read];
     const char **set = arena_alloc(p->arena, SETS_MOST * sizeof(*set));
-    char wrong[CLI_FAILURE];
+    char wrong[RUNS_FAILURE];
     uint32_t n = 0;
 
     set[n++] = arena_printf(p->arena, "ranks=%u", ranks);
@@ -36,7 +37,7 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
         set[n++] = arena_printf(p->arena, "%s=%u", p->op->copies_key, copies);
     p->n_read++;
     if (runs_read_text(p->cli, p->registry, p->text, set, n, runs, wrong, &p->err) != EPA_OK) {
-        snprintf(why, CLI_FAILURE, "%u ranks cannot be measured here: %.240s", ranks, wrong);
+        snprintf(why, RUNS_FAILURE, "%u ranks cannot be measured here: %.240s", ranks, wrong);
         runs_finish(runs);
         p->n_read--;
         return false;
@@ -61,7 +62,7 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
 }
 
 /* Adds all runs of a world, or none. */
-static bool add_world(struct prediction *p, uint32_t ranks, bool checks, char why[CLI_FAILURE])
+static bool add_world(struct prediction *p, uint32_t ranks, bool checks, char why[RUNS_FAILURE])
 {
     uint32_t tokens = (uint32_t)p->op->size(p->x), copies = operation_copies(p->x), first = p->n;
     struct measured *all = &p->run[first];
@@ -85,7 +86,7 @@ static bool add_world(struct prediction *p, uint32_t ranks, bool checks, char wh
 enum epa_status prediction_choose_worlds(struct prediction *p)
 {
     double threads = fmax(prediction_threads(p->x), 1);
-    char why[CLI_FAILURE] = "", first[CLI_FAILURE] = "";
+    char why[RUNS_FAILURE] = "", first[RUNS_FAILURE] = "";
     bool known = false;
 
     /* Doubles the ranks after a valid world; else tries the next number, which may divide the
@@ -113,49 +114,67 @@ enum epa_status prediction_choose_worlds(struct prediction *p)
     return p->err.status;
 }
 
-/* Runs bench quietly, keeps its results in memory, and returns its exit code. */
-static int measure_run(struct prediction *p, struct measured *m)
+/* Adds the times of a result. Returns the name of a phase without times, or NULL. */
+static const char *add_times(struct prediction *p, struct measured *m, const json_t *result)
 {
-    char why[CLI_FAILURE] = "";
-    struct cli run = *p->cli;
-    struct results results;
+    double signal = json_number_at(result, "machine.links.latency_ns"), total = 0;
+
+    for (uint32_t i = 0; i < p->op->n_phases; i++) {
+        double ns = prediction_phase_ns(result, p->op->phase[i].name);
+
+        if (!(ns > 0))
+            return p->op->phase[i].name;
+        m->point[i].ns = fmin(m->point[i].ns, ns);
+        total += ns;
+    }
+    m->second_ns = fmin(m->second_ns, fmax(m->total_ns, total));
+    m->total_ns = fmin(m->total_ns, total);
+    if (signal > 0 && (p->signal_ns <= 0 || signal < p->signal_ns))
+        p->signal_ns = signal;
+    return NULL;
+}
+
+/* Measures a run; returns the exit code of bench. */
+static int measure_run(struct prediction *p, struct measured *m, struct live *live, int stop_fd)
+{
+    const struct facts facts = {.machine = p->machine};
+    const struct run_how how = {.stop_fd = stop_fd};
+    const struct live_run shown = {
+        .file = p->cli->arg[0], .label = "", .number = 1, .of = 1, .stop_fd = stop_fd};
+    const struct run_observer observer = live_observe(live, &shown);
+    char why[RUNS_FAILURE] = "";
+    struct result result = {.status = EPA_OK};
+    struct runs runs = {0};
     uint32_t n = m->n_sets;
-    double total = 0;
-    int code;
+    int code, signal;
 
     m->set[n++] = "bench.check=false";
     m->set[n++] = "bench.iterations=200";
     m->set[n++] = "bench.max_time=200ms";
-    turns_make_quiet(&run);
-    run.text = p->text;
-    run.set = m->set;
-    run.n_sets = n;
-    run.n_only = 0;
-    run.registry = p->registry;
-    run.machine = p->machine;
-    run.failure = why;
-    code = run_for_results(&run, cmd_bench, p->cli->arg[0], &results);
-    if (code == EXIT_OK && results.n != 1)
-        code = EXIT_INTERNAL;
-    for (uint32_t i = 0; i < p->op->n_phases && code == EXIT_OK; i++) {
-        double ns = prediction_phase_ns(results.run[0].json, p->op->phase[i].name);
-
-        if (!(ns > 0)) {
-            snprintf(why, sizeof(why), "the result has no stage '%s'", p->op->phase[i].name);
-            code = EXIT_USAGE;
-        }
-        m->point[i].ns = fmin(m->point[i].ns, ns);
-        total += ns;
+    code = exit_code(
+        runs_read_text(p->cli, p->registry, p->text, m->set, n, &runs, why, &result.error), SIGINT);
+    if (code == EXIT_OK) {
+        result = run_experiment(runs.run[0].x, VERB_BENCH, &how, &observer);
+        code = exit_code(result.status, result.signal != 0 ? result.signal : SIGINT);
     }
     if (code == EXIT_OK) {
-        double signal = json_number_at(results.run[0].json, "machine.links.latency_ns");
+        json_auto_t *document = result_make(&result, &facts);
+        const char *missing = add_times(p, m, document);
 
-        m->second_ns = fmin(m->second_ns, fmax(m->total_ns, total));
-        m->total_ns = fmin(m->total_ns, total);
-        if (signal > 0 && (p->signal_ns <= 0 || signal < p->signal_ns))
-            p->signal_ns = signal;
+        code = missing == NULL ? result_exit_code(document) : EXIT_USAGE;
+        if (missing != NULL)
+            snprintf(why, sizeof(why), "the result has no stage '%s'", missing);
+        else
+            snprintf(why, sizeof(why), "%.*s", RUNS_FAILURE - 1,
+                     json_text_at(document, "error.text"));
+    } else if (result.error.text[0] != '\0') {
+        snprintf(why, sizeof(why), "%.*s", RUNS_FAILURE - 1, result.error.text);
     }
-    results_free(&results);
+    if (result_finish(&result))
+        runs_finish(&runs);
+    signal = stop_signals_read(stop_fd);
+    if (signal != 0 && code == EXIT_OK)
+        code = exit_code(EPA_ERR_INTERRUPTED, signal);
     if (code != EXIT_OK && code != exit_code(EPA_ERR_INTERRUPTED, SIGINT) &&
         code != exit_code(EPA_ERR_INTERRUPTED, SIGTERM))
         epa_fail(&p->err, EPA_ERR_CONFIG, "%s: %u ranks could not be measured: %s", p->cli->arg[0],
@@ -185,13 +204,19 @@ static bool drop_worlds(struct prediction *p, uint32_t ranks)
 int prediction_measure(struct prediction *p)
 {
     bool progress = progress_is_on(p->cli);
-    int code = EXIT_OK;
+    struct live *live = live_create(false);
+    int code = EXIT_OK, stop_fd = -1;
+    sigset_t stops;
+
+    stop_signals_catch(&stops);
+    if (stop_signals_open(&stops, &stop_fd, &p->err) != EPA_OK)
+        code = exit_code(p->err.status, SIGINT);
 
     for (uint32_t round = 0; round < ROUNDS && code == EXIT_OK; round++)
         for (uint32_t i = 0; i < p->n && code == EXIT_OK; i++) {
             if (progress)
                 (void)progress_show("round %u of %d: %u ranks", round + 1, ROUNDS, p->run[i].ranks);
-            code = measure_run(p, &p->run[i]);
+            code = measure_run(p, &p->run[i], live, stop_fd);
             if (code != EXIT_OK && round == 0 && !p->run[i].checks &&
                 drop_worlds(p, p->run[i].ranks)) {
                 code = EXIT_OK;
@@ -200,5 +225,8 @@ int prediction_measure(struct prediction *p)
         }
     if (progress)
         progress_clear();
+    live_destroy(live);
+    if (stop_fd >= 0)
+        close(stop_fd);
     return code;
 }

@@ -23,13 +23,12 @@
 #include "cli/cli.h"
 #include "cli/documents.h"
 #include "cli/live.h"
+#include "cli/progress_line.h"
 #include "cli/run_folder.h"
+#include "cli/run_messages.h"
 #include "cli/runs.h"
-#include "cli/stop_signals.h"
 #include "config/diag.h"
-#include "config/origin.h"
 #include "boot/process_id.h"
-#include "report/lines.h"
 #include "report/verdicts.h"
 #include "report/warnings.h"
 #include "report/origin.h"
@@ -37,9 +36,10 @@
 #include "report/result.h"
 #include "report/result_parts.h"
 #include "report/rows.h"
+#include "run/run.h"
+#include "run/stop_signals.h"
 #include "session/session.h"
 #include "session/session_create.h"
-#include "session/session_run.h"
 
 struct run_command {
     const struct cli *cli;
@@ -60,64 +60,6 @@ struct run_command {
     bool lost;  /* ranks of other processes did not connect, and will not for later runs */
 };
 
-/* ---- messages ---- */
-
-static void print_message(const char *word, enum colour colour, const struct epa_process_id *place,
-                          const char *who, const char *what)
-{
-    const char *part[] = {who, ": ", word, ": ", what};
-
-    if (place->rank > 0)
-        fprintf(stderr, "[rank %u] ", place->rank);
-    for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
-        fputs(part[i] == word ? colour_on(stderr, colour) : "", stderr);
-        text_print_clean(stderr, part[i]);
-        fputs(part[i] == word ? colour_off(stderr) : "", stderr);
-    }
-    fputc('\n', stderr);
-}
-
-/* Returns true if the run is skipped. A missing plugin or device skips one run of several and ends a
- * command with a single run. */
-static bool is_skipped(const struct run *run, enum epa_status status)
-{
-    return status == EPA_ERR_UNSUPPORTED && run->skips;
-}
-
-static void print_end_at(const struct run *run, const struct epa_process_id *place,
-                         enum epa_status status, const char *what, const struct source_location *at)
-{
-    bool skipped = is_skipped(run, status);
-    text_auto who = {0};
-
-    if (run->failure != NULL) {
-        snprintf(run->failure, CLI_FAILURE, "%.*s", CLI_FAILURE - 1, what);
-        return;
-    }
-    if (at != NULL && at->line != 0)
-        text_add(&who, "%s:%u:%u", at->file, at->line, at->column);
-    text_add(&who, "%s", run->who + (who.bytes > 0 ? strlen(run->batch->file) : 0));
-    print_message(skipped ? "skipped" : "error", skipped ? COLOUR_WARNING : COLOUR_ERROR, place,
-                  who.data, what);
-}
-
-static void print_end(const struct run *run, const struct epa_process_id *place,
-                      enum epa_status status, const char *what)
-{
-    const struct node *origin = run->x != NULL ? origin_of(run->x, what) : NULL;
-
-    print_end_at(run, place, status, what, origin != NULL ? &origin->location : NULL);
-}
-
-/* Reports an experiment that is rejected before its ranks start, as `config check` does. */
-static void print_refusal(const struct run *run, const struct epa_process_id *place,
-                          const struct epa_error *why)
-{
-    struct source_location at = origin_of_refusal(run->x, why->text);
-
-    print_end_at(run, place, why->status, why->text, &at);
-}
-
 /* ---- reading ---- */
 
 /* --dry-run: checks a run at once. A run that fails is checked again by check_sessions(), which
@@ -135,17 +77,22 @@ static bool passes_dry_run(void *arg, const struct experiment *x)
     return status == EPA_OK;
 }
 
-static enum epa_status read_files(struct run_command *c, struct epa_error *err)
+static enum epa_status read_files(struct run_command *c, const char *text, struct epa_error *err)
 {
+    struct runs_wish wish = runs_wish(c->cli);
     struct diag *diag = diag_create();
     enum epa_status status;
 
     /* --resume compares the experiments, and checks for several processes need their launchers. */
     if (c->cli->dry_run && c->cli->out_dir == NULL && c->process_id.size <= 1) {
-        c->runs.passes = passes_dry_run;
-        c->runs.passes_arg = c;
+        wish.passes = passes_dry_run;
+        wish.passes_arg = c;
     }
-    status = runs_read(c->cli, c->registry, diag, &c->runs, err);
+    if (text != NULL) { /* the selection of runs was made when the text was written */
+        wish.text = text;
+        wish.n_only = 0;
+    }
+    status = runs_read(&wish, c->registry, diag, &c->runs, err);
 
     if (c->process_id.rank == 0) {
         diag_print(diag, stderr);
@@ -184,7 +131,7 @@ static enum epa_status check_launchers(struct run_command *c)
                  "already (%s): leave launcher out, or unset the variables of another job",
                  plugin->name, c->process_id.size, c->process_id.source);
         if (c->process_id.rank == 0)
-            print_end(run, &c->process_id, err.status, err.text);
+            run_print_end(run, &c->process_id, err.status, err.text);
         if (!run->variant)
             return err.status;
         run->refused = err;
@@ -206,13 +153,11 @@ static enum epa_status check_sessions(struct run_command *c)
         run->process_id = c->process_id;
         if (run->x == NULL || run->done != NULL || run->refused.status != EPA_OK)
             continue;
-        one = session_create_on(live_status_page(c->live), run->x, c->verb, &session, &err);
+        one = run_check(run->x, c->verb, live_status_page(c->live), c->cli->force, &session, &err);
         if ((one == EPA_ERR_CONFIG || one == EPA_ERR_NOMEM) && run->variant)
             one = err.status = EPA_ERR_UNSUPPORTED;
         if (one == EPA_OK)
             run->process_id = session->process_id;
-        if (one == EPA_OK && run->process_id.rank == 0)
-            one = trace_write_check(session, c->cli->force, &err);
         if (one == EPA_OK && keeps_session(c, session))
             c->session[i] = session;
         else
@@ -220,7 +165,7 @@ static enum epa_status check_sessions(struct run_command *c)
         if (one == EPA_OK)
             continue;
         if (status == EPA_OK || c->process_id.rank == 0)
-            print_refusal(run, &c->process_id, &err);
+            run_print_refusal(run, &c->process_id, &err);
         if (run->skips && one != EPA_ERR_CONFIG)
             run->refused = err;
         else
@@ -269,89 +214,33 @@ static void print_launchers(const struct run_command *c)
 /* Returns `code`; for a skipped run marks its row and returns EXIT_OK. */
 static int finish_row(const struct run *run, json_t *row, enum epa_status status, int code)
 {
-    if (!is_skipped(run, status))
+    if (!run_is_skipped(run, status))
         return code;
     json_object_set_new(row, "end", json_string(REPORT_SKIPPED));
     return EXIT_OK;
 }
 
-/* Reports a result, takes its reference, and returns its exit code. Wrong data has priority over a
- * full disk. */
+/* Reports a result and returns its exit code. Wrong data has priority over a full disk. */
 static int report_result(struct run_command *c, const struct run *run, json_t *row,
-                         const struct session *session, json_t *result,
-                         const struct result_end *end)
+                         const struct result *result)
 {
-    int code = result_exit_code(result);
+    json_t *document = result_make(result, &c->facts);
+    int code = result_exit_code(document);
 
+    if (result->trace_error.status != EPA_OK)
+        run_print_error(&run->process_id, run->who, result->trace_error.text);
     if (!c->cli->quiet && !cli_has_stdout(c->cli))
-        report_table(stdout, session, result);
+        report_table(stdout, result->session, document);
     fflush(stdout);
     if (c->runs.n > 1)
-        warnings_add(&c->documents.warnings, run->name, result);
+        warnings_add(&c->documents.warnings, run->name, document);
     else if (!c->cli->quiet)
-        report_warnings(stderr, result);
-    if (end->status == EPA_ERR_INTERRUPTED && c->cli->parent_reports_stop)
-        ; /* a second message would name this side, which did not fail */
-    else if (end->status != EPA_OK)
-        print_end(run, &run->process_id, end->status, end->error);
-    else if (json_is_object(json_object_get(result, "error")))
-        print_end(run, &run->process_id, EPA_OK, json_text_at(result, "error.text"));
-    report_row_fill(row, session, result);
-    documents_add(&c->documents, result);
-    return finish_row(run, row, end->status, code);
-}
-
-/* Runs a session, reports it if this process reports, and returns its exit code. */
-static int run_session(struct run_command *c, const struct run *run, json_t *row,
-                       struct session *session, enum epa_status *status)
-{
-    struct epa_error err = {EPA_OK, ""}, own = {EPA_OK, ""};
-    struct trace_written trace = {0};
-    struct result_end end = {
-        .error = err.text, .started = time(NULL), .skips = run->skips, .trace = &trace};
-    uint64_t start = epa_now_ns();
-    struct cpu_quota before;
-    int code;
-
-    cpu_quota_read("", &before);
-    live_begin(c->live, session,
-               &(struct live_run){.file = run->batch->file,
-                                  .label = run->batch->n > 1 ? run->label : "",
-                                  .number = c->number,
-                                  .of = c->runs.n,
-                                  .reports = run->process_id.rank == 0,
-                                  .documents = &c->documents},
-               c->stop_fd);
-    session->alternation = c->cli->alternation;
-    session->side = c->cli->side;
-    if (c->cli->alternation != NULL)
-        session->scope = BENCH_TIMES;
-    *status = end.status = session_run(session, c->stop_fd, &err);
-    /* A time limit expired before this process started its rank. */
-    c->lost = *status == EPA_ERR_TIMEOUT && run->process_id.size > 1 &&
-              session_rank(session, run->process_id.rank)->pid == 0;
-    live_end(c->live, session);
-    end.elapsed_s = (double)(epa_now_ns() - start) / 1e9;
-    cpu_quota_read("", &end.quota);
-    end.quota.stops -= before.stops;
-    end.quota.stopped_ns -= before.stopped_ns;
-    if (*status == EPA_ERR_INTERRUPTED) {
-        end.signal = live_read_stop(c->stop_fd);
-        end.signal = end.signal != 0 ? end.signal : live_stop_signal(c->live);
-        output_stop();
-    }
-    if (run->process_id.rank > 0) {
-        if (err.text[0] != '\0')
-            print_end(run, &run->process_id, *status, err.text);
-        report_row_end(row, REPORT_NOT_RUN, *status, "");
-        return finish_row(run, row, *status, exit_code(*status, end.signal));
-    }
-    if (trace_write(session, c->cli->force, *status, &trace, &own) != EPA_OK) {
-        error_add_remedy(&own);
-        print_message("error", COLOUR_ERROR, &run->process_id, run->who, own.text);
-    }
-    code = report_result(c, run, row, session, result_make(session, &c->facts, &end), &end);
-    return code == EXIT_OK && own.status != EPA_OK ? EXIT_RESOURCE : code;
+        report_warnings(stderr, document);
+    run_print_result(run, &run->process_id, result, document);
+    report_row_fill(row, result->session, document);
+    documents_add(&c->documents, document);
+    code = finish_row(run, row, result->status, code);
+    return code == EXIT_OK && result->trace_error.status != EPA_OK ? EXIT_RESOURCE : code;
 }
 
 /* Fills the row of a run that cannot start. The reason has been printed. */
@@ -361,28 +250,54 @@ static int reject_run(const struct run *run, json_t *row, const struct epa_error
     return finish_row(run, row, why->status, exit_code(why->status, SIGINT));
 }
 
+/* Reports a result if this process reports, and returns its exit code. */
+static int finish_run(struct run_command *c, const struct run *run, json_t *row,
+                      const struct result *result)
+{
+    const struct session *session = result->session;
+
+    /* A time limit expired before this process started its rank. */
+    c->lost = result->status == EPA_ERR_TIMEOUT && run->process_id.size > 1 &&
+              session_rank(session, run->process_id.rank)->pid == 0;
+    if (run->process_id.rank == 0)
+        return report_result(c, run, row, result);
+    if (result->error.text[0] != '\0')
+        run_print_end(run, &run->process_id, result->status, result->error.text);
+    report_row_end(row, REPORT_NOT_RUN, result->status, "");
+    return finish_row(run, row, result->status, exit_code(result->status, result->signal));
+}
+
 static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
 {
     const struct run *run = &c->runs.run[i];
     json_t *row = json_array_get(c->documents.rows, i);
-    struct session *session = c->session[i];
-    struct epa_error err = {EPA_OK, ""};
+    const struct live_run shown = {.file = run->batch->file,
+                                   .label = run->batch->n > 1 ? run->label : "",
+                                   .number = c->number,
+                                   .of = c->runs.n,
+                                   .reports = run->process_id.rank == 0,
+                                   .documents = &c->documents,
+                                   .stop_fd = c->stop_fd};
+    const struct run_how how = {
+        .session = c->session[i], .force = c->cli->force, .stop_fd = c->stop_fd};
+    const struct run_observer observer = live_observe(c->live, &shown);
+    struct result result;
     int code;
 
     c->session[i] = NULL;
     *status = EPA_OK;
     if (run->refused.status != EPA_OK)
         return reject_run(run, row, &run->refused);
-    if (session == NULL &&
-        session_create_on(live_status_page(c->live), run->x, c->verb, &session, &err) != EPA_OK) {
-        print_refusal(run, &run->process_id, &err);
-        return reject_run(run, row, &err);
+    result = run_experiment(run->x, c->verb, &how, &observer);
+    if (result.session == NULL) {
+        run_print_refusal(run, &run->process_id, &result.error);
+        return reject_run(run, row, &result.error);
     }
-    code = run_session(c, run, row, session, status);
-    if (session_in_use(session))
+    *status = result.status;
+    result.skips = run->skips;
+    code = finish_run(c, run, row, &result);
+    if (!result_finish(&result))
         c->leaks = true;
-    else
-        session_destroy(session);
     return code;
 }
 
@@ -397,7 +312,7 @@ static void report_lost(const struct run_command *c, uint32_t at)
         return;
     snprintf(text, sizeof(text), "%u more run%s not started, since ranks did not connect", left,
              left == 1 ? " is" : "s are");
-    print_message("error", COLOUR_ERROR, &c->process_id, "epa2a", text);
+    run_print_error(&c->process_id, "epa2a", text);
 }
 
 static bool all_skipped(const struct run_command *c)
@@ -467,8 +382,7 @@ static void command_finish(struct run_command *c)
     run_folder_finish(&c->folder);
     runs_finish(&c->runs);
     json_decref(c->facts.machine);
-    if (c->registry != c->cli->registry)
-        registry_destroy(c->registry);
+    registry_destroy(c->registry);
     if (c->stop_fd >= 0)
         close(c->stop_fd);
 }
@@ -502,26 +416,26 @@ static void order_runs(struct run_command *c)
     runs_order(&c->runs, order, seed);
 }
 
-static enum epa_status prepare_command(struct run_command *c, struct epa_error *err)
+static enum epa_status prepare_command(struct run_command *c, const char *text, json_t *results,
+                                       struct epa_error *err)
 {
     const struct cli *cli = c->cli;
     struct epa_error ignored = {EPA_OK, ""};
     struct process_job job = {0};
     enum epa_status status = EPA_OK;
 
-    c->facts.machine = cli->machine != NULL ? json_deep_copy(cli->machine) : facts_collect("");
+    c->facts.machine = facts_collect("");
     c->facts.context = cli->context;
     c->facts.n_context = cli->n_context;
     if (process_id_find(&job, &ignored) == EPA_OK) /* the launcher reports a failure */
         c->process_id = job.process_id;
     if (c->process_id.rank == 0)
         status = cli_check_documents(cli, err);
-    c->live = live_create(cli);
-    c->registry = cli->registry;
-    if (status == EPA_OK && c->registry == NULL)
+    c->live = live_create(progress_is_on(cli));
+    if (status == EPA_OK)
         status = registry_create(cli->plugin_path, &c->registry, err);
     if (status == EPA_OK)
-        status = read_files(c, err);
+        status = read_files(c, text, err);
     if (status == EPA_OK)
         status = run_folder_read(&c->folder, cli, session_verb_name(c->verb), &c->runs, err);
     if (status == EPA_OK) {
@@ -535,7 +449,7 @@ static enum epa_status prepare_command(struct run_command *c, struct epa_error *
     if (status == EPA_OK && is_reporter(c))
         status = run_folder_check(&c->folder, err);
     if (status == EPA_OK)
-        documents_init(&c->documents, cli, c->verb, &c->runs, is_reporter(c));
+        documents_init(&c->documents, cli, c->verb, &c->runs, is_reporter(c), results);
     if (status == EPA_OK && !cli->dry_run)
         status = documents_open(&c->documents, err);
     if (status == EPA_OK && !cli->dry_run && is_reporter(c))
@@ -563,7 +477,7 @@ static int list_runs(const struct run_command *c)
     return skipped == c->runs.n ? EXIT_SKIPPED : first;
 }
 
-int run_experiments(const struct cli *cli, enum verb verb)
+int run_experiments(const struct cli *cli, enum verb verb, const char *text, json_t *results)
 {
     struct run_command c = {.cli = cli, .verb = verb, .stop_fd = -1};
     struct epa_error err = {EPA_OK, ""};
@@ -571,15 +485,15 @@ int run_experiments(const struct cli *cli, enum verb verb)
     sigset_t stops;
     int code, stop;
 
-    live_catch(&stops);
-    status = prepare_command(&c, &err);
+    stop_signals_catch(&stops);
+    status = prepare_command(&c, text, results, &err);
     /* Signals keep their default action while files are read: there are no results yet, and a read
      * from a pipe may block forever. */
     if (status == EPA_OK && !cli->dry_run)
-        status = live_catch_stops(&stops, &c.stop_fd, &err);
+        status = stop_signals_open(&stops, &c.stop_fd, &err);
     if (err.status != EPA_OK) {
         error_add_remedy(&err);
-        print_message("error", COLOUR_ERROR, &c.process_id, "epa2a", err.text);
+        run_print_error(&c.process_id, "epa2a", err.text);
     }
     if (status != EPA_OK) {
         code = exit_code(status, SIGINT);
@@ -589,7 +503,7 @@ int run_experiments(const struct cli *cli, enum verb verb)
         print_launchers(&c);
         add_to_fingerprints(&c);
         code = run_all(&c);
-        stop = live_read_stop(c.stop_fd);
+        stop = stop_signals_read(c.stop_fd);
         if (stop != 0) {
             output_stop();
             code = code == EXIT_OK ? exit_code(EPA_ERR_INTERRUPTED, stop) : code;

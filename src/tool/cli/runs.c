@@ -10,8 +10,8 @@
 #include "config/diag.h"
 #include "report/lines.h"
 
-static void add_run(const struct batch_pick *pick, char *failure, const struct batch *batch,
-                    uint32_t i, struct runs *runs)
+static void add_run(const struct batch_pick *pick, const struct batch *batch, uint32_t i,
+                    struct runs *runs)
 {
     const struct batch_run *of = &batch->run[i];
     struct run *run = &runs->run[runs->n];
@@ -27,7 +27,6 @@ static void add_run(const struct batch_pick *pick, char *failure, const struct b
                         .baseline = of->baseline,
                         .variant = of->variant,
                         .skips = batch->n > 1 || runs->n_batches > 1,
-                        .failure = failure,
                         .refused = of->absent};
     run->who =
         memory_printf("%s%s%s", batch->file, labelled ? ": " : "", labelled ? of->label : "");
@@ -78,9 +77,10 @@ void runs_order(struct runs *runs, enum runs_order how, uint64_t seed)
         shuffle_order(&random, runs->order, runs->n);
 }
 
-static enum epa_status collect_runs(const struct cli *cli, struct runs *out, struct epa_error *err)
+static enum epa_status collect_runs(const struct runs_wish *wish, struct runs *out,
+                                    struct epa_error *err)
 {
-    const struct batch_pick pick = {cli->only, cli->n_only};
+    const struct batch_pick pick = {wish->only, wish->n_only};
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < out->n_batches; i++)
@@ -89,28 +89,40 @@ static enum epa_status collect_runs(const struct cli *cli, struct runs *out, str
     out->order = memory_alloc(n, sizeof(*out->order));
     for (uint32_t i = 0; i < out->n_batches; i++)
         for (uint32_t k = 0; k < out->batch[i]->n; k++)
-            add_run(&pick, cli->failure, out->batch[i], k, out);
+            add_run(&pick, out->batch[i], k, out);
     if (out->n == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "--only '%s': no run has that label or id; --dry-run lists them",
-                        cli->only[0]);
+                        wish->only[0]);
     for (uint32_t i = 0; i < out->n; i++)
         out->order[i] = i;
     out->how = RUNS_DECLARED;
     return EPA_OK;
 }
 
-enum epa_status runs_read(const struct cli *cli, struct registry *registry, struct diag *diag,
-                          struct runs *out, struct epa_error *err)
+struct runs_wish runs_wish(const struct cli *cli)
 {
-    const struct batch_pick pick = {cli->only,       cli->n_only, cli->thorough,
-                                    cli->n_args > 1, out->passes, out->passes_arg};
+    return (struct runs_wish){.file = cli->arg,
+                              .n_files = cli->n_args,
+                              .set = cli->set,
+                              .n_sets = cli->n_sets,
+                              .only = cli->only,
+                              .n_only = cli->n_only,
+                              .max_runs = cli->max_runs,
+                              .thorough = cli->thorough};
+}
+
+enum epa_status runs_read(const struct runs_wish *wish, struct registry *registry,
+                          struct diag *diag, struct runs *out, struct epa_error *err)
+{
+    const struct batch_pick pick = {wish->only,        wish->n_only, wish->thorough,
+                                    wish->n_files > 1, wish->passes, wish->passes_arg};
     enum epa_status status = EPA_OK;
 
-    out->batch = memory_alloc(cli->n_args, sizeof(struct batch *));
-    for (uint32_t i = 0; i < cli->n_args; i++) {
+    out->batch = memory_alloc(wish->n_files, sizeof(struct batch *));
+    for (uint32_t i = 0; i < wish->n_files; i++) {
         enum epa_status one =
-            batch_read(cli->arg[i], cli->text, cli->set, cli->n_sets, &pick, cli->max_runs,
+            batch_read(wish->file[i], wish->text, wish->set, wish->n_sets, &pick, wish->max_runs,
                        registry, diag, &out->batch[out->n_batches]);
 
         if (one == EPA_OK)
@@ -118,14 +130,14 @@ enum epa_status runs_read(const struct cli *cli, struct registry *registry, stru
         else
             status = one;
     }
-    return status == EPA_OK ? collect_runs(cli, out, err) : status;
+    return status == EPA_OK ? collect_runs(wish, out, err) : status;
 }
 
-enum epa_status runs_read_files(const struct cli *cli, struct registry *registry,
+enum epa_status runs_read_files(const struct runs_wish *wish, struct registry *registry,
                                 const char *command, struct runs *out, struct epa_error *err)
 {
     struct diag *diag = diag_create();
-    enum epa_status status = runs_read(cli, registry, diag, out, err);
+    enum epa_status status = runs_read(wish, registry, diag, out, err);
 
     diag_print(diag, stderr);
     diag_destroy(diag);
@@ -134,16 +146,16 @@ enum epa_status runs_read_files(const struct cli *cli, struct registry *registry
             err, EPA_ERR_CONFIG,
             "%s: %s takes a file with one run, but this file has %u; --only selects one, and bench "
             "--dry-run lists them",
-            cli->arg[0], command, out->n);
+            wish->file[0], command, out->n);
     return status;
 }
 
 enum epa_status runs_read_text(const struct cli *cli, struct registry *registry, const char *text,
                                const char **set, uint32_t n_sets, struct runs *out,
-                               char why[CLI_FAILURE], struct epa_error *err)
+                               char why[RUNS_FAILURE], struct epa_error *err)
 {
     struct diag *diag = diag_create();
-    struct cli one = *cli;
+    struct runs_wish one = runs_wish(cli);
     enum epa_status status;
 
     one.text = text;
@@ -152,10 +164,10 @@ enum epa_status runs_read_text(const struct cli *cli, struct registry *registry,
     one.n_sets = n_sets;
     status = runs_read(&one, registry, diag, out, err);
     if (diag_first_text(diag) != NULL) {
-        snprintf(why, CLI_FAILURE, "%.290s", diag_first_text(diag));
+        snprintf(why, RUNS_FAILURE, "%.290s", diag_first_text(diag));
     } else if (status == EPA_OK && out->run[0].x == NULL) {
         status = out->run[0].refused.status;
-        snprintf(why, CLI_FAILURE, "%.290s", out->run[0].refused.text);
+        snprintf(why, RUNS_FAILURE, "%.290s", out->run[0].refused.text);
     }
     diag_destroy(diag);
     return status;

@@ -23,12 +23,13 @@
 /* ---- experiments ---- */
 
 const struct runs *tune_read_runs(struct tune_search *s, const char *text, const char **set,
-                                  uint32_t n, char why[CLI_FAILURE])
+                                  uint32_t n, char why[RUNS_FAILURE])
 {
     struct tune_kept *kept = arena_alloc(s->t.arena, sizeof(*kept));
+    const struct runs_wish wish = runs_wish(s->t.cli);
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status =
-        text == NULL ? runs_read_files(s->t.cli, s->registry, NULL, &kept->runs, &err)
+        text == NULL ? runs_read_files(&wish, s->registry, NULL, &kept->runs, &err)
                      : runs_read_text(s->t.cli, s->registry, text, set, n, &kept->runs, why, &err);
 
     kept->next = s->kept;
@@ -69,7 +70,7 @@ json_t *tune_delivered(const struct tune_search *s, const struct experiment *x)
 /* Returns true, with the reason in `why`, if an experiment delivers other outputs than the file's
  * settings. */
 static bool delivers_other_outputs(const struct tune_search *s, const struct experiment *x,
-                                   char why[CLI_FAILURE])
+                                   char why[RUNS_FAILURE])
 {
     json_auto_t *now = tune_delivered(s, x);
 
@@ -81,7 +82,7 @@ static bool delivers_other_outputs(const struct tune_search *s, const struct exp
             continue;
         json_write(&a, it.value, JSON_ENCODE_ANY);
         json_write(&b, was, JSON_ENCODE_ANY);
-        snprintf(why, CLI_FAILURE, "its outputs differ (%s %s, not %s); --across %s tries it",
+        snprintf(why, RUNS_FAILURE, "its outputs differ (%s %s, not %s); --across %s tries it",
                  it.key, a.data, b.data != NULL ? b.data : "null", it.key);
         return true;
     }
@@ -127,7 +128,7 @@ static enum epa_status add_algorithm(struct tune_search *s, const char *name)
     const char *set[130];
     void *scratch;
     uint32_t n = 0;
-    char why[CLI_FAILURE] = "";
+    char why[RUNS_FAILURE] = "";
     const struct runs *runs;
 
     if (registry_find(s->registry, EPA_PLUGIN_ALGORITHM, name, &plugin, &s->err) != EPA_OK)
@@ -265,7 +266,7 @@ struct tune_setting *tune_add_setting(struct tune_search *s, uint32_t base, cons
     struct tune *t = &s->t;
     struct tune_setting *out;
     text_auto name = {0};
-    char why[CLI_FAILURE] = "";
+    char why[RUNS_FAILURE] = "";
     const struct runs *runs;
 
     text_add(&name, "%s", s->n_bases > 1 ? s->base[base].name : "");

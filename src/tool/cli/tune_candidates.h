@@ -7,7 +7,7 @@
 /* Reads the only run of a text with `set`, or all runs of the file (text NULL). Returns NULL on an
  * error: `why` receives the error of a text; an error of the file is printed. */
 const struct runs *tune_read_runs(struct tune_search *, const char *text, const char **set,
-                                  uint32_t n, char why[CLI_FAILURE]);
+                                  uint32_t n, char why[RUNS_FAILURE]);
 /* Reads the runs of the file that belong to this task, adds --algorithms, and collects all tasks. */
 enum epa_status tune_read_bases(struct tune_search *);
 /* Returns the output properties of an experiment that must not differ between settings. */

@@ -23,7 +23,7 @@
 #include "base/exit_code.h"
 #include "base/memory.h"
 #include "cli/cli.h"
-#include "cli/stop_signals.h"
+#include "run/stop_signals.h"
 #include "cli/tune.h"
 #include "cli/tune_candidates.h"
 #include "cli/tune_journal.h"
@@ -31,50 +31,39 @@
 #include "config/option_text.h"
 #include "options/option.h"
 #include "report/result.h"
-#include "session/session_create.h"
-#include "session/session_run.h"
+#include "run/run.h"
 
-/* Takes a turn in a session of its own and returns its result. The session measures only the total
- * of an iteration. */
+/* Takes a turn and returns its result. The turn measures only the total of an iteration. */
 static json_t *measure_setting(struct tune_search *s, uint32_t base, const char **set, uint32_t n,
                                bool verify)
 {
-    char why[CLI_FAILURE] = "";
+    const struct run_how how = {.scope = BENCH_TOTAL, .stop_fd = s->process.signals};
+    char why[RUNS_FAILURE] = "";
     const struct runs *runs = tune_read_runs(s, s->base[base].text, set, n, why);
     struct tune_kept *kept = s->kept;
-    struct epa_error err = {EPA_OK, ""};
-    struct session *session = NULL;
+    struct result result = {.status = EPA_ERR_CONFIG};
     struct arena *arena = arena_create();
     double median = NAN, fastest = NAN, *sample;
-    enum epa_status status = EPA_ERR_CONFIG;
     uint64_t samples = 0;
-    int signal = 0;
 
     if (runs != NULL)
-        status = session_create_on(NULL, runs->run[0].x, verify ? VERB_VERIFY : VERB_BENCH,
-                                   &session, &err);
-    if (status == EPA_OK) {
-        session->scope = BENCH_TOTAL;
-        status = session_run(session, s->process.signals, &err);
-    }
-    if (status == EPA_OK && !verify) {
-        samples = result_samples(session, arena, &sample);
+        result = run_experiment(runs->run[0].x, verify ? VERB_VERIFY : VERB_BENCH, &how, NULL);
+    if (result.status == EPA_OK && !verify) {
+        samples = result_samples(result.session, arena, &sample);
         median = stats_quantile(sample, samples, 500);
         fastest = stats_quantile(sample, samples, TURNS_FASTEST);
     }
-    if (err.status != EPA_OK)
-        snprintf(why, sizeof(why), "%.*s", CLI_FAILURE - 1, err.text);
-    if (status == EPA_ERR_INTERRUPTED)
-        signal = live_read_stop(s->process.signals);
-    if (!session_in_use(session)) {
-        session_destroy(session);
+    if (result.error.status != EPA_OK)
+        snprintf(why, sizeof(why), "%.*s", RUNS_FAILURE - 1, result.error.text);
+    if (result_finish(&result)) {
         runs_finish(&kept->runs);
         s->kept = kept->next;
     }
     arena_destroy(arena);
-    return json_object_of("code", json_integer(exit_code(status, signal != 0 ? signal : SIGINT)),
-                          "error", json_text(why), "median_ns", json_whole(median), "fastest_ns",
-                          json_whole(fastest), "samples", json_count(samples), NULL);
+    return json_object_of(
+        "code", json_integer(exit_code(result.status, result.signal != 0 ? result.signal : SIGINT)),
+        "error", json_text(why), "median_ns", json_whole(median), "fastest_ns", json_whole(fastest),
+        "samples", json_count(samples), NULL);
 }
 
 /* Stores in set[2] the settings that replace the launcher of a base by thread. */
@@ -91,7 +80,7 @@ static void set_thread_launcher(const struct experiment *x, struct arena *arena,
 bool tune_can_be_threads(struct tune_search *s)
 {
     const char *set[2];
-    char why[CLI_FAILURE];
+    char why[RUNS_FAILURE];
 
     for (uint32_t i = 0; i < s->n_bases; i++) {
         const struct experiment *x = s->base[i].x;
@@ -196,7 +185,7 @@ static json_t *request_measurement(struct tune_search *s, uint32_t base, const c
                                {.fd = p->signals, .events = POLLIN}};
 
         (void)poll(fd, 2, -1);
-        now = live_read_stop(p->signals);
+        now = stop_signals_read(p->signals);
         if (now != 0)
             kill(p->pid, signal = now);
         if (fd[0].revents == 0)

@@ -1,12 +1,11 @@
-/* Shared by `compare --run`, `tune` and `predict`: two sides take turns in rounds until one is known
- * to be faster; a run whose results stay in memory. */
+/* Shared by `compare --run` and `tune`: two sides take turns in rounds until one is known to be
+ * faster. */
 #include "cli/turns.h"
 
 #include <math.h>
 
 #include "base/exit_code.h"
 #include "base/memory.h"
-#include "cli/cli.h"
 #include "cli/progress_line.h"
 #include "boot/process_id.h"
 
@@ -94,16 +93,6 @@ enum compare_verdict turns_result(struct turns *t, uint32_t stage, struct compar
     x->a = stats_quantile(t->median[stage][0], t->rounds, 500);
     x->b = stats_quantile(t->median[stage][1], t->rounds, 500);
     return verdict;
-}
-
-/* ---- one turn ---- */
-
-void turns_make_quiet(struct cli *cli)
-{
-    cli->quiet = true;
-    cli->progress = PROGRESS_NEVER;
-    cli->json = cli->markdown = cli->csv = cli->out = cli->out_dir = NULL;
-    cli->resume = false;
 }
 
 enum epa_status turns_check_alone(const char *command, struct epa_error *err)

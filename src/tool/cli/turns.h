@@ -7,7 +7,7 @@
 
 #include "base/stats.h"
 #include "base/arena.h"
-#include "cli/cli.h"
+#include "base/text.h"
 
 /* Quantile, in per mille, that represents a turn on a busy machine. */
 enum { TURNS_FASTEST = 10 };
@@ -39,8 +39,6 @@ int turns_take(struct turns *, uint64_t budget_ns, enum compare_verdict *verdict
  * `median`. */
 enum compare_verdict turns_result(struct turns *, uint32_t stage, struct comparison *);
 
-/* Turns off all output of a command line: tables, documents and progress. */
-void turns_make_quiet(struct cli *);
 /* Fails if a launcher such as mpirun started this process as one of several. */
 enum epa_status turns_check_alone(const char *command, struct epa_error *);
 

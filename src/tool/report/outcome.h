@@ -6,7 +6,7 @@
 #include "report/result_parts.h"
 
 /* Return "error", null after success, and "status". */
-json_t *result_error(const struct session *, const struct result_end *);
-const char *result_outcome(const struct result_end *);
+json_t *result_error(const struct result *);
+const char *result_outcome(const struct result *);
 
 #endif

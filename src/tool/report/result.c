@@ -500,8 +500,7 @@ static json_t *quota_json(const struct cpu_quota *quota)
 
 /* ---- the result ---- */
 
-static json_t *make_result(struct making *m, const struct facts *facts,
-                           const struct result_end *end)
+static json_t *make_result(struct making *m, const struct result *result, const struct facts *facts)
 {
     const struct session *s = m->s;
     const struct experiment *x = s->experiment;
@@ -518,10 +517,10 @@ static json_t *make_result(struct making *m, const struct facts *facts,
         "name", json_text(x->name), "file", json_text(x->file), "label",
         json_text(x->label != NULL ? x->label : x->name), "id", json_text_or_null(x->id), "run",
         json_text_or_null(x->run_name), "verb", json_text(session_verb(s)), "operation",
-        json_text(m->op->name), "status", json_text(result_outcome(end)), "exit_code",
-        json_integer(exit_code(end->status, end->signal != 0 ? end->signal : SIGINT)), "error",
-        result_error(s, end), "started", result_time(end->started), "elapsed_s",
-        json_number(end->elapsed_s), "warmup", json_count(s->warmup), "iterations",
+        json_text(m->op->name), "status", json_text(result_outcome(result)), "exit_code",
+        json_integer(exit_code(result->status, result->signal != 0 ? result->signal : SIGINT)),
+        "error", result_error(result), "started", result_time(result->started), "elapsed_s",
+        json_number(result->elapsed_s), "warmup", json_count(s->warmup), "iterations",
         json_count(s->iterations), NULL);
     result_put_origin(out, s, facts);
     machine = json_object_get(out, "machine");
@@ -543,11 +542,11 @@ static json_t *make_result(struct making *m, const struct facts *facts,
                         json_object_of("heap_bytes", json_count(f->heap_bytes), "private_bytes",
                                        json_count(f->private_bytes), "device_bytes",
                                        json_count(f->device_bytes), NULL));
-    json_object_set_new(out, "cpu_quota", quota_json(&end->quota));
+    json_object_set_new(out, "cpu_quota", quota_json(&result->quota));
     json_object_set_new(out, "verify", verify_json(m));
     json_object_set_new(out, "expect", json_array());
     json_object_set_new(out, "fault", result_fault(s));
-    json_object_set_new(out, "profile", result_profile(end->trace));
+    json_object_set_new(out, "profile", result_profile(&result->trace));
     json_object_set_new(out, "warnings", json_array());
     return out;
 }
@@ -573,17 +572,16 @@ uint64_t result_samples(const struct session *s, struct arena *arena, double **o
     return m.n_samples;
 }
 
-json_t *result_make(const struct session *s, const struct facts *facts,
-                    const struct result_end *end)
+json_t *result_make(const struct result *result, const struct facts *facts)
 {
     struct arena *arena = arena_create();
     struct making m;
     json_t *out;
 
-    init_making(&m, s, arena);
-    out = make_result(&m, facts, end);
+    init_making(&m, result->session, arena);
+    out = make_result(&m, result, facts);
     arena_destroy(arena);
-    verdicts_make(out, s);
-    result_warn(out, s);
+    verdicts_make(out, result->session);
+    result_warn(out, result->session);
     return out;
 }

@@ -1,5 +1,5 @@
-/* The result of one experiment: a JSON object, an entry of "results" in a document, made once from
- * a session after the launch, for any end of the launch. Reports, rows of a summary and verdicts
+/* The result of one experiment: a JSON object, an entry of "results" in a document, made
+ * from the result of a run, for any end of the run. Reports, rows of a summary and verdicts
  * read it; share/epa2a-result.schema.json describes it. Numbers are numbers, times are whole
  * nanoseconds, unmeasured values are null, and invalid UTF-8 is replaced: the document always
  * parses. */
@@ -8,7 +8,7 @@
 
 #include "report/result_parts.h"
 
-json_t *result_make(const struct session *, const struct facts *, const struct result_end *);
+json_t *result_make(const struct result *, const struct facts *);
 
 /* Returns the samples of the last row in the order of measurement; the return value is their
  * number. */

@@ -1,4 +1,4 @@
-/* Data of a result: the arguments of result_make(), and access to its rows. */
+/* A result in memory: the arguments of result_make(), and access to rows of its JSON. */
 #ifndef REPORT_RESULT_PARTS_H
 #define REPORT_RESULT_PARTS_H
 
@@ -19,17 +19,18 @@ struct facts {
     uint32_t n_context;
 };
 
-/* End of a launch, reported by its caller. */
-struct result_end {
-    enum epa_status status; /* with `error`: reported by the launcher and the ranks */
-    const char *error;      /* NULL, "": use the message of the rank that failed first */
-    int signal;             /* signal that interrupted the launch; 0: SIGINT */
+/* Result of one run of one experiment, for any end of the run. */
+struct result {
+    struct session *session; /* measurements of the ranks; NULL: the run was rejected before */
+    enum epa_status status;
+    struct epa_error error; /* text "": use the message of the rank that failed first */
+    int signal;             /* signal that interrupted the run; 0: SIGINT */
     bool skips;             /* the command has several runs: EPA_ERR_UNSUPPORTED skips this one */
     time_t started;         /* by CLOCK_REALTIME; 0: unknown */
     double elapsed_s;
-    struct cpu_quota
-        quota; /* of this process, with the stops of this launch alone; cores 0: none */
-    const struct trace_written *trace; /* NULL: none */
+    struct cpu_quota quota;       /* of this process, with the stops of this run; cores 0: none */
+    struct trace_written trace;   /* path "": none */
+    struct epa_error trace_error; /* a file of the profile could not be written */
 };
 
 /* Returns the last row: "total", "wall" or "latency". */

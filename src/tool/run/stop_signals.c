@@ -1,5 +1,5 @@
 /* The signals that stop a command. */
-#include "cli/stop_signals.h"
+#include "run/stop_signals.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 
 #include "base/output.h"
 
-void live_find_stops(sigset_t *out)
+void stop_signals_find(sigset_t *out)
 {
     static const int unless_ignored[] = {SIGINT, SIGHUP};
     struct sigaction action;
@@ -23,17 +23,17 @@ void live_find_stops(sigset_t *out)
 
 /* Blocks SIGUSR1 rather than ignoring it, so that it stays pending until signalfd reads it.
  * Child processes inherit the mask and ignore the signal: see process_start(). */
-void live_catch(sigset_t *stops)
+void stop_signals_catch(sigset_t *stops)
 {
     sigset_t set;
 
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
-    live_find_stops(stops);
+    stop_signals_find(stops);
 }
 
-enum epa_status live_catch_stops(const sigset_t *stops, int *stop_fd, struct epa_error *err)
+enum epa_status stop_signals_open(const sigset_t *stops, int *stop_fd, struct epa_error *err)
 {
     if (sigprocmask(SIG_BLOCK, stops, NULL) == 0)
         *stop_fd = signalfd(-1, stops, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -43,7 +43,7 @@ enum epa_status live_catch_stops(const sigset_t *stops, int *stop_fd, struct epa
     return EPA_OK;
 }
 
-int live_read_stop(int stop_fd)
+int stop_signals_read(int stop_fd)
 {
     struct signalfd_siginfo info;
 
