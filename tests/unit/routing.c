@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "config/experiment.h"
+#include "experiment/check_operation.h"
 #include "op/moe/routing_file.h"
 #include "op/moe/routing_source.h"
 
@@ -227,10 +228,14 @@ TEST(tokens_are_random_from_the_least_to_the_most_or_listed)
 
 /* ---- files ---- */
 
+static const struct epa_algorithm_plugin any_algorithm = {.op = EPA_OP_MOE};
 static const struct experiment replaying = {
-    .ranks = 4, .moe = {.max_tokens = 8, .hidden = 64, .experts = 8, .topk = 2}};
+    .algorithm = {.plugin = &any_algorithm.plugin},
+    .ranks = 4,
+    .moe = {.max_tokens = 8, .hidden = 64, .experts = 8, .topk = 2}};
+static const struct op_advice advice = {experiment_takes, &replaying};
 static const struct routing_shape two_of_eight = {
-    .topk = 2, .experts = 8, .layer = UINT32_MAX, .hidden = 64, .x = &replaying};
+    .topk = 2, .experts = 8, .layer = UINT32_MAX, .hidden = 64, .advice = &advice};
 
 struct bytes {
     char data[4096];
@@ -291,7 +296,7 @@ TEST(tokens_of_files_are_distributed_in_order_and_repeat)
     x.routing.hidden_states = file_of(hidden, npy.data, npy.n);
     for (uint32_t skip = 0; skip < 2; skip++) {
         x.routing.skip = 3 * skip;
-        assert_int_equal(routing_open(&x, &source, NULL), EPA_OK);
+        assert_int_equal(routing_open(&x, NULL, &source, NULL), EPA_OK);
         assert_int_equal(source->table.tokens, skip != 0 ? 2 : 5);
         assert_int_equal(routing_period(source, &x), skip != 0 ? 0 : 1);
         for (uint32_t i = 0; i < 12; i++) {
@@ -308,7 +313,7 @@ TEST(tokens_of_files_are_distributed_in_order_and_repeat)
         routing_close(source);
     }
     x.routing.skip = 5;
-    assert_status(routing_open(&x, &source, test_error()), EPA_ERR_CONFIG,
+    assert_status(routing_open(&x, NULL, &source, test_error()), EPA_ERR_CONFIG,
                   "routing.skip is 5, but  ..  has 5 tokens: none would remain");
     unlink(path);
     unlink(hidden);
@@ -457,7 +462,7 @@ TEST(bad_hidden_states_are_reported)
 
     for (size_t i = 0; i < LENGTH(bad); i++) {
         struct bytes b = npy_of(bad[i].dict, bad[i].data, sizeof(bad[i].data));
-        const struct routing_shape shape = {.hidden = 2, .f16 = bad[i].f16, .x = &replaying};
+        const struct routing_shape shape = {.hidden = 2, .f16 = bad[i].f16, .advice = &advice};
         struct hidden_table t;
 
         assert_status(hidden_parse_npy("f", b.data, b.n, &shape, &t, test_error()), EPA_ERR_CONFIG,
@@ -550,7 +555,7 @@ TEST(one_layer_is_selected_and_a_missing_layer_is_reported)
     static const char text[] = "{\"layer\": 0, \"topk_ids\": [0, 1]}\n"
                                "{\"layer\": 1, \"topk_ids\": [2, 3]}\n"
                                "{\"layer\": 0, \"topk_ids\": [4, 5]}\n";
-    struct routing_shape shape = {.topk = 2, .experts = 8, .layer = 1, .x = &replaying};
+    struct routing_shape shape = {.topk = 2, .experts = 8, .layer = 1, .advice = &advice};
     struct routing_table t;
 
     assert_int_equal(routing_parse_jsonl("f", text, sizeof(text) - 1, &shape, &t, NULL), EPA_OK);

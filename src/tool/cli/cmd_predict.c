@@ -25,6 +25,7 @@
 #include "cli/predict_measure.h"
 #include "cli/predict_world.h"
 #include "cli/turns.h"
+#include "experiment/check_operation.h"
 #include "report/origin.h"
 #include "report/plot.h"
 #include "report/predict.h"
@@ -46,6 +47,7 @@ static enum epa_status prepare_prediction(struct prediction *p)
 {
     const struct cli *cli = p->cli;
     enum epa_status status = turns_check_alone("predict", &p->err);
+    struct op_advice advice;
     struct experiment x;
     uint32_t planned;
     const char *why;
@@ -65,8 +67,9 @@ static enum epa_status prepare_prediction(struct prediction *p)
                           p->ranks, p->ranks / p->per_node);
     if (status == EPA_OK && (why = prediction_resize(p, p->low, &x, &planned)) != NULL)
         status = epa_fail(&p->err, EPA_ERR_CONFIG, "%s: %u ranks are %s", cli->arg[0], p->low, why);
+    advice = (struct op_advice){experiment_takes, p->x};
     if (status == EPA_OK && p->op->source_open != NULL)
-        status = p->op->source_open(p->x, &p->source, &p->err);
+        status = p->op->source_open(p->x, &advice, &p->source, &p->err);
     p->here = (uint32_t)fmax(1, json_number_at(p->machine, "cores"));
     p->cores = cli->cores != 0 ? cli->cores : p->here;
     return status == EPA_OK ? prediction_choose_worlds(p) : status;

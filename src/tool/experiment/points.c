@@ -11,6 +11,7 @@
 #include "config/check.h"
 #include "config/node.h"
 #include "experiment/batch_keys.h"
+#include "experiment/check_operation.h"
 
 enum { LISTS = 64, STEPS_MOST = 1 << 17 };
 
@@ -329,7 +330,8 @@ enum epa_status experiment_resize(const struct experiment *from, uint32_t ranks,
 {
     struct experiment x = *from;
     const struct operation *op = operation_of_experiment(&x);
-    const struct config_check c = {&x, diag, op->check_options, NULL};
+    const struct operation_checks *checks = operation_checks_of(op->op);
+    const struct config_check c = {&x, diag, checks->check_options, NULL};
     const struct source_location nowhere = {.file = x.file};
     uint32_t flags = experiment_transport_flags(&x), before = diag_errors(diag);
     struct epa_error err = {EPA_OK, ""};
@@ -343,7 +345,7 @@ enum epa_status experiment_resize(const struct experiment *from, uint32_t ranks,
                    ranks_per_node, ranks);
     if (x.tokens.kind == TOKENS_LIST && x.tokens.per_rank.n != ranks)
         diag_error(diag, &nowhere, NULL, "tokens is a list for %u ranks", x.tokens.per_rank.n);
-    op->check_options(&c);
+    checks->check_options(&c);
     if (diag_errors(diag) == before && experiment_plan(&x, flags, &err) != EPA_OK &&
         !plan_beyond(&x, flags, planned))
         diag_error(diag, &nowhere, NULL, "%s", err.text);

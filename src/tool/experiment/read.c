@@ -16,6 +16,7 @@
 #include "config/options.h"
 #include "config/origin.h"
 #include "experiment/batch_keys.h"
+#include "experiment/check_operation.h"
 #include "experiment/points.h"
 #include "boot/process_id.h"
 #include "op/operations.h"
@@ -507,8 +508,8 @@ static void check_plan(const struct config_check *c, const struct operation *op,
         diag_error(c->diag, &at, NULL, "%s", err.text);
         return;
     }
-    if (op->check_footprint != NULL)
-        op->check_footprint(c, &x->footprint);
+    if (operation_checks_of(op->op)->check_footprint != NULL)
+        operation_checks_of(op->op)->check_footprint(c, &x->footprint);
     check_workers(c);
     check_fault_stage(c, op);
 }
@@ -543,11 +544,12 @@ static const struct operation *guess_operation(const struct experiment *x)
 static void check_experiment(struct experiment *x, bool flawed, struct diag *diag)
 {
     const struct operation *op = guess_operation(x);
-    const struct config_check c = {x, diag, op != NULL ? op->check_options : NULL, NULL};
+    const struct operation_checks *checks = op != NULL ? operation_checks_of(op->op) : NULL;
+    const struct config_check c = {x, diag, checks != NULL ? checks->check_options : NULL, NULL};
     uint32_t before = diag_errors(diag);
 
     if (op != NULL)
-        op->check_options(&c);
+        checks->check_options(&c);
     for (const struct section *s = experiment_sections; s->name != NULL; s++)
         if (section_is_for(s, (const void *)x->algorithm.plugin))
             check_rules(&c, s);

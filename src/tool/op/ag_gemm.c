@@ -1,9 +1,10 @@
 /* AllGather and GEMM as an operation. The ranks share gemm.m rows of A evenly, or `tokens` sets the rows
  * of each rank. A is new in each iteration; B is constant. ag_gemm_check.c makes the values of the
  * matrices and checks C. */
+#include "op/ag_gemm.h"
+
 #include "op/ag_gemm_check.h"
 #include "op/gather.h"
-#include "config/check.h"
 
 enum { ARRAY_A = GATHER_ROWS + 1, ARRAY_A_SCALE, ARRAY_C, ARRAYS };
 
@@ -29,8 +30,7 @@ static uint32_t even_share(const struct experiment *x, uint32_t rank)
     return (uint32_t)(m * (rank + 1) / x->ranks - m * rank / x->ranks);
 }
 
-/* Returns the maximum number of rows of one rank. */
-static uint32_t max_rows(const struct experiment *x)
+uint32_t ag_gemm_max_rows(const struct experiment *x)
 {
     uint32_t most = 1;
 
@@ -43,39 +43,15 @@ static uint32_t max_rows(const struct experiment *x)
 
 static uint32_t rows_of(const struct experiment *x, uint32_t rank, uint64_t iteration)
 {
-    return op_tokens_of(x, x->tokens.kind == TOKENS_FULL ? even_share(x, rank) : max_rows(x), rank,
-                        iteration);
+    return op_tokens_of(x,
+                        x->tokens.kind == TOKENS_FULL ? even_share(x, rank) : ag_gemm_max_rows(x),
+                        rank, iteration);
 }
 
 /* Returns the maximum number of rows of all ranks together. */
 static uint64_t all_rows(const struct experiment *x)
 {
-    return (uint64_t)x->ranks * max_rows(x);
-}
-
-static void ag_gemm_check_options(const struct config_check *c)
-{
-    const struct experiment *x = c->x;
-    uint64_t sum = 0;
-
-    if (x->gemm.n % x->ranks != 0)
-        check_conflict(c, "gemm.n", "ranks", check_multiples(c, "gemm.n", x->ranks),
-                       "%s is not a multiple of %s", check_value(c, "gemm.n", x->gemm.n),
-                       check_value(c, "ranks", x->ranks));
-    if (x->gemm.k % 8 != 0)
-        check_conflict(c, "gemm.k", NULL, check_multiples(c, "gemm.k", 8),
-                       "%s is not a multiple of 8", check_value(c, "gemm.k", x->gemm.k));
-    if (x->tokens.kind == TOKENS_RANDOM && x->tokens.min > max_rows(x))
-        check_conflict(c, "tokens.min", "gemm.m", NULL,
-                       "%s is more than a rank's share of %s: %u rows",
-                       check_value(c, "tokens.min", x->tokens.min),
-                       check_value(c, "gemm.m", x->gemm.m), max_rows(x));
-    for (uint32_t i = 0; x->tokens.kind == TOKENS_LIST && i < x->tokens.per_rank.n; i++)
-        sum += x->tokens.per_rank.item[i];
-    if (sum > x->gemm.m)
-        check_conflict(c, "tokens.per_rank", "gemm.m", NULL,
-                       "tokens.per_rank: %llu rows together are more than %s",
-                       (unsigned long long)sum, check_value(c, "gemm.m", x->gemm.m));
+    return (uint64_t)x->ranks * ag_gemm_max_rows(x);
 }
 
 static uint64_t ag_gemm_size(const struct experiment *x)
@@ -86,7 +62,7 @@ static uint64_t ag_gemm_size(const struct experiment *x)
 static void ag_gemm_shape(const struct experiment *x, struct epa_problem *out)
 {
     *out = (struct epa_problem){.op = EPA_OP_AG_GEMM,
-                                .u.ag_gemm = {.max_rows = max_rows(x),
+                                .u.ag_gemm = {.max_rows = ag_gemm_max_rows(x),
                                               .n = x->gemm.n / x->ranks,
                                               .k = x->gemm.k,
                                               .dtype = x->gemm.dtype,
@@ -126,7 +102,7 @@ static struct sizes sizes_of(const struct experiment *x)
 
 static uint64_t ag_gemm_most_units(const struct experiment *x)
 {
-    return max_rows(x);
+    return ag_gemm_max_rows(x);
 }
 
 /* C has one row more than the maximum; the algorithm must not write this row. */
@@ -315,7 +291,6 @@ const struct operation op_ag_gemm = {
     .size_label = "rows of all ranks",
     .size = ag_gemm_size,
     .head = head,
-    .check_options = ag_gemm_check_options,
     .device_nodes = true,
     .shape = ag_gemm_shape,
     .state_bytes = sizeof(struct op_ag_gemm),

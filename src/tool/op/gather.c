@@ -9,7 +9,6 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "config/check.h"
 
 uint64_t op_gather_rows(const struct op_rank *rank, const struct op_slot *s)
 {
@@ -47,16 +46,6 @@ static struct op_allgather *op_of(const struct op_rank *rank)
 }
 
 /* ---- options ---- */
-
-static void allgather_check_options(const struct config_check *c)
-{
-    uint32_t bytes = c->x->allgather.row_bytes;
-
-    if (bytes % 16 != 0)
-        check_conflict(c, "allgather.row_bytes", NULL,
-                       check_multiples(c, "allgather.row_bytes", 16), "%s is not a multiple of 16",
-                       check_value(c, "allgather.row_bytes", bytes));
-}
 
 static uint64_t allgather_max_rows(const struct experiment *x)
 {
@@ -242,7 +231,6 @@ const struct operation op_allgather = {
     .size_label = "rows of a rank",
     .size = allgather_max_rows,
     .head = head,
-    .check_options = allgather_check_options,
     .shape = allgather_shape,
     .state_bytes = sizeof(struct op_allgather),
     .unit = "rows",

@@ -14,11 +14,16 @@
 #include "base/text.h"
 #include "config/experiment.h"
 
-struct config_check;
-
 /* Contents of the files that an operation reads, loaded once and const from then on. Each operation
  * defines this struct. */
 struct op_source;
+
+/* Tells which settings messages may suggest: takes() returns true if `value` is valid for `key`, and
+ * otherwise writes the reason. */
+struct op_advice {
+    bool (*takes)(const void *arg, const char *key, uint64_t value, char *why, size_t room);
+    const void *arg;
+};
 
 enum { OP_PHASES = 2, OP_STATS_BYTES = 256, OP_ARRAYS = 8, OP_SPARE = 64, OP_POISON = 0xff };
 
@@ -161,13 +166,9 @@ struct operation {
     /* Sections in the head of a report: the names of a line, then NULL; a second NULL ends the
      * lines. */
     const char *const *head;
-    /* Checks the relations between the operation's options and reports conflicts. */
-    void (*check_options)(const struct config_check *);
     /* Rejects a footprint whose results this operation cannot verify. Optional. */
     enum epa_status (*refuse_footprint)(const struct experiment *, const struct epa_footprint *,
                                         struct epa_error *);
-    /* Checks the relations between options and the footprint of the algorithm. Optional. */
-    void (*check_footprint)(const struct config_check *, const struct epa_footprint *);
     /* Algorithms on devices distinguish nodes even if loads and stores reach all ranks: ranks_per_node
      * then divides one host into nodes. */
     bool device_nodes;
@@ -177,8 +178,8 @@ struct operation {
     /* ---- input files; all NULL: the operation reads no files ---- */
 
     /* Runs in the parent before ranks start. *out stays NULL without input files. */
-    enum epa_status (*source_open)(const struct experiment *, struct op_source **out,
-                                   struct epa_error *);
+    enum epa_status (*source_open)(const struct experiment *, const struct op_advice *,
+                                   struct op_source **out, struct epa_error *);
     void (*source_close)(struct op_source *);
 
     /* ---- a rank ---- */

@@ -12,6 +12,7 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "config/experiment_show.h"
+#include "experiment/check_operation.h"
 #include "session/preflight.h"
 #include "session/rank_puts.h"
 #include "session/record.h"
@@ -191,6 +192,7 @@ static enum epa_status create_session(struct status_page *status_page, uint64_t 
                                       struct session **out, struct epa_error *err)
 {
     struct session *s = memory_alloc(1, sizeof(*s));
+    const struct op_advice advice = {experiment_takes, &s->own};
     FILE *own = stdout_lend();
     enum epa_status status = EPA_OK;
 
@@ -217,7 +219,7 @@ static enum epa_status create_session(struct status_page *status_page, uint64_t 
         shape_trace(s);
     }
     if (status == EPA_OK && session_operation(s)->source_open != NULL)
-        status = session_operation(s)->source_open(x, &s->source, err);
+        status = session_operation(s)->source_open(x, &advice, &s->source, err);
     if (status == EPA_OK && !are_elsewhere(s))
         status = preflight_memory("", s, err);
     if (status == EPA_OK && runs) {

@@ -1,54 +1,17 @@
-/* Mixture of experts as an operation: its table, the check of the footprint, and its part of the report. */
+/* Mixture of experts as an operation: its table, and its part of the report. */
 #include <stdio.h>
 
 #include "base/json.h"
 #include "base/memory.h"
-#include "config/experiment.h"
-#include "config/check.h"
 #include "op/moe/check.h"
 #include "op/moe/check_combine.h"
 #include "op/moe/experts.h"
 #include "op/moe/experts_mlp.h"
 #include "op/moe/inputs.h"
 #include "op/moe/moe_create.h"
-#include "op/moe/moe_options.h"
 #include "op/moe/moe_shape.h"
 #include "op/moe/routing.h"
 #include "op/moe/routing_source.h"
-
-static void moe_check_footprint(const struct config_check *c, const struct epa_footprint *footprint)
-{
-    const struct experiment *x = c->x;
-    const struct epa_moe_footprint *f = &footprint->u.moe;
-    const char *name = x->algorithm.plugin->name;
-
-    if (x->verify.tolerance == TOLERANCE_ALLCLOSE &&
-        (f->recv_dtype == EPA_FP8_E4M3 || f->output_dtype == EPA_FP8_E4M3))
-        check_conflict(c, "verify.tolerance", "algorithm.name",
-                       "send rows and expert outputs as they are, or set exact",
-                       "verify.tolerance: allclose is tighter than FP8, and '%s' as it is set up "
-                       "sends %s in FP8",
-                       name, f->recv_dtype == EPA_FP8_E4M3 ? "rows" : "expert outputs");
-    /* An algorithm that computes real experts must announce the number of operations. */
-    if (f->fused && x->expert.kind == EXPERT_MLP && !(footprint->flops > 0))
-        check_conflict(c, "expert.kind", "algorithm.name",
-                       "leave the experts to epa2a (fuse_expert: false), or set another kind",
-                       "expert.kind: mlp: '%s' as it is set up computes experts itself, and knows "
-                       "synthetic ones alone",
-                       name);
-    if (x->expert.library != EXPERT_LIBRARY_AUTO && x->expert.kind == EXPERT_MLP &&
-        (f->fused || !is_on_hosts(x)))
-        check_conflict(c, "expert.library", f->fused ? "algorithm.name" : "backend.name",
-                       "remove it", "expert.library says nothing: %s '%s' computes the experts",
-                       f->fused ? "algorithm" : "backend",
-                       f->fused ? name : x->backend.plugin->name);
-    if (f->fused && x->expert.output == OUTPUT_SEPARATE)
-        check_conflict(
-            c, "expert.output", "algorithm.name", "remove it",
-            "expert.output: separate says nothing: '%s' as it is set up does the experts' "
-            "work itself, in combine",
-            name);
-}
 
 /* ---- a rank ---- */
 
@@ -212,9 +175,7 @@ const struct operation op_moe = {
     .weights_keys = ", moe.experts, expert.ffn",
     .head = head,
     .head_also = moe_head_also,
-    .check_options = op_moe_check_options,
     .refuse_footprint = op_moe_refuse,
-    .check_footprint = moe_check_footprint,
     .shape = op_moe_shape,
     .source_open = routing_open,
     .source_close = routing_close,

@@ -23,8 +23,7 @@
 #include "base/dtype.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "config/experiment.h"
-#include "op/moe/moe_options.h"
+#include "op/op.h"
 
 enum { NO_LAYER = -1, LINE_BYTES_MAX = 1 << 20 };
 enum { NPY_DIMENSIONS = 3, NPY_MAGIC_BYTES = 6, NPY_HEADER_MAX = 16384 };
@@ -52,7 +51,7 @@ enum { SUGGESTION = 240 };
 /* Returns the user's name of `key`: the key of the experiment, or an option of `routing stats`. */
 static const char *name_of(const struct routing_shape *shape, const char *key)
 {
-    if (shape->x != NULL)
+    if (shape->advice != NULL)
         return key;
     return strcmp(key, "routing.layer") == 0 ? "--layer"
            : strcmp(key, "moe.experts") == 0 ? "--experts"
@@ -65,9 +64,9 @@ static const char *suggest(const struct routing_shape *shape, const char *key, u
 {
     char why[SUGGESTION / 2];
 
-    if (shape->x == NULL)
+    if (shape->advice == NULL)
         snprintf(buf, SUGGESTION, "%s", "");
-    else if (op_moe_takes(shape->x, key, value, why, sizeof(why)))
+    else if (shape->advice->takes(shape->advice->arg, key, value, why, sizeof(why)))
         snprintf(buf, SUGGESTION, ": set %s to %llu", key, (unsigned long long)value);
     else
         snprintf(buf, SUGGESTION, ", and cannot be %llu: %s", (unsigned long long)value, why);
@@ -159,7 +158,7 @@ static enum epa_status take_ids(struct reader *r)
                            "choice",
                            k, (long long)id,
                            experts == 0         ? "the most experts are"
-                           : r->shape.x != NULL ? "moe.experts is"
+                           : r->shape.advice != NULL ? "moe.experts is"
                                                 : "the number of experts is",
                            (long long)most, (long long)most - 1);
         for (uint32_t j = 0; j < k && id >= 0; j++)
@@ -554,11 +553,11 @@ static enum epa_status check_meta(const struct reader *r, const json_t *object, 
         return fail_at(r, key, SIZE_MAX, "%s should be a whole number", key);
     if (have == *want)
         return EPA_OK;
-    if (*want != 0 && r->shape.x == NULL && r->table.tokens == 0 &&
+    if (*want != 0 && r->shape.advice == NULL && r->table.tokens == 0 &&
         strcmp(option, "moe.experts") == 0)
         return fail_at(r, key, SIZE_MAX, "%s is %lld, --experts is %u: leave it out", key, have,
                        *want);
-    if (*want != 0 && r->shape.x == NULL)
+    if (*want != 0 && r->shape.advice == NULL)
         return fail_at(r, key, SIZE_MAX, "%s is %lld, and lines before have %u", key, have, *want);
     if (*want != 0)
         return fail_at(r, key, SIZE_MAX, "%s is %lld, %s is %u%s", key, have, option, *want,
@@ -613,7 +612,7 @@ static enum epa_status report_count(const struct reader *r, size_t n)
                        "for dropped choices",
                        n, topk);
     return fail_at(r, "topk_ids", SIZE_MAX, "%zu choices, %s is %u%s", n,
-                   r->shape.x != NULL ? "moe.topk" : "top_k", topk,
+                   r->shape.advice != NULL ? "moe.topk" : "top_k", topk,
                    suggest(&r->shape, "moe.topk", n, more));
 }
 

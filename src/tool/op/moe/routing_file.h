@@ -12,8 +12,8 @@ struct routing_shape {
     uint32_t layer;         /* UINT32_MAX: the file has one layer */
     uint32_t hidden;
     bool f16; /* of hidden states; false: bf16 */
-    const struct experiment
-        *x; /* messages suggest its settings; NULL: options of `routing stats` */
+    /* Settings of the experiment that messages suggest; NULL: options of `routing stats`. */
+    const struct op_advice *advice;
 };
 
 /* Each message begins with `name`: name:line:column, or "name: offset N". */

@@ -58,8 +58,8 @@ static enum epa_status skip_tokens(const struct experiment *x, struct op_source 
     return EPA_OK;
 }
 
-enum epa_status routing_open(const struct experiment *x, struct op_source **out,
-                             struct epa_error *err)
+enum epa_status routing_open(const struct experiment *x, const struct op_advice *advice,
+                             struct op_source **out, struct epa_error *err)
 {
     bool hidden = x->routing.hidden_states != NULL;
     const struct routing_shape shape = {.topk = x->moe.topk,
@@ -67,7 +67,7 @@ enum epa_status routing_open(const struct experiment *x, struct op_source **out,
                                         .layer = x->routing.layer,
                                         .hidden = x->moe.hidden,
                                         .f16 = x->moe.dtype == EPA_F16,
-                                        .x = x};
+                                        .advice = advice};
     struct op_source *source;
     enum epa_status status = EPA_OK;
 

@@ -1,11 +1,8 @@
 /* Checks of the options of moe. */
-#include "op/moe/moe_options.h"
-
-#include <stdio.h>
+#include "experiment/check_moe.h"
 
 #include "base/memory.h"
 #include "config/check.h"
-#include "config/experiment.h"
 #include "config/origin.h"
 #include "epa2a/gemm.h"
 #include "op/moe/routing.h"
@@ -138,7 +135,7 @@ static void check_mlp(const struct config_check *c)
                        "are held to a bound that follows from how they are computed");
 }
 
-void op_moe_check_options(const struct config_check *c)
+void check_moe_options(const struct config_check *c)
 {
     check_moe_shape(c);
     check_routing(c);
@@ -146,17 +143,36 @@ void op_moe_check_options(const struct config_check *c)
     check_mlp(c);
 }
 
-bool op_moe_takes(const struct experiment *x, const char *key, uint64_t value, char *why,
-                  size_t room)
+void check_moe_footprint(const struct config_check *c, const struct epa_footprint *footprint)
 {
-    struct experiment copy = *x;
-    const struct config_check c = {&copy, NULL, op_moe_check_options, NULL};
-    const char *reason = NULL;
-    bool good;
+    const struct experiment *x = c->x;
+    const struct epa_moe_footprint *f = &footprint->u.moe;
+    const char *name = x->algorithm.plugin->name;
 
-    copy.arena = arena_create();
-    good = check_takes(&c, key, value, &reason);
-    snprintf(why, room, "%s", reason != NULL ? reason : "");
-    arena_destroy(copy.arena);
-    return good;
+    if (x->verify.tolerance == TOLERANCE_ALLCLOSE &&
+        (f->recv_dtype == EPA_FP8_E4M3 || f->output_dtype == EPA_FP8_E4M3))
+        check_conflict(c, "verify.tolerance", "algorithm.name",
+                       "send rows and expert outputs as they are, or set exact",
+                       "verify.tolerance: allclose is tighter than FP8, and '%s' as it is set up "
+                       "sends %s in FP8",
+                       name, f->recv_dtype == EPA_FP8_E4M3 ? "rows" : "expert outputs");
+    /* An algorithm that computes real experts must announce the number of operations. */
+    if (f->fused && x->expert.kind == EXPERT_MLP && !(footprint->flops > 0))
+        check_conflict(c, "expert.kind", "algorithm.name",
+                       "leave the experts to epa2a (fuse_expert: false), or set another kind",
+                       "expert.kind: mlp: '%s' as it is set up computes experts itself, and knows "
+                       "synthetic ones alone",
+                       name);
+    if (x->expert.library != EXPERT_LIBRARY_AUTO && x->expert.kind == EXPERT_MLP &&
+        (f->fused || !is_on_hosts(x)))
+        check_conflict(c, "expert.library", f->fused ? "algorithm.name" : "backend.name",
+                       "remove it", "expert.library says nothing: %s '%s' computes the experts",
+                       f->fused ? "algorithm" : "backend",
+                       f->fused ? name : x->backend.plugin->name);
+    if (f->fused && x->expert.output == OUTPUT_SEPARATE)
+        check_conflict(
+            c, "expert.output", "algorithm.name", "remove it",
+            "expert.output: separate says nothing: '%s' as it is set up does the experts' "
+            "work itself, in combine",
+            name);
 }
