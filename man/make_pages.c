@@ -14,7 +14,7 @@
 #include "cli/topics.h"
 #include "config/option_text.h"
 #include "options/option.h"
-#include "registry/registry.h"
+#include "launch/program_registry.h"
 #include "report/summary.h"
 #include "report/fill.h"
 #include "experiment/batch_keys.h"
@@ -263,7 +263,7 @@ int main(int argc, char **argv)
 
     if (file == NULL)
         fprintf(stderr, "make-pages: cannot read %s\n", argc == 2 ? argv[1] : "a template");
-    else if (registry_create(NULL, &registry, &err) != EPA_OK)
+    else if (program_registry_create(NULL, &registry, &err) != EPA_OK)
         fprintf(stderr, "make-pages: %s\n", err.text);
     else {
         page.n = registry_list(registry, &page.entry);

@@ -9,7 +9,7 @@
 #include "config/options.h"
 #include "config/diag.h"
 #include "config/yaml.h"
-#include "registry/registry.h"
+#include "launch/program_registry.h"
 
 enum { PART = 65536 };
 

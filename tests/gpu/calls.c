@@ -94,7 +94,7 @@ static const struct experiment *read_shape(const struct subject *subject, uint32
              subject->plugin->plugin.name, list);
     text_add(&text, "algorithm: {name: ll_v2, buffers: 2, %s%s}\n%s", shapes[i].algorithm,
              on_host(subject) ? "" : shapes[i].on_gpus, shapes[i].rest);
-    if ((registry == NULL && registry_create(NULL, &registry, &err) != EPA_OK) ||
+    if ((registry == NULL && program_registry_create(NULL, &registry, &err) != EPA_OK) ||
         batch_read("a shape", text.data, NULL, 0, &(struct batch_pick){0}, 0, registry, diag,
                    &batch) != EPA_OK) {
         diag_print(diag, stderr);

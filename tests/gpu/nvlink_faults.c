@@ -8,7 +8,7 @@
 
 #include "../contract/ranks.h"
 #include "fake/fake_cuda.h"
-#include "registry/registry.h"
+#include "launch/program_registry.h"
 
 enum { MOST = 4, HEAP = 4096 };
 

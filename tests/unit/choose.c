@@ -4,6 +4,7 @@
 #include <epa2a/transport.h>
 
 #include "failing_calloc.h"
+#include "launch/program_registry.h"
 #include "options/choose.h"
 
 static struct registry *registry;
@@ -11,7 +12,7 @@ static struct registry *registry;
 static int open_registry(void **state)
 {
     (void)state;
-    return registry_create(NULL, &registry, test_error()) == EPA_OK ? 0 : -1;
+    return program_registry_create(NULL, &registry, test_error()) == EPA_OK ? 0 : -1;
 }
 
 static int close_registry(void **state)

@@ -19,7 +19,7 @@
 #include <epa2a/wait.h>
 #include "boot/bootstrap.h"
 #include "launch/relay.h"
-#include "registry/registry.h"
+#include "launch/program_registry.h"
 
 enum { MOST = 8 };
 

@@ -18,7 +18,7 @@
 #include "launch/launcher.h"
 #include "boot/net.h"
 #include "launch/rendezvous.h"
-#include "registry/registry.h"
+#include "launch/program_registry.h"
 
 static const struct epa_launcher_plugin *const env = &launch_env_plugin;
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "../../plugins/transport/nvlink/exchange.h"
-#include "registry/registry.h"
+#include "launch/program_registry.h"
 
 static const uint64_t default_timeout_ns = 30000000000u;
 static uint64_t limit_ns; /* time limit of the exchange that misses a rank */

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "cli/tune_candidates.h"
 #include "cli/tune_search.h"
+#include "launch/program_registry.h"
 
 /* Change of the time by a value, as a logarithm. Two values separated by " ": additional change if
  * both are set. */
@@ -105,7 +106,7 @@ static double search_over(struct made_up *m, double budget_s, char *found, size_
     close(fd);
     now = m;
     s.t.setting = arena_alloc(s.t.arena, TUNE_SETTINGS * sizeof(struct tune_setting *));
-    assert_int_equal(registry_create(NULL, &s.registry, &s.err), EPA_OK);
+    assert_int_equal(program_registry_create(NULL, &s.registry, &s.err), EPA_OK);
     assert_int_equal(tune_read_bases(&s), EPA_OK);
     s.delivers = tune_delivered(&s, s.base[0].x);
     assert_non_null(tune_add_setting(&s, 0, NULL, 0, NULL, 0));

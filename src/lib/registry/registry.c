@@ -11,15 +11,15 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/program_dir.h"
-#include "base/memory.h"
-#include "base/terminal.h"
+#include "base/arena.h"
+#include "base/object_path.h"
+#include "base/text.h"
 #include "registry/check.h"
 #include "registry/elf_file.h"
 #include "registry/trust.h"
@@ -33,14 +33,13 @@ struct registry {
     uint32_t n;
     struct text searched; /* the folders, for messages */
     struct text empty;    /* "no plugins in X; no plugin folder Y" */
+    void (*around_load)(void (*call)(void *arg), void *arg);
 };
 
-static const struct epa_plugin *const builtins[] = {
-    &backend_host_plugin.plugin,
-    &launch_env_plugin.plugin,
-    &launch_fork_plugin.plugin,
-    &launch_thread_plugin.plugin,
-};
+static enum epa_status fail_memory(struct epa_error *err)
+{
+    return epa_fail(err, EPA_ERR_NOMEM, "no memory for the list of plugins");
+}
 
 static int by_kind_and_name(const void *left, const void *right)
 {
@@ -59,10 +58,17 @@ static struct registry_entry *find_entry(const struct registry *registry, enum e
     return NULL;
 }
 
-static void add_entry(struct registry *registry, struct registry_entry entry)
+static enum epa_status add_entry(struct registry *registry, struct registry_entry entry,
+                                 struct epa_error *err)
 {
-    registry->entry = memory_grow(registry->entry, (registry->n + 1) * sizeof(*registry->entry));
+    struct registry_entry *grown =
+        realloc(registry->entry, (registry->n + 1) * sizeof(*registry->entry));
+
+    if (grown == NULL)
+        return fail_memory(err);
+    registry->entry = grown;
     registry->entry[registry->n++] = entry;
+    return EPA_OK;
 }
 
 /* Parses "epa2a-<kind>-<name>.so"; the name is not validated, so that an invalid one can be
@@ -90,7 +96,8 @@ static bool parse_base(const char *base, enum epa_plugin_kind *kind, const char 
 }
 
 /* Adds a file if its name is the name of a plugin, and counts it in *n. */
-static void add_file(struct registry *registry, const char *folder, const char *base, uint32_t *n)
+static enum epa_status add_file(struct registry *registry, const char *folder, const char *base,
+                                uint32_t *n, struct epa_error *err)
 {
     struct registry_entry entry = {0}, *first;
     const char *name;
@@ -98,21 +105,24 @@ static void add_file(struct registry *registry, const char *folder, const char *
     size_t bytes;
 
     if (!parse_base(base, &entry.kind, &name, &bytes))
-        return;
+        return EPA_OK;
     ++*n;
-    printable = arena_strndup(registry->arena, name, bytes);
+    printable = arena_try_strndup(registry->arena, name, bytes);
+    entry.file = arena_try_printf(registry->arena, "%s/%s", folder, base);
+    if (printable == NULL || entry.file == NULL)
+        return fail_memory(err);
     for (char *c = printable; *c != '\0'; c++)
         *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
     entry.name = printable;
-    entry.file = arena_printf(registry->arena, "%s/%s", folder, base);
     first = find_entry(registry, entry.kind, entry.name);
     if (first == NULL)
-        add_entry(registry, entry);
-    else if (first->file == NULL ||
-             strcmp(first->file, entry.file) != 0) /* or the same folder twice */
-        first->hides =
-            arena_printf(registry->arena, "%s%s%s", first->hides == NULL ? "" : first->hides,
+        return add_entry(registry, entry, err);
+    if (first->file != NULL && strcmp(first->file, entry.file) == 0)
+        return EPA_OK; /* the same folder twice */
+    first->hides =
+        arena_try_printf(registry->arena, "%s%s%s", first->hides == NULL ? "" : first->hides,
                          first->hides == NULL ? "" : ", ", entry.file);
+    return first->hides == NULL ? fail_memory(err) : EPA_OK;
 }
 
 /* Adds the plugins of a folder and counts them in *n. A default folder (`what` is NULL) may be
@@ -120,11 +130,14 @@ static void add_file(struct registry *registry, const char *folder, const char *
 static enum epa_status add_folder(struct registry *registry, const char *path, const char *what,
                                   uint32_t *n, struct epa_error *err)
 {
-    const char *folder = arena_strndup(registry->arena, path, strlen(path));
+    const char *folder = arena_try_strndup(registry->arena, path, strlen(path));
+    enum epa_status status = EPA_OK;
     const struct dirent *file;
     DIR *dir;
 
-    text_add(&registry->searched, "%s%s", registry->searched.bytes == 0 ? "" : ", ", folder);
+    if (folder == NULL || !text_try_add(&registry->searched, "%s%s",
+                                        registry->searched.bytes == 0 ? "" : ", ", folder))
+        return fail_memory(err);
     dir = opendir(folder);
     if (dir == NULL && errno == ENOENT && what == NULL)
         return EPA_OK;
@@ -132,18 +145,44 @@ static enum epa_status add_folder(struct registry *registry, const char *path, c
         return epa_fail(err, errno == ENOENT || errno == ENOTDIR ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
                         "%s %s: %s", what == NULL ? "the plugin folder" : what, folder,
                         strerror(errno));
-    while ((file = readdir(dir)) != NULL)
-        add_file(registry, folder, file->d_name, n);
+    while (status == EPA_OK && (file = readdir(dir)) != NULL)
+        status = add_file(registry, folder, file->d_name, n, err);
     closedir(dir);
-    return EPA_OK;
+    return status;
 }
 
 /* Records that `folder` has no plugin, if n is 0. */
-static void note_empty(struct registry *registry, const char *folder, uint32_t n)
+static enum epa_status note_empty(struct registry *registry, const char *folder, uint32_t n,
+                                  struct epa_error *err)
 {
-    if (n == 0)
-        text_add(&registry->empty, "%s%s %s", registry->empty.bytes == 0 ? "" : "; ",
-                 access(folder, F_OK) == 0 ? "no plugins in" : "there is no plugin folder", folder);
+    if (n == 0 &&
+        !text_try_add(&registry->empty, "%s%s %s", registry->empty.bytes == 0 ? "" : "; ",
+                      access(folder, F_OK) == 0 ? "no plugins in" : "there is no plugin folder",
+                      folder))
+        return fail_memory(err);
+    return EPA_OK;
+}
+
+/* Adds the plugins of all folders of <top>/plugins/<kind>. */
+static enum epa_status add_kind(struct registry *registry, const char *path, uint32_t *n,
+                                struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+    char folder[PATH_MAX];
+    struct dirent *file;
+    DIR *dir = opendir(path);
+
+    if (dir == NULL && errno == ENOENT)
+        return EPA_OK;
+    if (dir == NULL)
+        return epa_fail(err, EPA_ERR_SYSTEM, "the plugin folder %s: %s", path, strerror(errno));
+    while (status == EPA_OK && (file = readdir(dir)) != NULL) {
+        if (plugin_name_ok(file->d_name) &&
+            snprintf(folder, sizeof(folder), "%s/%s", path, file->d_name) < (int)sizeof(folder))
+            status = add_folder(registry, folder, NULL, n, err);
+    }
+    closedir(dir);
+    return status;
 }
 
 /* In a build tree each plugin is in plugins/<kind>/<name>/. */
@@ -151,33 +190,20 @@ static enum epa_status add_build_tree(struct registry *registry, const char *top
                                       struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
+    char path[PATH_MAX + 64];
     uint32_t n = 0;
 
     for (uint32_t kind = 0; status == EPA_OK && kind < PLUGIN_KINDS; kind++) {
-        const char *path =
-            arena_printf(registry->arena, "%s/plugins/%s", top, plugin_kind_name(kind));
-        struct dirent *file;
-        DIR *dir = opendir(path);
-
-        if (dir == NULL && errno != ENOENT)
-            status =
-                epa_fail(err, EPA_ERR_SYSTEM, "the plugin folder %s: %s", path, strerror(errno));
-        while (status == EPA_OK && dir != NULL && (file = readdir(dir)) != NULL) {
-            if (plugin_name_ok(file->d_name))
-                status =
-                    add_folder(registry, arena_printf(registry->arena, "%s/%s", path, file->d_name),
-                               NULL, &n, err);
-        }
-        if (dir != NULL)
-            closedir(dir);
+        snprintf(path, sizeof(path), "%s/plugins/%s", top, plugin_kind_name(kind));
+        status = add_kind(registry, path, &n, err);
     }
-    note_empty(registry, arena_printf(registry->arena, "%s/plugins", top), n);
-    return status;
+    snprintf(path, sizeof(path), "%s/plugins", top);
+    return status != EPA_OK ? status : note_empty(registry, path, n, err);
 }
 
 void registry_installed_folder(char *out, size_t room)
 {
-    program_installed(EPA2A_PLUGIN_DIR, out, room);
+    object_folder(object_is_program() ? EPA2A_PLUGIN_DIR : EPA2A_LIBRARY_PLUGIN_DIR, out, room);
 }
 
 static enum epa_status add_asked(struct registry *registry, const char *folder, const char *what,
@@ -186,9 +212,7 @@ static enum epa_status add_asked(struct registry *registry, const char *folder, 
     uint32_t n = 0;
     enum epa_status status = add_folder(registry, folder, what, &n, err);
 
-    if (status == EPA_OK)
-        note_empty(registry, folder, n);
-    return status;
+    return status != EPA_OK ? status : note_empty(registry, folder, n, err);
 }
 
 /* Adds the absolute folders of a list separated by :. */
@@ -200,8 +224,10 @@ static enum epa_status add_environment(struct registry *registry, const char *li
     for (size_t bytes; status == EPA_OK && *list != '\0'; list += bytes) {
         bytes = strcspn(list, ":");
         if (list[0] == '/') {
-            status = add_asked(registry, arena_strndup(registry->arena, list, bytes),
-                               "EPA2A_PLUGIN_PATH", err);
+            const char *folder = arena_try_strndup(registry->arena, list, bytes);
+
+            status = folder == NULL ? fail_memory(err)
+                                    : add_asked(registry, folder, "EPA2A_PLUGIN_PATH", err);
             ++*folders;
         }
         bytes += list[bytes] == ':';
@@ -227,49 +253,78 @@ static enum epa_status add_files(struct registry *registry, const char *const *p
         status = add_environment(registry, env, &folders, err);
     if (status != EPA_OK || folders > 0)
         return status;
-    if (readlink("/proc/self/exe", top, sizeof(top)) < 0)
+    if (!object_path(top, sizeof(top)))
         return epa_fail(err, EPA_ERR_SYSTEM,
-                        "plugins are found from where this program is, which /proc/self/exe does "
-                        "not say: %s; mount /proc, or set EPA2A_PLUGIN_PATH",
-                        strerror(errno));
-    if (program_build_tree(top, sizeof(top)))
+                        "the path of this %s, next to which plugins are, is unknown: %s; %s, or "
+                        "set EPA2A_PLUGIN_PATH",
+                        object_is_program() ? "program" : "library", strerror(errno),
+                        object_is_program() ? "mount /proc" : "load it by an absolute path");
+    if (object_build_tree(top, sizeof(top)))
         return add_build_tree(registry, top, err);
     registry_installed_folder(folder, sizeof(folder));
     return add_asked(registry, folder, NULL, err);
 }
 
-enum epa_status registry_create(const char *const *plugin_path, struct registry **out,
-                                struct epa_error *err)
+/* Adds the backend host and the built-in plugins of the caller. */
+static enum epa_status add_builtins(struct registry *registry,
+                                    const struct epa_plugin *const *builtin, struct epa_error *err)
 {
-    struct registry *registry = memory_alloc(1, sizeof(*registry));
-    enum epa_status status;
+    const struct epa_plugin *plugin = &backend_host_plugin.plugin;
+    enum epa_status status = EPA_OK;
 
-    registry->arena = arena_create();
-    for (size_t i = 0; i < sizeof(builtins) / sizeof(builtins[0]); i++)
-        add_entry(registry, (struct registry_entry){.kind = builtins[i]->kind,
-                                                    .name = builtins[i]->name,
-                                                    .plugin = builtins[i]});
-    status = add_files(registry, plugin_path, err);
-    qsort(registry->entry, registry->n, sizeof(*registry->entry), by_kind_and_name);
-    if (status == EPA_OK)
-        *out = registry;
-    else
-        registry_destroy(registry);
+    while (status == EPA_OK && plugin != NULL) {
+        status = add_entry(
+            registry,
+            (struct registry_entry){.kind = plugin->kind, .name = plugin->name, .plugin = plugin},
+            err);
+        plugin = builtin == NULL ? NULL : *builtin++;
+    }
     return status;
 }
 
-void registry_destroy(struct registry *registry)
+static void call_directly(void (*call)(void *), void *arg)
 {
-    FILE *own;
+    call(arg);
+}
+
+enum epa_status registry_create(const struct registry_params *params, struct registry **out,
+                                struct epa_error *err)
+{
+    struct registry *registry = calloc(1, sizeof(*registry));
+    enum epa_status status;
 
     if (registry == NULL)
-        return;
-    own = stdout_lend();
+        return fail_memory(err);
+    registry->around_load = params->around_load == NULL ? call_directly : params->around_load;
+    registry->arena = arena_try_create();
+    status =
+        registry->arena == NULL ? fail_memory(err) : add_builtins(registry, params->builtin, err);
+    if (status == EPA_OK)
+        status = add_files(registry, params->plugin_path, err);
+    if (status != EPA_OK) {
+        registry_destroy(registry);
+        return status;
+    }
+    qsort(registry->entry, registry->n, sizeof(*registry->entry), by_kind_and_name);
+    *out = registry;
+    return EPA_OK;
+}
+
+static void close_all(void *arg)
+{
+    struct registry *registry = arg;
+
     for (uint32_t i = 0; i < registry->n; i++) {
         if (registry->entry[i].handle != NULL)
             dlclose(registry->entry[i].handle);
     }
-    stdout_take_back(own);
+}
+
+void registry_destroy(struct registry *registry)
+{
+    if (registry == NULL)
+        return;
+    registry->around_load(close_all, registry);
     free(registry->entry);
     text_free(&registry->searched);
     text_free(&registry->empty);
@@ -296,36 +351,24 @@ static enum epa_status explain_dlopen(const char *path, struct epa_error *err)
                     strstr(text, "failed to map segment") != NULL ? memory_limit() : "");
 }
 
-/* Libraries of plugins may install signal handlers when they are loaded, like UCX for SIGHUP.
- * Restores the handlers of signals that end the program, and loses no signal meanwhile. */
-static void *open_file(const char *path)
-{
-    static const int ends[] = {SIGHUP, SIGINT, SIGTERM};
-    enum { ENDS = sizeof(ends) / sizeof(ends[0]) };
-    struct sigaction action[ENDS];
-    sigset_t set, before;
-    FILE *own = stdout_lend();
+struct opening {
+    const char *path;
     void *handle;
+};
 
-    sigemptyset(&set);
-    for (uint32_t i = 0; i < ENDS; i++) {
-        sigaddset(&set, ends[i]);
-        (void)sigaction(ends[i], NULL, &action[i]);
-    }
-    pthread_sigmask(SIG_BLOCK, &set, &before);
-    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    for (uint32_t i = 0; i < ENDS; i++)
-        (void)sigaction(ends[i], &action[i], NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    stdout_take_back(own);
-    return handle;
+static void open_file(void *arg)
+{
+    struct opening *opening = arg;
+
+    opening->handle = dlopen(opening->path, RTLD_NOW | RTLD_LOCAL);
 }
 
-static enum epa_status load_file(struct registry_entry *entry, const struct epa_plugin **out,
-                                 struct epa_error *err)
+static enum epa_status load_file(const struct registry *registry, struct registry_entry *entry,
+                                 const struct epa_plugin **out, struct epa_error *err)
 {
     const char *base = strrchr(entry->file, '/') + 1;
     char path[PATH_MAX], folder[PATH_MAX];
+    struct opening opening = {.path = path};
     const struct epa_plugin *plugin;
     enum epa_status status;
 
@@ -338,7 +381,8 @@ static enum epa_status load_file(struct registry_entry *entry, const struct epa_
         status = elf_file_check(path, err);
     if (status != EPA_OK)
         return status;
-    entry->handle = open_file(path);
+    registry->around_load(open_file, &opening);
+    entry->handle = opening.handle;
     if (entry->handle == NULL)
         return explain_dlopen(path, err);
     plugin = dlsym(entry->handle, EPA_PLUGIN_SYMBOL);
@@ -355,12 +399,12 @@ static void load_entry(struct registry *registry, struct registry_entry *entry)
 {
     struct epa_error err = {EPA_OK, ""};
 
-    if (entry->plugin != NULL || entry->why != NULL)
+    if (entry->plugin != NULL || entry->why != NULL ||
+        load_file(registry, entry, &entry->plugin, &err) == EPA_OK)
         return;
-    if (load_file(entry, &entry->plugin, &err) != EPA_OK) {
-        error_add_remedy(&err);
-        entry->why = arena_strndup(registry->arena, err.text, strlen(err.text));
-    }
+    entry->why = arena_try_strndup(registry->arena, err.text, strlen(err.text));
+    if (entry->why == NULL)
+        entry->why = "no memory";
 }
 
 const struct plugin_part plugin_parts[] = {
@@ -397,7 +441,8 @@ static enum epa_status fail_unknown(const struct registry *registry, enum epa_pl
     for (uint32_t i = 0; i < registry->n; i++) {
         if (registry->entry[i].kind != kind)
             continue;
-        text_add(&have, "%s%s", have.bytes == 0 ? "" : ", ", registry->entry[i].name);
+        if (!text_try_add(&have, "%s%s", have.bytes == 0 ? "" : ", ", registry->entry[i].name))
+            return fail_memory(err);
         nearest_try(&nearest, registry->entry[i].name);
     }
     if (nearest.name != NULL)

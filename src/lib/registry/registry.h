@@ -8,18 +8,26 @@
 
 #include "registry/check.h"
 
-/* Plugins inside the program. */
-extern const struct epa_launcher_plugin launch_env_plugin, launch_fork_plugin, launch_thread_plugin;
-extern const struct epa_backend_plugin backend_host_plugin;
+extern const struct epa_backend_plugin backend_host_plugin; /* always part of a registry */
 
 struct registry;
 
+struct registry_params {
+    /* Other plugins inside this program; NULL ends them; NULL: none. */
+    const struct epa_plugin *const *builtin;
+    /* Absolute folders, which must exist; NULL ends them; NULL: none. */
+    const char *const *plugin_path;
+    /* Calls call(arg), which loads or unloads the code of a plugin and of its libraries. These may
+     * print and install signal handlers. NULL: the registry calls directly. */
+    void (*around_load)(void (*call)(void *arg), void *arg);
+};
+
 /* The default search path is each absolute folder of $EPA2A_PLUGIN_PATH, separated by :
- * (secure_getenv). Without any, it is the build tree if this program is in one, otherwise
- * registry_installed_folder(). The folders of `plugin_path` (absolute; NULL ends them; NULL: none)
- * are searched first, in order: the first plugin found hides others of the same kind and name. A
- * folder of `plugin_path` must exist. */
-enum epa_status registry_create(const char *const *plugin_path, struct registry **out,
+ * (secure_getenv). Without any, it is the build tree if the object with this code, the program or
+ * libepa2a, is in one, otherwise registry_installed_folder(). The folders of `plugin_path` are
+ * searched first, in order: the first plugin found hides others of the same kind and name. The
+ * registry keeps the built-in plugins, and copies all strings. EPA_ERR_NOMEM without memory. */
+enum epa_status registry_create(const struct registry_params *, struct registry **out,
                                 struct epa_error *);
 
 /* Unloads all plugins: none of them may be in use. */
@@ -47,8 +55,8 @@ uint32_t registry_list(struct registry *, const struct registry_entry **out);
  * incomplete copy of a tree. NULL: none. */
 const char *registry_empty(const struct registry *);
 
-/* Returns the folder of installed plugins, relative to this program's own path, so that an
- * installation may be moved. */
+/* Returns the folder of installed plugins, which is relative to the program or to libepa2a, so that
+ * an installation may be moved. */
 void registry_installed_folder(char *out, size_t room);
 
 /* Plugins that a build leaves out if a library is missing: the requirements of the build, and the

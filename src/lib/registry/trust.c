@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <grp.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,12 +14,13 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/object_path.h"
 #include "base/sysfile.h"
 
 enum { USERS = 3, ID_BYTES = 64 };
 
 struct trusted {
-    uid_t user[USERS]; /* root, this user, the owner of the program */
+    uid_t user[USERS]; /* root, this user, the owner of program or library */
     uint32_t n;
     uint64_t
         /* Overflow id: stands for all users without an id in this user namespace; UINT64_MAX:
@@ -54,11 +56,12 @@ static uint64_t nameless_id(const char *overflow, const char *map)
 
 static void find_trusted(struct trusted *out)
 {
-    struct stat program;
+    struct stat object;
+    char path[PATH_MAX];
 
     *out = (struct trusted){.user = {0, geteuid()}, .n = 2};
-    if (stat("/proc/self/exe", &program) == 0)
-        out->user[out->n++] = program.st_uid;
+    if (object_path(path, sizeof(path)) && stat(path, &object) == 0)
+        out->user[out->n++] = object.st_uid;
     out->nameless = nameless_id("/proc/sys/kernel/overflowuid", "/proc/self/uid_map");
 }
 

@@ -10,8 +10,9 @@
  * in it. It must not be `folder` itself, where others could add files. Trusted users are
  *
  * - root and this user;
- * - the owner of the running program: such a user can change the program, and needs no plugin. Two
- *   examples are an account for software, and the user whose tree root runs;
+ * - the owner of the program or library that loads the plugin: such a user can change this code,
+ *   and needs no plugin. Two examples are an account for software, and the user whose tree root
+ *   runs;
  * - in a user namespace, for folders above: the owner that stands for all users without an id in
  *   the namespace, root of the host among them. The namespace does not distinguish them.
  *

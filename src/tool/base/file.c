@@ -2,25 +2,22 @@
  * and its name in this folder. file_check() and file_write() find the same place and the same
  * method of writing, so a check before a run holds for the write after it. */
 #include "base/file.h"
-#include "base/memory.h"
-#include "base/output.h"
-#include "base/sysfile.h"
-#include "base/terminal.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memory.h"
+#include "base/output.h"
+#include "base/sysfile.h"
+#include "base/terminal.h"
 
 enum {
     LINKS_MOST = 40, /* limit of the kernel for symbolic links */

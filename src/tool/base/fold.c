@@ -2,12 +2,13 @@
  * YAML, rows of a table). A line belongs to a paragraph if it had no room for the first word of the
  * next line. */
 #include "base/fold.h"
-#include "base/memory.h"
 
 #include <stdbool.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include "base/memory.h"
 
 enum {
     COLUMNS_LEAST = 40,

@@ -1,12 +1,13 @@
 /* JSON by jansson. */
 #include "base/json.h"
-#include "base/memory.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/memory.h"
 
 json_t *json_text(const char *bytes)
 {

@@ -2,7 +2,6 @@
  * output that has no reader, and SA_RESTART repeats the write, on the new file. No write fails with
  * EINTR, which would lose text of stdio. */
 #include "base/output.h"
-#include "base/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +11,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "base/terminal.h"
 
 enum { OUTPUT_WAIT_MS = 500, TICK_US = 250000 };
 

@@ -1,7 +1,5 @@
 /* Statistics of samples: percentiles and spread of one run, the interval of a median, and the
  * comparison of two sides. */
-#include "base/memory.h"
-#include "base/random.h"
 #include "base/stats.h"
 
 #include <math.h>
@@ -9,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+#include "base/random.h"
 
 enum { REPLICATES = 2000 };
 

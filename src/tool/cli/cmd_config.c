@@ -16,6 +16,7 @@
 #include "config/experiment_show.h"
 #include "config/origin.h"
 #include "experiment/batch.h"
+#include "launch/program_registry.h"
 #include "schema_texts.h"
 #include "session/session.h"
 #include "session/session_create.h"
@@ -172,7 +173,7 @@ int cmd_config(const struct cli *cli)
         fputs(epa2a_result_schema_json, stdout);
         return EXIT_OK;
     }
-    if (registry_create(cli->plugin_path, &c.registry, &err) != EPA_OK)
+    if (program_registry_create(cli->plugin_path, &c.registry, &err) != EPA_OK)
         return cli_fail(&err);
     c.diag = diag_create();
     n = registry_list(c.registry, &entry);

@@ -22,7 +22,7 @@
 #include "config/option_text.h"
 #include "options/option.h"
 #include "op/operations.h"
-#include "registry/registry.h"
+#include "launch/program_registry.h"
 
 static void default_text(const struct epa_option *option, const void *defaults, struct text *out)
 {
@@ -324,7 +324,7 @@ int cmd_help(const struct cli *cli)
         fold_print(stdout, out.data, FOLD_LINES);
         return EXIT_OK;
     }
-    if (registry_create(cli->plugin_path, &registry, &err) == EPA_OK)
+    if (program_registry_create(cli->plugin_path, &registry, &err) == EPA_OK)
         n = registry_list(registry, &entry);
     else
         text_warn("help without plugins: %s", err.text);

@@ -23,7 +23,7 @@
 #include "doctor/machine.h"
 #include "op/operations.h"
 #include "registry/check.h"
-#include "registry/registry.h"
+#include "launch/program_registry.h"
 #include "report/fill.h"
 #include "report/result.h"
 #include "session/status.h"
@@ -202,7 +202,7 @@ int cmd_list(const struct cli *cli)
         return list_configs(cli);
     status = find_kind(cli, &only, &err);
     if (status == EPA_OK)
-        status = registry_create(cli->plugin_path, &registry, &err);
+        status = program_registry_create(cli->plugin_path, &registry, &err);
     if (status != EPA_OK)
         return cli_fail(&err);
     n = registry_list(registry, &entry);

@@ -26,6 +26,7 @@
 #include "cli/predict_world.h"
 #include "cli/turns.h"
 #include "experiment/check_operation.h"
+#include "launch/program_registry.h"
 #include "report/origin.h"
 #include "report/plot.h"
 #include "report/predict.h"
@@ -53,7 +54,7 @@ static enum epa_status prepare_prediction(struct prediction *p)
     const char *why;
 
     if (status == EPA_OK)
-        status = registry_create(cli->plugin_path, &p->registry, &p->err);
+        status = program_registry_create(cli->plugin_path, &p->registry, &p->err);
     if (status == EPA_OK)
         status = prediction_read_file(p);
     if (status == EPA_OK && cli->link != NULL) {

@@ -23,6 +23,7 @@
 #include "cli/tune_turn.h"
 #include "cli/turns.h"
 #include "config/experiment_show.h"
+#include "launch/program_registry.h"
 
 enum { LEAST_BUDGET_NS = 1000 }; /* budget of a task after other tasks have spent all */
 
@@ -36,7 +37,7 @@ static enum epa_status prepare_search(struct tune_search *s)
     enum epa_status status = turns_check_alone("tune", &s->err);
 
     if (status == EPA_OK && s->registry == NULL)
-        status = registry_create(cli->plugin_path, &s->registry, &s->err);
+        status = program_registry_create(cli->plugin_path, &s->registry, &s->err);
     if (status == EPA_OK)
         status = tune_read_bases(s);
     if (status == EPA_OK) {

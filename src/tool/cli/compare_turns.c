@@ -36,6 +36,7 @@
 #include "run/stop_signals.h"
 #include "cli/turns.h"
 #include "config/experiment.h"
+#include "launch/program_registry.h"
 #include "report/lines.h"
 #include "report/origin.h"
 #include "report/result.h"
@@ -150,7 +151,7 @@ static enum epa_status check_sides(struct sides *s, struct epa_error *err)
     enum epa_status status = turns_check_alone("compare --run", err);
 
     if (status == EPA_OK)
-        status = registry_create(s->cli->plugin_path, &s->registry, err);
+        status = program_registry_create(s->cli->plugin_path, &s->registry, err);
     for (uint32_t i = 0; i < 2 && status == EPA_OK; i++)
         status = check_side_file(s, i, &alternates, &s->timeout_ns, err);
     if (status == EPA_OK && alternates)

@@ -33,7 +33,7 @@
 #include "options/option.h"
 #include "experiment/batch_keys.h"
 #include "registry/check.h"
-#include "registry/registry.h"
+#include "launch/program_registry.h"
 #include "session/status.h"
 
 /* A command line up to the cursor, and the candidates for it. */
@@ -99,7 +99,7 @@ static uint32_t list_plugins(struct completing *c, const struct registry_entry *
     }
     if (c->registry == NULL) {
         folder[kept] = NULL;
-        if (registry_create(folder, &c->registry, &ignored) != EPA_OK)
+        if (program_registry_create(folder, &c->registry, &ignored) != EPA_OK)
             c->registry = NULL;
     }
     return c->registry == NULL ? 0 : registry_list(c->registry, out);

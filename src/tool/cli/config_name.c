@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/memory.h"
-#include "base/program_dir.h"
+#include "base/program_data.h"
 
 static const char folder[] = "configs", suffix[] = ".yaml";
 

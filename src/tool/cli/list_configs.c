@@ -10,7 +10,7 @@
 #include "base/fold.h"
 #include "base/json.h"
 #include "base/memory.h"
-#include "base/program_dir.h"
+#include "base/program_data.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"

@@ -29,6 +29,7 @@
 #include "cli/runs.h"
 #include "config/diag.h"
 #include "boot/process_id.h"
+#include "launch/program_registry.h"
 #include "report/verdicts.h"
 #include "report/warnings.h"
 #include "report/origin.h"
@@ -433,7 +434,7 @@ static enum epa_status prepare_command(struct run_command *c, const char *text, 
         status = cli_check_documents(cli, err);
     c->live = live_create(progress_is_on(cli));
     if (status == EPA_OK)
-        status = registry_create(cli->plugin_path, &c->registry, err);
+        status = program_registry_create(cli->plugin_path, &c->registry, err);
     if (status == EPA_OK)
         status = read_files(c, text, err);
     if (status == EPA_OK)

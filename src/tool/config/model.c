@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/program_dir.h"
+#include "base/program_data.h"
 #include "base/text.h"
 #include "config/diag.h"
 #include "config/yaml.h"

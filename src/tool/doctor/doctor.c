@@ -12,7 +12,7 @@
 #include "base/terminal.h"
 #include "doctor/machine.h"
 #include "ep/ep.h"
-#include "registry/registry.h"
+#include "launch/program_registry.h"
 #include "registry/check.h"
 #include "report/summary.h"
 #include "report/fill.h"
@@ -322,7 +322,7 @@ enum epa_status doctor_examine(const char *const *plugin_path, bool quick, json_
     const struct registry_entry *entry;
     struct registry *registry = NULL;
     FILE *own = stdout_lend();
-    enum epa_status status = registry_create(plugin_path, &registry, err);
+    enum epa_status status = program_registry_create(plugin_path, &registry, err);
     json_t *d = status == EPA_OK ? machine_collect("") : NULL;
     const char *no_plugins = status == EPA_OK ? registry_empty(registry) : NULL;
 

@@ -2,7 +2,7 @@
  * environment contain the rank and the address of rank 0. */
 #include "boot/contact.h"
 #include "launch/launcher.h"
-#include "registry/registry.h"
+#include "launch/program_registry.h"
 
 static const char caller[] = "launcher env";
 

@@ -1,4 +1,4 @@
-/* Tests of src/lib/base/program_dir.c: a program in the build tree finds its data files in the source
+/* Tests of src/tool/base/program_data.c and src/lib/base/object_path.c: a program in the build tree finds its data files in the source
  * tree. */
 #include "test.h"
 
@@ -6,13 +6,14 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "base/program_dir.h"
+#include "base/object_path.h"
+#include "base/program_data.h"
 
 TEST(data_files_are_found_in_the_source_tree)
 {
     char path[PATH_MAX], top[PATH_MAX], build[PATH_MAX + 16];
 
-    assert_true(program_build_tree(top, sizeof(top)));
+    assert_true(object_build_tree(top, sizeof(top)));
     snprintf(build, sizeof(build), "%s/build.ninja", top);
     assert_int_equal(access(build, R_OK), 0);
     assert_true(program_data_find("configs/small.yaml", path, sizeof(path)));
@@ -44,9 +45,9 @@ TEST(an_absolute_folder_is_not_relative_to_the_program)
 {
     char path[PATH_MAX];
 
-    program_installed("/usr/share/epa2a", path, sizeof(path));
+    object_folder("/usr/share/epa2a", path, sizeof(path));
     assert_string_equal(path, "/usr/share/epa2a");
-    program_installed("../share/epa2a", path, sizeof(path));
+    object_folder("../share/epa2a", path, sizeof(path));
     assert_int_equal(path[0], '/');
     assert_null(strstr(path, ".."));
 }

@@ -1,7 +1,5 @@
-/* Finds the build tree, the installed folders and the data files of the running program. */
-#include "base/json.h"
-#include "base/memory.h"
-#include "base/program_dir.h"
+/* Finds the data files of the running program. */
+#include "base/program_data.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -11,54 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-
-#define EXECUTABLE "/proc/self/exe"
-
-static bool read_own_path(char *out, size_t room)
-{
-    ssize_t n = readlink(EXECUTABLE, out, room - 1);
-
-    out[n < 0 ? 0 : n] = '\0';
-    return n > 0;
-}
-
-bool program_build_tree(char *top, size_t room)
-{
-    if (!read_own_path(top, room))
-        return false;
-    for (uint32_t up = 0; up < 3; up++) {
-        char *slash = strrchr(top, '/');
-        char mark[PATH_MAX + 16];
-        struct stat stat;
-
-        if (slash == NULL)
-            return false;
-        *slash = '\0';
-        snprintf(mark, sizeof(mark), "%s/meson-info", top);
-        if (up > 0 && lstat(mark, &stat) == 0 && S_ISDIR(stat.st_mode))
-            return true;
-    }
-    return false;
-}
-
-void program_installed(const char *folder, char *out, size_t room)
-{
-    char exe[PATH_MAX];
-    char *slash;
-
-    if (folder[0] == '/' || !read_own_path(exe, sizeof(exe))) {
-        snprintf(out, room, "%s", folder);
-        return;
-    }
-    slash = strrchr(exe, '/');
-    *slash = '\0';
-    for (; strncmp(folder, "../", 3) == 0; folder += 3) {
-        slash = strrchr(exe, '/');
-        if (slash != NULL)
-            *slash = '\0';
-    }
-    snprintf(out, room, "%s/%s", exe, folder);
-}
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/object_path.h"
 
 /* Meson records the source tree of a build tree in meson-info.json. */
 static bool find_source_tree(char *out, size_t room)
@@ -68,7 +21,7 @@ static bool find_source_tree(char *out, size_t room)
     const char *source;
     bool found;
 
-    if (!program_build_tree(top, sizeof(top)))
+    if (!object_build_tree(top, sizeof(top)))
         return false;
     snprintf(path, sizeof(path), "%s/meson-info/meson-info.json", top);
     info = json_load_file(path, 0, NULL);
@@ -93,7 +46,7 @@ bool program_data_find(const char *path, char *out, size_t room)
         snprintf(share, sizeof(share), "%s/share", folder);
         return join_existing(folder, path, out, room) || join_existing(share, path, out, room);
     }
-    program_installed(EPA2A_DATA_DIR, folder, sizeof(folder));
+    object_folder(EPA2A_DATA_DIR, folder, sizeof(folder));
     return join_existing(folder, path, out, room);
 }
 

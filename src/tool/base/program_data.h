@@ -1,5 +1,4 @@
-/* Folders that belong to the running program: its build tree, or the prefix of its installation.
- * /proc/self/exe is the start of every search, so an installation may be moved. */
+/* Data files of the running program, relative to its path: an installation may be moved. */
 #ifndef PROGRAM_DIR_H
 #define PROGRAM_DIR_H
 
@@ -8,13 +7,6 @@
 #include <stdint.h>
 
 #include "base/arena.h"
-
-/* Writes the top of meson's build tree that contains the program: <top>/src/epa2a or
- * <top>/tests/unit/X. Returns false if the program is not in a build tree. */
-bool program_build_tree(char *top, size_t room);
-
-/* Writes an installed folder: `folder` is absolute or relative to the program's folder. */
-void program_installed(const char *folder, char *out, size_t room);
 
 /* Data files are below share/epa2a of the prefix. A program in a build tree finds them in its
  * source tree instead, at the top or below share/. `path` is relative: "configs/small.yaml",
