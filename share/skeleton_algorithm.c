@@ -51,8 +51,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     (void)config;
     (void)transport_flags;
     if (g->max_rows == 0 || g->row_bytes == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "mine needs allgather.max_rows and allgather.row_bytes above 0");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "allgather.max_rows allgather.row_bytes",
+                            "mine needs allgather.max_rows and allgather.row_bytes above 0");
     *out = (struct epa_footprint){
         .heap_bytes = 2 * set_bytes(g, world->size),
         .signals = world->size, /* one per source of rows */

@@ -27,10 +27,27 @@ enum epa_status {
     EPA_ERR_INTERRUPTED = -9, /* the user stops the run */
 };
 
+/* `key`: option that the user must change, as in an experiment: "ranks", "moe.hidden",
+ * "algorithm.capacity". Several keys, separated by blanks, begin with the most likely one. Empty: no
+ * option is at fault. */
 struct epa_error {
     enum epa_status status;
+    char key[128];
     char text[512];
 };
+
+/* Records a failure unless `err` has one already, and returns `status`. */
+EPA_PRINTF(4, 0)
+static inline enum epa_status epa_fail_args(struct epa_error *err, enum epa_status status,
+                                            const char *key, const char *fmt, va_list args)
+{
+    if (err != NULL && err->status == EPA_OK) {
+        err->status = status;
+        snprintf(err->key, sizeof(err->key), "%s", key);
+        vsnprintf(err->text, sizeof(err->text), fmt, args);
+    }
+    return status;
+}
 
 /* Records the reason of a failure and returns `status`, so that a failure is one statement:
  *     return epa_fail(err, EPA_ERR_SYSTEM, "mmap of %zu bytes: %s", n, strerror(errno));
@@ -39,15 +56,36 @@ EPA_PRINTF(3, 4)
 static inline enum epa_status epa_fail(struct epa_error *err, enum epa_status status,
                                        const char *fmt, ...)
 {
-    if (err != NULL && err->status == EPA_OK) {
-        va_list args;
+    va_list args;
 
-        err->status = status;
-        va_start(args, fmt);
-        vsnprintf(err->text, sizeof(err->text), fmt, args);
-        va_end(args);
-    }
+    va_start(args, fmt);
+    status = epa_fail_args(err, status, "", fmt, args);
+    va_end(args);
     return status;
+}
+
+/* The same for an option that the user must change. The program reports the location of the first
+ * key that the user has set:
+ *     return epa_fail_key(err, EPA_ERR_CONFIG, "moe.topk", "x takes moe.topk up to %u", most); */
+EPA_PRINTF(4, 5)
+static inline enum epa_status epa_fail_key(struct epa_error *err, enum epa_status status,
+                                           const char *key, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    status = epa_fail_args(err, status, key, fmt, args);
+    va_end(args);
+    return status;
+}
+
+/* Adds the key to an error without one, for a caller that knows the option: a file that the option
+ * names, or the plugin that it selects. Returns the status of the error. */
+static inline enum epa_status epa_fail_at(struct epa_error *err, const char *key)
+{
+    if (err->status != EPA_OK && err->key[0] == '\0')
+        snprintf(err->key, sizeof(err->key), "%s", key);
+    return err->status;
 }
 
 #ifdef __cplusplus

@@ -286,7 +286,7 @@ static void explain_ag_gemm(struct epa_algorithm *a, struct epa_error *err)
     if (c->backend->fault.status != EPA_OK)
         ag_gemm_explain_fault(&c->l, c->args, &c->backend->fault, err);
     else if (c->last.status != EPA_OK)
-        (void)epa_fail(err, c->last.status, "%s", c->last.text);
+        (void)epa_fail_key(err, c->last.status, c->last.key, "%s", c->last.text);
 }
 
 /* ---- set-up ---- */
@@ -377,9 +377,9 @@ static enum epa_status load_kernel(struct ag_cuda *c, const struct epa_ag_gemm *
     if (status == EPA_OK && c->config.cluster > 1)
         status = count_clusters(c, err);
     if (status == EPA_OK && c->config.comm_blocks >= c->blocks)
-        status = epa_fail(err, EPA_ERR_CONFIG,
-                          "%s: algorithm.comm_blocks (%u) leaves none of %u blocks to multiply",
-                          c->name, c->config.comm_blocks, c->blocks);
+        status = epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.comm_blocks",
+                              "%s: algorithm.comm_blocks (%u) leaves none of %u blocks to multiply",
+                              c->name, c->config.comm_blocks, c->blocks);
     return status;
 }
 
@@ -394,10 +394,11 @@ static enum epa_status open_engines(struct ag_cuda *c, struct epa_error *err)
     if (!c->l.padded || (!whole && c->config.mover == AG_GEMM_AUTO))
         return EPA_OK;
     if (!whole)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: algorithm.mover: copy_engine needs a GPU for each rank, and GPU %d is "
-                        "shared; set it to sm",
-                        c->name, c->backend->device);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "algorithm.mover",
+            "%s: algorithm.mover: copy_engine needs a GPU for each rank, and GPU %d is "
+            "shared; set it to sm",
+            c->name, c->backend->device);
     code = cudaStreamCreateWithFlags(&c->engines, cudaStreamNonBlocking);
     if (code == cudaSuccess)
         code = cudaEventCreateWithFlags(&c->begun, cudaEventDisableTiming);
@@ -519,8 +520,9 @@ static enum epa_status open_library(struct ag_cuda *c, const struct epa_ag_gemm 
         return EPA_OK;
     }
     if (status != EPA_ERR_UNSUPPORTED || c->config.library == AG_GEMM_CUBLASLT)
-        return epa_fail(err, status, "%s: library: cublaslt: %s%s", c->name, why.text,
-                        status == EPA_ERR_UNSUPPORTED ? "; library: auto uses own kernels" : "");
+        return epa_fail_key(
+            err, status, "algorithm.library", "%s: library: cublaslt: %s%s", c->name, why.text,
+            status == EPA_ERR_UNSUPPORTED ? "; library: auto uses own kernels" : "");
     snprintf(c->by, sizeof(c->by), "own kernels: %.140s", why.text);
     return EPA_OK;
 }

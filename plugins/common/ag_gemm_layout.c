@@ -31,42 +31,45 @@ static enum epa_status check_shape(const char *name, const struct epa_ag_gemm *g
                                    struct epa_error *err)
 {
     if (world->size > AG_GEMM_RANKS)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s on GPUs takes 1 to %d ranks, not %u", name,
-                        AG_GEMM_RANKS, world->size);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "ranks", "%s on GPUs takes 1 to %d ranks, not %u",
+                            name, AG_GEMM_RANKS, world->size);
     if (g->n == 0 || g->k == 0 || g->k % 8 != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s needs gemm.k (%u) to be a multiple of 8, and columns (%u)", name, g->k,
-                        g->n);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "gemm.k",
+                            "%s needs gemm.k (%u) to be a multiple of 8, and columns (%u)", name,
+                            g->k, g->n);
     if (g->dtype == EPA_FP8_E4M3 && g->k % 16 != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s on GPUs with gemm.dtype: fp8 needs gemm.k (%u) to be a multiple of 16",
-                        name, g->k);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "gemm.k gemm.dtype",
+            "%s on GPUs with gemm.dtype: fp8 needs gemm.k (%u) to be a multiple of 16", name, g->k);
     if ((uint64_t)world->size * g->max_rows > INT32_MAX - ROWS)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: %u ranks of up to %u rows are too many", name,
-                        world->size, g->max_rows);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "ranks",
+                            "%s: %u ranks of up to %u rows are too many", name, world->size,
+                            g->max_rows);
     if (c->tile_cols != 0 && c->tile_cols != GEMM_BOX && c->tile_cols != 2 * GEMM_BOX)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s on GPUs needs algorithm.tile_cols of %d or %d, not %u", name, GEMM_BOX,
-                        2 * GEMM_BOX, c->tile_cols);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.tile_cols",
+                            "%s on GPUs needs algorithm.tile_cols of %d or %d, not %u", name,
+                            GEMM_BOX, 2 * GEMM_BOX, c->tile_cols);
     if (c->cluster == 2 && c->tile_cols == GEMM_BOX)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: algorithm.cluster: 2 needs algorithm.tile_cols of %d, not %u", name,
-                        2 * GEMM_BOX, c->tile_cols);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.cluster",
+                            "%s: algorithm.cluster: 2 needs algorithm.tile_cols of %d, not %u",
+                            name, 2 * GEMM_BOX, c->tile_cols);
     if (c->cluster == 2 && (c->comm_blocks % 2 != 0 || c->blocks == 1))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: algorithm.cluster: 2 needs algorithm.blocks (%u) of two or more, and "
-                        "algorithm.comm_blocks (%u) that are even",
-                        name, c->blocks, c->comm_blocks);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "algorithm.cluster",
+            "%s: algorithm.cluster: 2 needs algorithm.blocks (%u) of two or more, and "
+            "algorithm.comm_blocks (%u) that are even",
+            name, c->blocks, c->comm_blocks);
     if (c->mode == AG_GEMM_PULL && c->mover == AG_GEMM_COPY_ENGINE)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: copy engines push rows; set algorithm.mode: push, or "
-                        "algorithm.mover: sm",
-                        name);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.mode algorithm.mover",
+                            "%s: copy engines push rows; set algorithm.mode: push, or "
+                            "algorithm.mover: sm",
+                            name);
     if (c->two_level && world->size % world->local_size != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s with gather: 2d needs as many ranks on each node: %u ranks are not a "
-                        "multiple of ranks_per_node (%u); set gather: 1d",
-                        name, world->size, world->local_size);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "algorithm.gather ranks_per_node",
+            "%s with gather: 2d needs as many ranks on each node: %u ranks are not a "
+            "multiple of ranks_per_node (%u); set gather: 1d",
+            name, world->size, world->local_size);
     return EPA_OK;
 }
 

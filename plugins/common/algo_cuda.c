@@ -17,6 +17,7 @@ enum epa_status device_fail(struct device *d, enum epa_status status, const char
     vsnprintf(d->last.text, sizeof(d->last.text), fmt, args);
     va_end(args);
     d->last.status = status;
+    d->last.key[0] = '\0';
     return status;
 }
 
@@ -35,7 +36,7 @@ static void explain_device(struct epa_algorithm *a, struct epa_error *err)
     if (d->backend->fault.status != EPA_OK)
         d->kind->explain(&d->backend->fault, d->t->rank, err);
     else if (d->last.status != EPA_OK)
-        (void)epa_fail(err, d->last.status, "%s", d->last.text);
+        (void)epa_fail_key(err, d->last.status, d->last.key, "%s", d->last.text);
 }
 
 void device_explain_ring(const struct epa_fault *f, const char *stage, struct epa_error *err)

@@ -34,13 +34,13 @@ static enum epa_status check_fp8(const struct algo_limits *l, const struct epa_m
                                  struct epa_error *err)
 {
     if (l->fp8 != NULL && (m->fp8_group_size == 0 || m->hidden % m->fp8_group_size != 0))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s with %s: fp8 needs moe.hidden (%u) to be a multiple of "
-                        "moe.fp8_group_size (%u); choose another group or %s: native",
-                        l->name, l->fp8, m->hidden, m->fp8_group_size, l->fp8);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.hidden moe.fp8_group_size",
+                            "%s with %s: fp8 needs moe.hidden (%u) to be a multiple of "
+                            "moe.fp8_group_size (%u); choose another group or %s: native",
+                            l->name, l->fp8, m->hidden, m->fp8_group_size, l->fp8);
     if (l->native && m->x_dtype == EPA_FP8_E4M3)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "moe.input_dtype algorithm.dispatch_dtype",
             "%s with dispatch_dtype: native cannot send input that is quantised already; "
             "set dispatch_dtype: fp8 or moe.input_dtype: native",
             l->name);
@@ -51,26 +51,26 @@ static enum epa_status check_shape(const struct algo_limits *l, const struct epa
                                    const struct epa_world *world, struct epa_error *err)
 {
     if (m->dtype != EPA_BF16 && m->dtype != EPA_F16)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s moves tokens of 16 bits; set moe.dtype: bf16 or f16", l->name);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.dtype",
+                            "%s moves tokens of 16 bits; set moe.dtype: bf16 or f16", l->name);
     if (m->topk == 0 || m->topk > l->topk)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s takes moe.topk from 1 to %u, not %u", l->name,
-                        l->topk, m->topk);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.topk",
+                            "%s takes moe.topk from 1 to %u, not %u", l->name, l->topk, m->topk);
     if (world->size > l->ranks)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s takes 1 to %u ranks, not %u", l->name, l->ranks,
-                        world->size);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "ranks", "%s takes 1 to %u ranks, not %u", l->name,
+                            l->ranks, world->size);
     if ((uint64_t)world->size * m->max_tokens * m->topk >= UINT32_MAX)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s numbers rows in 32 bits, which ranks (%u) x moe.max_tokens "
-                        "(%u) x moe.topk (%u) exceed",
-                        l->name, world->size, m->max_tokens, m->topk);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.max_tokens moe.topk ranks",
+                            "%s numbers rows in 32 bits, which ranks (%u) x moe.max_tokens "
+                            "(%u) x moe.topk (%u) exceed",
+                            l->name, world->size, m->max_tokens, m->topk);
     if (m->experts == 0 || m->experts % world->size != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s needs moe.experts (%u) to be a multiple of ranks (%u)", l->name,
-                        m->experts, world->size);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.experts ranks",
+                            "%s needs moe.experts (%u) to be a multiple of ranks (%u)", l->name,
+                            m->experts, world->size);
     if (m->hidden == 0 || m->hidden % 16 != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s needs moe.hidden (%u) to be a multiple of 16",
-                        l->name, m->hidden);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.hidden",
+                            "%s needs moe.hidden (%u) to be a multiple of 16", l->name, m->hidden);
     return check_fp8(l, m, err);
 }
 
@@ -80,17 +80,18 @@ static enum epa_status check_device(const struct algo_limits *l, const struct ep
     uint32_t ranks = l->device_ranks != 0 ? l->device_ranks : EPA_DEVICE_RANKS;
 
     if (world->size > ranks)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s on GPUs takes 1 to %u ranks, not %u", l->name,
-                        ranks, world->size);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "ranks", "%s on GPUs takes 1 to %u ranks, not %u",
+                            l->name, ranks, world->size);
     if (m->experts > l->device_experts)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s on GPUs takes up to %u moe.experts, not %u",
-                        l->name, l->device_experts, m->experts);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.experts",
+                            "%s on GPUs takes up to %u moe.experts, not %u", l->name,
+                            l->device_experts, m->experts);
     if (l->fp8 != NULL && (m->fp8_group_size < 16 || m->fp8_group_size > 256 ||
                            (m->fp8_group_size & (m->fp8_group_size - 1)) != 0))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s on GPUs quantises in groups of 16, 32, 64, 128 or 256 "
-                        "channels; moe.fp8_group_size is %u",
-                        l->name, m->fp8_group_size);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.fp8_group_size",
+                            "%s on GPUs quantises in groups of 16, 32, 64, 128 or 256 "
+                            "channels; moe.fp8_group_size is %u",
+                            l->name, m->fp8_group_size);
     return EPA_OK;
 }
 
@@ -99,33 +100,56 @@ enum epa_status algo_check(const struct algo_limits *l, const struct epa_moe *m,
 {
     const char *option = device ? l->host_option : l->device_option;
     enum epa_status status = check_shape(l, m, world, err);
+    char key[sizeof(err->key)];
 
+    if (option != NULL) /* "combine_mode", or "fuse_expert: true" */
+        snprintf(key, sizeof(key), "algorithm.%.*s", (int)strcspn(option, ":"), option);
     if (status == EPA_OK && option != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: %s is for %s", l->name, option,
-                        device ? "hosts; leave it out"
-                               : "GPUs; leave it out, or set backend.name: cuda");
+        return epa_fail_key(err, EPA_ERR_CONFIG, key, "%s: %s is for %s", l->name, option,
+                            device ? "hosts; leave it out"
+                                   : "GPUs; leave it out, or set backend.name: cuda");
     return status == EPA_OK && device ? check_device(l, m, world, err) : status;
 }
 
 /* ---- failures ---- */
+
+EPA_PRINTF(4, 0)
+static enum epa_status record_failure(struct algo_host *h, enum epa_status status, const char *key,
+                                      const char *fmt, va_list args)
+{
+    vsnprintf(h->last.text, sizeof(h->last.text), fmt, args);
+    h->last.status = status;
+    h->last.key = key;
+    return status;
+}
 
 enum epa_status algo_fail(struct algo_host *h, enum epa_status status, const char *fmt, ...)
 {
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(h->last.text, sizeof(h->last.text), fmt, args);
+    status = record_failure(h, status, "", fmt, args);
     va_end(args);
-    h->last.status = status;
+    return status;
+}
+
+enum epa_status algo_fail_key(struct algo_host *h, enum epa_status status, const char *key,
+                              const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    status = record_failure(h, status, key, fmt, args);
+    va_end(args);
     return status;
 }
 
 enum epa_status algo_too_full(struct algo_host *h, uint32_t rank, uint64_t rows, uint64_t room)
 {
-    return algo_fail(h, EPA_ERR_CONFIG,
-                     "rank %u would receive %llu rows and has room for %llu: raise "
-                     "algorithm.capacity, or set it to 0",
-                     rank, (unsigned long long)rows, (unsigned long long)room);
+    return algo_fail_key(h, EPA_ERR_CONFIG, "algorithm.capacity",
+                         "rank %u would receive %llu rows and has room for %llu: raise "
+                         "algorithm.capacity, or set it to 0",
+                         rank, (unsigned long long)rows, (unsigned long long)room);
 }
 
 void algo_explain(struct epa_algorithm *a, struct epa_error *err)
@@ -138,14 +162,14 @@ void algo_explain(struct epa_algorithm *a, struct epa_error *err)
     snprintf(where, sizeof(where), "%s%s%s", h->last.stage, same ? "" : "/",
              same ? "" : h->last.phase);
     if (h->last.text[0] != 0) {
-        (void)epa_fail(err, h->last.status, "%s: %s", where, h->last.text);
+        (void)epa_fail_key(err, h->last.status, h->last.key, "%s: %s", where, h->last.text);
         return;
     }
     if (h->last.row != ALGO_NONE)
         snprintf(row, sizeof(row), " %u", h->last.row);
     h->t->ops->explain(h->t, &inner);
-    (void)epa_fail(err, inner.status, "%s: %s%s of rank %u: %s", where, h->last.what, row,
-                   h->last.peer, inner.text);
+    (void)epa_fail_key(err, inner.status, inner.key, "%s: %s%s of rank %u: %s", where, h->last.what,
+                       row, h->last.peer, inner.text);
 }
 
 static void describe_wait(const struct epa_algorithm *a, struct epa_wait_state *w)
@@ -424,9 +448,9 @@ struct algo_set *algo_take_set(struct algo_host *h)
         h->set[i]->epoch = ++h->epoch;
         return h->set[i];
     }
-    (void)algo_fail(h, EPA_ERR_CONFIG,
-                    "%u dispatches are open, the limit of algorithm.buffers; combine one first",
-                    h->buffers);
+    (void)algo_fail_key(h, EPA_ERR_CONFIG, "algorithm.buffers",
+                        "%u dispatches are open, the limit of algorithm.buffers; combine one first",
+                        h->buffers);
     return NULL;
 }
 

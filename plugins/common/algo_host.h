@@ -132,8 +132,9 @@ struct algo_host {
         const char *stage, *phase;
         const char *what; /* subject of the wait: "rows" of `peer`, or "row" `row` of `peer` */
         uint32_t peer, row;
-        enum epa_status status; /* status that belongs to `text` */
-        char text[200];         /* empty: the transport has failed */
+        enum epa_status status; /* status and key that belong to `text` */
+        const char *key;
+        char text[200]; /* empty: the transport has failed */
     } last;
     struct algo_tuner tuner;
     const char *name;
@@ -261,6 +262,11 @@ static inline void algo_worked(const struct algo_host *h, uint32_t worker, uint3
 /* Records the reason of the failure for explain(); returns `status`. */
 EPA_PRINTF(3, 4)
 enum epa_status algo_fail(struct algo_host *, enum epa_status status, const char *fmt, ...);
+
+/* The same for an option that the user must change, as in epa_fail_key(). `key` is a literal. */
+EPA_PRINTF(4, 5)
+enum epa_status algo_fail_key(struct algo_host *, enum epa_status status, const char *key,
+                              const char *fmt, ...);
 
 /* Records that `rank` has no room for `rows` rows; returns the status. */
 enum epa_status algo_too_full(struct algo_host *, uint32_t rank, uint64_t rows, uint64_t room);

@@ -130,10 +130,11 @@ enum epa_status gemm_find_places(const char *name, const struct epa_world *w, bo
     per_node = ranks_of[out->node[w->rank]];
     for (uint32_t i = 0; i < out->nodes && two_level; i++)
         if (ranks_of[i] != per_node)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s with gather: 2d needs as many ranks on each node: node %u has %u, "
-                            "and that of rank %u has %u; set gather: 1d",
-                            name, i, ranks_of[i], w->rank, per_node);
+            return epa_fail_key(
+                err, EPA_ERR_CONFIG, "algorithm.gather ranks_per_node",
+                "%s with gather: 2d needs as many ranks on each node: node %u has %u, "
+                "and that of rank %u has %u; set gather: 1d",
+                name, i, ranks_of[i], w->rank, per_node);
     return EPA_OK;
 }
 

@@ -44,15 +44,16 @@ static enum epa_status check_huge_pages(const char *name, struct epa_error *err)
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
     if (n < 0)
-        (void)epa_fail(err, EPA_ERR_UNSUPPORTED, "%s: huge_pages is on, but %s: %s", name, path,
-                       strerror(errno));
+        (void)epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.huge_pages",
+                           "%s: huge_pages is on, but %s: %s", name, path, strerror(errno));
     if (fd >= 0)
         close(fd);
     if (n < 0)
         return EPA_ERR_UNSUPPORTED;
     if (strstr(text, "[never]") != NULL || strstr(text, "[deny]") != NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s: huge_pages is on, but %s forbids them: %.*s",
-                        name, path, (int)strcspn(text, "\n"), text);
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.huge_pages",
+                            "%s: huge_pages is on, but %s forbids them: %.*s", name, path,
+                            (int)strcspn(text, "\n"), text);
     return EPA_OK;
 }
 
@@ -113,9 +114,9 @@ static enum epa_status advise_huge_pages(const struct segments *s, char *heap,
     if (bytes == 0 || !wants_huge_pages(s))
         return EPA_OK;
     if (madvise(heap, bytes, MADV_HUGEPAGE) != 0 && on)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "%s: huge_pages is on, but the kernel rejects them: %s", s->params.name,
-                        strerror(errno));
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.huge_pages",
+                            "%s: huge_pages is on, but the kernel rejects them: %s", s->params.name,
+                            strerror(errno));
     return EPA_OK;
 }
 

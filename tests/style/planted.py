@@ -10,6 +10,7 @@ import tempfile
 
 import calls
 import headers
+import keys
 import names
 import subjects
 import words
@@ -95,6 +96,21 @@ def plant_calls():
     for bad in (call, call.replace("->open", "->create"), call.replace("plugin->open", "(*algorithm_of(x)->plan)")):
         for path in ("src/tool/run.c", "src/lib/api/moe.c"):
             expect(with_tree(calls.main, good), with_tree(calls.main, {**good, path: bad}), 1, f"{path}:3: calls")
+
+
+def plant_keys():
+    table = 'static const struct epa_option %s[] = {\n    {.name = "%s"},\n    NUMBER(U32, "%s", x, y),\n};\n'
+    fail = 'int x(void)\n{\n    return epa_fail_key(err, EPA_ERR_CONFIG, ok ? "%s" : "%s", "too few (%%u)", f(1, 2));\n}\n'
+    good = {"src/a/experiment.c": table % ("top", "ranks", "nodes") + table % ("moe", "topk", "hidden"),
+            "plugins/algorithm/a/a.c": table % ("options", "mode", "depth") + fail % ("ranks moe.hidden", "algorithm.mode"),
+            "plugins/algorithm/b/b.c": table % ("options", "pull", "push")}
+    for bad in ("rank", "moe.hiden", "moe.mode", "algorithm.pull", "ranks moe.ranks", "mode"):
+        plugin = good["plugins/algorithm/b/b.c"].replace("pull", "put") + fail % ("moe.topk", bad)
+        expect(with_tree(keys.main, good), with_tree(keys.main, {**good, "plugins/algorithm/b/b.c": plugin}),
+               1, f"plugins/algorithm/b/b.c:7: {bad.split()[-1]} is no option")
+    expect(with_tree(keys.main, good),
+           with_tree(keys.main, {**good, "src/b.c": 'int b(void)\n{\n    return epa_fail(err, 0, "lower moe.topk");\n}\n'}),
+           1, "src/b.c:3: moe.topk is in the message")
 
 
 def plant_subjects():

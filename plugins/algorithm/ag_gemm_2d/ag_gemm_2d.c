@@ -124,25 +124,28 @@ static enum epa_status check_shape(const struct epa_ag_gemm *g, const struct epa
                                    const struct ag2_config *c, struct epa_error *err)
 {
     if (world->size > AG2_RANKS)
-        return epa_fail(err, EPA_ERR_CONFIG, "ag_gemm_2d takes 1 to %d ranks, not %u", AG2_RANKS,
-                        world->size);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "ranks", "ag_gemm_2d takes 1 to %d ranks, not %u",
+                            AG2_RANKS, world->size);
     if (g->n == 0 || g->k == 0 || g->k % 8 != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ag_gemm_2d needs gemm.k (%u) to be a positive multiple of 8, and at least "
-                        "one column (%u)",
-                        g->k, g->n);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "gemm.k",
+            "ag_gemm_2d needs gemm.k (%u) to be a positive multiple of 8, and at least "
+            "one column (%u)",
+            g->k, g->n);
     if ((uint64_t)world->size * g->max_rows > UINT32_MAX / 2)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ag_gemm_2d: %u ranks of up to %u rows exceed 2^31 - 1 rows", world->size,
-                        g->max_rows);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "ranks",
+                            "ag_gemm_2d: %u ranks of up to %u rows exceed 2^31 - 1 rows",
+                            world->size, g->max_rows);
     if (c->tile_rows % EPA_GEMM_ROWS != 0 || c->tile_cols % EPA_GEMM_COLS != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ag_gemm_2d needs algorithm.tile_rows (%u) to be a multiple of %d, and "
-                        "algorithm.tile_cols (%u) of %d",
-                        c->tile_rows, EPA_GEMM_ROWS, c->tile_cols, EPA_GEMM_COLS);
+        return epa_fail_key(err, EPA_ERR_CONFIG,
+                            c->tile_rows % EPA_GEMM_ROWS != 0 ? "algorithm.tile_rows"
+                                                              : "algorithm.tile_cols",
+                            "ag_gemm_2d needs algorithm.tile_rows (%u) to be a multiple of %d, and "
+                            "algorithm.tile_cols (%u) of %d",
+                            c->tile_rows, EPA_GEMM_ROWS, c->tile_cols, EPA_GEMM_COLS);
     if (c->gather == AG2_TWO_LEVEL && world->size % world->local_size != 0)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "algorithm.gather ranks_per_node",
             "ag_gemm_2d with gather: 2d needs equal numbers of ranks per node: %u ranks "
             "are not a multiple of ranks_per_node (%u); set gather: 1d",
             world->size, world->local_size);
@@ -174,9 +177,11 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
 
     if (c->mover != defaults.mover || c->panel != defaults.panel || c->comm_blocks != 0 ||
         c->blocks != 0 || c->cluster != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ag_gemm_2d: algorithm.mover, cluster, panel, comm_blocks and blocks are "
-                        "options of GPUs; leave them out");
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG,
+            "algorithm.mover algorithm.cluster algorithm.panel algorithm.comm_blocks algorithm.blocks",
+            "ag_gemm_2d: algorithm.mover, cluster, panel, comm_blocks and blocks are "
+            "options of GPUs; leave them out");
     c->tile_rows = c->tile_rows != 0 ? c->tile_rows : TILE_ROWS;
     c->tile_cols = c->tile_cols != 0 ? c->tile_cols : TILE_COLS;
     status = check_shape(g, world, c, err);
@@ -210,13 +215,13 @@ static enum epa_status device_config(const struct ag2_config *c, struct ag_gemm_
                                      struct epa_error *err)
 {
     if (c->comm_worker)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ag_gemm_2d: algorithm.comm_worker is an option of hosts; on GPUs set "
-                        "algorithm.comm_blocks");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.comm_worker",
+                            "ag_gemm_2d: algorithm.comm_worker is an option of hosts; on GPUs set "
+                            "algorithm.comm_blocks");
     if (c->tile_rows != 0 && c->tile_rows != AG_GEMM_TILE_ROWS)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ag_gemm_2d on GPUs needs algorithm.tile_rows of %d, not %u",
-                        AG_GEMM_TILE_ROWS, c->tile_rows);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.tile_rows",
+                            "ag_gemm_2d on GPUs needs algorithm.tile_rows of %d, not %u",
+                            AG_GEMM_TILE_ROWS, c->tile_rows);
     *out = (struct ag_gemm_config){
         .mode = c->mode,
         .mover = c->mover,

@@ -303,22 +303,22 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
     };
 
     if (world->size > RANKS)
-        return epa_fail(err, EPA_ERR_CONFIG, "ag_then_gemm takes 1 to %d ranks, not %u", RANKS,
-                        world->size);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "ranks",
+                            "ag_then_gemm takes 1 to %d ranks, not %u", RANKS, world->size);
     if (g->n == 0 || g->k == 0 || g->k % 8 != 0 || all > UINT32_MAX / 2)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "gemm.k",
             "ag_then_gemm needs gemm.k (%u) to be a positive multiple of 8, at least one "
             "column (%u), and less than 2^31 rows",
             g->k, g->n);
     if (c->library == LIBRARY_CUBLASLT)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ag_then_gemm: algorithm.library: cublaslt is for GPUs; on hosts it "
-                        "multiplies with onednn or kernels");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.library",
+                            "ag_then_gemm: algorithm.library: cublaslt is for GPUs; on hosts it "
+                            "multiplies with onednn or kernels");
     if (l.onednn && !knows)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "ag_then_gemm was built without oneDNN, or it lacks gemm.dtype; set "
-                        "library: kernels");
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "algorithm.library",
+                            "ag_then_gemm was built without oneDNN, or it lacks gemm.dtype; set "
+                            "library: kernels");
     (void)algo_place(&l.set_bytes, all * l.row_bytes, 1);
     l.scales_at = algo_place(&l.set_bytes, all * l.scale_row_bytes, 1);
     l.set_bytes = epa_round_up(l.set_bytes, ALGO_PAGE);
@@ -346,13 +346,13 @@ static enum epa_status find_config(const struct epa_ag_gemm *g, const struct con
 
     *out = on_gpus;
     if (c->library == LIBRARY_ONEDNN)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ag_then_gemm: algorithm.library: onednn is for hosts; on GPUs it "
-                        "multiplies with cublaslt or kernels");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.library",
+                            "ag_then_gemm: algorithm.library: onednn is for hosts; on GPUs it "
+                            "multiplies with cublaslt or kernels");
     if (c->library == LIBRARY_CUBLASLT && fp8)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "ag_then_gemm: algorithm.library: cublaslt takes no gemm.dtype: fp8, "
-                        "since cuBLASLt needs scales in another order; set library: kernels");
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "algorithm.library",
+                            "ag_then_gemm: algorithm.library: cublaslt takes no gemm.dtype: fp8, "
+                            "since cuBLASLt needs scales in another order; set library: kernels");
     if (c->library == LIBRARY_KERNELS || fp8)
         return EPA_OK;
     out->library = c->library == LIBRARY_CUBLASLT ? AG_GEMM_CUBLASLT : AG_GEMM_TRY_CUBLASLT;

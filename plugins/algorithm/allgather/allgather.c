@@ -56,14 +56,15 @@ static enum epa_status check_shape(const struct epa_allgather *g, const struct e
                                    struct epa_error *err)
 {
     if (world->size > AG_RANKS)
-        return epa_fail(err, EPA_ERR_CONFIG, "allgather takes 1 to %d ranks, not %u", AG_RANKS,
-                        world->size);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "ranks", "allgather takes 1 to %d ranks, not %u",
+                            AG_RANKS, world->size);
     if (g->row_bytes == 0 || g->row_bytes % 16 != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "allgather needs allgather.row_bytes (%u) to be a multiple of 16",
-                        g->row_bytes);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "allgather.row_bytes",
+                            "allgather needs allgather.row_bytes (%u) to be a multiple of 16",
+                            g->row_bytes);
     if (g->max_rows == 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "allgather needs allgather.max_rows of at least 1");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "allgather.max_rows",
+                            "allgather needs allgather.max_rows of at least 1");
     return EPA_OK;
 }
 
@@ -74,18 +75,19 @@ static enum epa_status check_options(const struct ag_config *c, const struct epa
     bool device = (transport_flags & EPA_TRANSPORT_DEVICE) != 0;
 
     if (device && world->size > EPA_DEVICE_RANKS)
-        return epa_fail(err, EPA_ERR_CONFIG, "allgather on GPUs takes 1 to %d ranks, not %u",
-                        EPA_DEVICE_RANKS, world->size);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "ranks",
+                            "allgather on GPUs takes 1 to %d ranks, not %u", EPA_DEVICE_RANKS,
+                            world->size);
     if (device && c->nontemporal != AG_NONTEMPORAL_AUTO)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "allgather: algorithm.nontemporal is an option of hosts; leave it out");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.nontemporal",
+                            "allgather: algorithm.nontemporal is an option of hosts; leave it out");
     if (!device && c->blocks != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "allgather: algorithm.blocks is an option of GPUs; leave it out");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.blocks",
+                            "allgather: algorithm.blocks is an option of GPUs; leave it out");
     if (c->mode == AG_PULL && puts)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "allgather with mode: pull loads from all ranks, but this transport "
-                        "reaches some ranks by puts only; set mode: push");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.mode",
+                            "allgather with mode: pull loads from all ranks, but this transport "
+                            "reaches some ranks by puts only; set mode: push");
     return EPA_OK;
 }
 

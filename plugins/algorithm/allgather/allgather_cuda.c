@@ -124,7 +124,7 @@ static void explain_fault(struct epa_algorithm *a, struct epa_error *err)
                        (double)f->waited_ns * 1e-9, f->index, f->peer, (unsigned long long)f->seen,
                        (unsigned long long)f->wanted);
     else if (c->last.status != EPA_OK)
-        (void)epa_fail(err, c->last.status, "%s", c->last.text);
+        (void)epa_fail_key(err, c->last.status, c->last.key, "%s", c->last.text);
 }
 
 /* ---- set-up ---- */

@@ -73,9 +73,9 @@ static enum epa_status find_starts(struct ag_host *h, const struct epa_allgather
 
     for (uint32_t r = 0; r < h->l.size; r++) {
         if (g->rows[r] > h->l.max_rows)
-            return algo_fail(&h->a, EPA_ERR_CONFIG,
-                             "rank %u has %u rows; allgather.max_rows allows %u", r, g->rows[r],
-                             h->l.max_rows);
+            return algo_fail_key(&h->a, EPA_ERR_CONFIG, "allgather.max_rows",
+                                 "rank %u has %u rows; allgather.max_rows allows %u", r, g->rows[r],
+                                 h->l.max_rows);
         h->start[r] = at;
         at += (uint64_t)g->rows[r] * h->l.row_bytes;
     }

@@ -46,18 +46,18 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
     if (status != EPA_OK)
         return status;
     if (m->hidden > INT_MAX / 4)
-        return epa_fail(err, EPA_ERR_CONFIG, "alltoallv takes moe.hidden up to %d, not %u",
-                        INT_MAX / 4, m->hidden);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.hidden",
+                            "alltoallv takes moe.hidden up to %d, not %u", INT_MAX / 4, m->hidden);
     if ((uint64_t)world->size * m->max_tokens * m->topk > INT_MAX)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "alltoallv counts rows in int, as MPI does, which ranks (%u) x "
-                        "moe.max_tokens (%u) x moe.topk (%u) exceed",
-                        world->size, m->max_tokens, m->topk);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.max_tokens moe.topk ranks",
+                            "alltoallv counts rows in int, as MPI does, which ranks (%u) x "
+                            "moe.max_tokens (%u) x moe.topk (%u) exceed",
+                            world->size, m->max_tokens, m->topk);
     if (c->mode == AV_SHARED && world->local_size != world->size)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "alltoallv with mode: shared needs all %u ranks on one node, which "
-                        "has %u; set mode: messages",
-                        world->size, world->local_size);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.mode",
+                            "alltoallv with mode: shared needs all %u ranks on one node, which "
+                            "has %u; set mode: messages",
+                            world->size, world->local_size);
     return EPA_OK;
 }
 
@@ -245,17 +245,17 @@ static enum epa_status check_mpi(const struct epa_world *world, struct epa_error
     if (yes)
         MPI_Finalized(&over);
     if (!yes || over)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "alltoallv needs ranks that mpirun started: run mpirun -n %u "
-                        "epa2a ..., with launcher: mpi",
-                        world->size);
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "launcher.name",
+                            "alltoallv needs ranks that mpirun started: run mpirun -n %u "
+                            "epa2a ..., with launcher: mpi",
+                            world->size);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if ((uint32_t)size != world->size || (uint32_t)rank != world->rank)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "alltoallv: this is rank %u of %u, and rank %d of %d in "
-                        "MPI_COMM_WORLD; use launcher: mpi, which has ranks as MPI has them",
-                        world->rank, world->size, rank, size);
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "launcher.name",
+                            "alltoallv: this is rank %u of %u, and rank %d of %d in "
+                            "MPI_COMM_WORLD; use launcher: mpi, which has ranks as MPI has them",
+                            world->rank, world->size, rank, size);
     MPI_Query_thread(&threads);
     MPI_Is_thread_main(&first);
     if (threads < MPI_THREAD_SERIALIZED && !first)

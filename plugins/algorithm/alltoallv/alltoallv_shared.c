@@ -155,12 +155,12 @@ static enum epa_status check_room(const struct av *a, struct epa_error *err)
     room = (uint64_t)fs.f_bavail * fs.f_frsize;
     if (need <= room)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_NOMEM,
-                    "alltoallv with mode: shared takes %llu MiB in %s for %u ranks, and %llu "
-                    "MiB are free there: lower moe.max_tokens, set algorithm.capacity, or "
-                    "give it more room",
-                    (unsigned long long)(need >> 20), folder, a->s.size,
-                    (unsigned long long)(room >> 20));
+    return epa_fail_key(err, EPA_ERR_NOMEM, "moe.max_tokens",
+                        "alltoallv with mode: shared takes %llu MiB in %s for %u ranks, and %llu "
+                        "MiB are free there: lower moe.max_tokens, set algorithm.capacity, or "
+                        "give it more room",
+                        (unsigned long long)(need >> 20), folder, a->s.size,
+                        (unsigned long long)(room >> 20));
 }
 
 static enum epa_status join_node(struct av *a, struct epa_error *err)
@@ -176,10 +176,10 @@ static enum epa_status join_node(struct av *a, struct epa_error *err)
     MPI_Comm_size(a->shm.node, &size);
     if ((uint32_t)size == a->s.size)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                    "alltoallv with mode: shared needs all ranks in one shared memory, and "
-                    "MPI has %d of %u there with rank %u; set mode: messages",
-                    size, a->s.size, a->h.world.rank);
+    return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "algorithm.mode",
+                        "alltoallv with mode: shared needs all ranks in one shared memory, and "
+                        "MPI has %d of %u there with rank %u; set mode: messages",
+                        size, a->s.size, a->h.world.rank);
 }
 
 static enum epa_status make_window(struct av *a)

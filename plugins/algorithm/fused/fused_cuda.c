@@ -103,10 +103,11 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
 
     switch ((enum fused_wait)f->what) {
     case FUSED_WAIT_ROOM:
-        (void)epa_fail(err, EPA_ERR_CONFIG,
-                       "%llu rows, in whole blocks, go to rank %u, and algorithm.capacity leaves "
-                       "room for %llu; raise it, or set it to 0 for the worst case",
-                       seen, f->peer, wanted);
+        (void)epa_fail_key(
+            err, EPA_ERR_CONFIG, "algorithm.capacity",
+            "%llu rows, in whole blocks, go to rank %u, and algorithm.capacity leaves "
+            "room for %llu; raise it, or set it to 0 for the worst case",
+            seen, f->peer, wanted);
         return;
     case FUSED_WAIT_COUNTS:
     case FUSED_WAIT_CHOICES:

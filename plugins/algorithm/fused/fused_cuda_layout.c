@@ -33,24 +33,28 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct fused_c
     const uint32_t group = m->hidden % FUSED_GROUP == 0 ? FUSED_GROUP : FUSED_GROUP / 2;
 
     if (m->hidden > FUSED_MOST_GROUPS * FUSED_GROUP || mlp->ffn > FUSED_MOST_GROUPS * FUSED_GROUP)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs needs moe.hidden (%u) and expert.ffn (%u) to be %d at most",
-                        m->hidden, mlp->ffn, FUSED_MOST_GROUPS * FUSED_GROUP);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "moe.hidden expert.ffn",
+            "fused on GPUs needs moe.hidden (%u) and expert.ffn (%u) to be %d at most", m->hidden,
+            mlp->ffn, FUSED_MOST_GROUPS * FUSED_GROUP);
     if (fp8 && !sends_fp8)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs needs rows in FP8 for FP8 weights; set dispatch_dtype: fp8");
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "algorithm.dispatch_dtype",
+            "fused on GPUs needs rows in FP8 for FP8 weights; set dispatch_dtype: fp8");
     if (sends_fp8 && m->fp8_group_size != FUSED_GROUP && m->fp8_group_size != FUSED_GROUP / 2)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has an FP8 scale for %d or %d channels of a row, not for "
-                        "moe.fp8_group_size (%u); set dispatch_dtype: native, or "
-                        "moe.fp8_group_size: %u%s",
-                        FUSED_GROUP / 2, FUSED_GROUP, m->fp8_group_size, group,
-                        m->hidden % group == 0 ? "" : " and moe.hidden to a multiple of it");
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "moe.fp8_group_size moe.hidden algorithm.dispatch_dtype",
+            "fused on GPUs has an FP8 scale for %d or %d channels of a row, not for "
+            "moe.fp8_group_size (%u); set dispatch_dtype: native, or "
+            "moe.fp8_group_size: %u%s",
+            FUSED_GROUP / 2, FUSED_GROUP, m->fp8_group_size, group,
+            m->hidden % group == 0 ? "" : " and moe.hidden to a multiple of it");
     if (c->recv_layout != FUSED_PADDED || c->column_splits != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs stores the rows of an expert contiguously, in tiles of %d "
-                        "columns; leave out recv_layout and column_splits",
-                        FUSED_COLUMNS);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "algorithm.recv_layout algorithm.column_splits",
+            "fused on GPUs stores the rows of an expert contiguously, in tiles of %d "
+            "columns; leave out recv_layout and column_splits",
+            FUSED_COLUMNS);
     return EPA_OK;
 }
 
@@ -66,10 +70,11 @@ static enum epa_status count_rows(const struct epa_moe *m, const struct fused_co
     l->blocks = (uint32_t)(worst / l->block_rows) + (uint32_t)(worst < l->local ? worst : l->local);
     l->capacity = (uint64_t)l->blocks * l->block_rows;
     if (l->capacity >= INT32_MAX || (uint64_t)l->size * m->max_tokens > 1u << 26)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has no room for %llu received rows; lower moe.max_tokens "
-                        "(%u), or set capacity",
-                        (unsigned long long)l->capacity, m->max_tokens);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "moe.max_tokens",
+            "fused on GPUs has no room for %llu received rows; lower moe.max_tokens "
+            "(%u), or set capacity",
+            (unsigned long long)l->capacity, m->max_tokens);
     return EPA_OK;
 }
 
@@ -150,10 +155,10 @@ static enum epa_status choose_block_rows(const struct fused_config *c, struct fu
 
     if (c->block_rows != 0 && c->block_rows != GEMM_ROWS &&
         (c->block_rows != GEMM_ROWS + GEMM_MORE || !can))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has blocks of %d rows, or, for more than few tokens, of "
-                        "%d " FUSED_USUAL ": block_rows cannot be %u",
-                        GEMM_ROWS, GEMM_ROWS + GEMM_MORE, c->block_rows);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.block_rows",
+                            "fused on GPUs has blocks of %d rows, or, for more than few tokens, of "
+                            "%d " FUSED_USUAL ": block_rows cannot be %u",
+                            GEMM_ROWS, GEMM_ROWS + GEMM_MORE, c->block_rows);
     l->kind.more = c->block_rows > GEMM_ROWS ||
                    (c->block_rows == 0 && can && rows >= MORE_FROM && rows < MORE_TO);
     l->block_rows = l->kind.more ? GEMM_ROWS + GEMM_MORE : GEMM_ROWS;
@@ -229,7 +234,7 @@ enum epa_status fused_cuda_layout_make(const struct epa_moe *m, const struct epa
     l.meta_at = l.scales_at + l.scales * 4;
     l.message_bytes = (uint32_t)epa_round_up(l.meta_at + sizeof(struct fused_meta), EPA_PACKET);
     if (fused_kernel(l.kind) == NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s", FUSED_NO_FP8_INPUT);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.input_dtype", "%s", FUSED_NO_FP8_INPUT);
     status = choose_block_rows(c, &l, err);
     if (status == EPA_OK)
         status = count_rows(m, c, &l, err);
@@ -254,8 +259,8 @@ enum epa_status fused_cuda_layout_make(const struct epa_moe *m, const struct epa
     l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
     l.rows = l.capacity + (l.kind.picks ? 2 * l.few : 0);
     if (shared > FUSED_SHARED_BYTES)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "moe.experts ranks",
             "fused on GPUs has %d bytes of shared memory for a thread block; with %u "
             "experts a rank%s it needs %u; set ranks or moe.experts so that a rank has "
             "fewer%s",

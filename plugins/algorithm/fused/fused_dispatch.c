@@ -344,10 +344,10 @@ static bool place_sources(struct fused_host *h)
         if (entries <= l->entries && (l->padded || rows <= l->rows))
             continue;
         if (algo_stop(&h->pass, EPA_ERR_CONFIG))
-            (void)algo_fail(&h->a, EPA_ERR_CONFIG,
-                            "rank %u would receive %llu entries and has room for %llu: raise "
-                            "algorithm.capacity, or set it to 0",
-                            r, (unsigned long long)entries, (unsigned long long)l->entries);
+            (void)algo_fail_key(&h->a, EPA_ERR_CONFIG, "algorithm.capacity",
+                                "rank %u would receive %llu entries and has room for %llu: raise "
+                                "algorithm.capacity, or set it to 0",
+                                r, (unsigned long long)entries, (unsigned long long)l->entries);
         return false;
     }
     return true;

@@ -11,10 +11,11 @@ static enum epa_status check_rows(const struct epa_moe *m, const struct epa_worl
     uint64_t most = m->topk < m->experts / world->size ? m->topk : m->experts / world->size;
 
     if ((uint64_t)world->size * m->max_tokens * most >= UINT32_MAX)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused numbers rows in 32 bits, which ranks (%u) x moe.max_tokens (%u) x "
-                        "%llu exceed",
-                        world->size, m->max_tokens, (unsigned long long)most);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "moe.max_tokens ranks",
+            "fused numbers rows in 32 bits, which ranks (%u) x moe.max_tokens (%u) x "
+            "%llu exceed",
+            world->size, m->max_tokens, (unsigned long long)most);
     return EPA_OK;
 }
 
@@ -37,13 +38,13 @@ enum epa_status fused_check(const struct epa_moe *m, const struct epa_world *wor
     enum epa_status status = algo_check(&limits, m, world, device, err);
 
     if (status == EPA_OK && m->mlp.ffn == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused computes the GEMMs of experts, and synthetic experts have none; "
-                        "set expert.kind: mlp");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "expert.kind",
+                            "fused computes the GEMMs of experts, and synthetic experts have none; "
+                            "set expert.kind: mlp");
     if (status == EPA_OK && c->tail_workers != 0 && !c->tail)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused: tail_workers (%u) is for two-stage dispatch; set tail: true",
-                        c->tail_workers);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.tail_workers",
+                            "fused: tail_workers (%u) is for two-stage dispatch; set tail: true",
+                            c->tail_workers);
     return status;
 }
 
@@ -139,8 +140,9 @@ enum epa_status fused_layout_make(const struct epa_moe *m, const struct epa_worl
     place_regions(&l);
     signals = l.puts ? l.size * (1 + (uint64_t)l.units + l.chunks) : 0;
     if (signals > UINT32_MAX)
-        return epa_fail(err, EPA_ERR_CONFIG, "fused would need %llu signals; set ready: block",
-                        (unsigned long long)signals);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.ready",
+                            "fused would need %llu signals; set ready: block",
+                            (unsigned long long)signals);
     l.signals = (uint32_t)signals;
     *out = l;
     return EPA_OK;

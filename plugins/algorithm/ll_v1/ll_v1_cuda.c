@@ -218,10 +218,10 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
     enum epa_status status = (enum epa_status)f->status;
 
     if (f->what == V1_NO_ROOM)
-        (void)epa_fail(err, EPA_ERR_CONFIG,
-                       "dispatch: rank %u has %llu rows for rank %u, which has room for "
-                       "%llu from each: raise algorithm.capacity, or set it to 0",
-                       rank, seen, f->peer, call);
+        (void)epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.capacity",
+                           "dispatch: rank %u has %llu rows for rank %u, which has room for "
+                           "%llu from each: raise algorithm.capacity, or set it to 0",
+                           rank, seen, f->peer, call);
     else if (f->what == V1_WAIT_RING)
         device_explain_ring(f, stage, err);
     else if (f->what == V1_WAIT_ROW)

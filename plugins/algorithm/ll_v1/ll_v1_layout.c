@@ -126,8 +126,8 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
     if (status != EPA_OK)
         return status;
     if (device && l.puts && l.pull)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v1 on GPUs of several nodes pushes blocks: leave exchange out");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.exchange",
+                            "ll_v1 on GPUs of several nodes pushes blocks: leave exchange out");
     l.local = l.experts / l.size;
     l.token_bytes = l.fp8 ? l.hidden : l.output_bytes;
     l.row_bytes = epa_round_up(l.token_bytes, V1_LINE);

@@ -73,10 +73,10 @@ static enum epa_status write_split_counts(const struct v1_task *task)
             out[j] = cumsum[j + 1] - cumsum[j];
         out[h->l.local] = cumsum[0];
         if (rows > h->l.max_m)
-            return algo_fail(&h->a, EPA_ERR_CONFIG,
-                             "rank %u has %u rows for rank %u, which has room for %u from "
-                             "each: raise algorithm.capacity, or set it to 0",
-                             h->a.world.rank, rows, r, h->l.max_m);
+            return algo_fail_key(&h->a, EPA_ERR_CONFIG, "algorithm.capacity",
+                                 "rank %u has %u rows for rank %u, which has room for %u from "
+                                 "each: raise algorithm.capacity, or set it to 0",
+                                 h->a.world.rank, rows, r, h->l.max_m);
     }
     return EPA_OK;
 }

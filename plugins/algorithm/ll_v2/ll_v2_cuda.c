@@ -387,10 +387,10 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
 
     (void)rank;
     if (f->what == LL_WAIT_ROOM)
-        (void)epa_fail(err, EPA_ERR_CONFIG,
-                       "dispatch: %llu rows arrived, but algorithm.capacity allows %llu; "
-                       "raise it, or set it to 0 for the worst case",
-                       seen, wanted);
+        (void)epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.capacity",
+                           "dispatch: %llu rows arrived, but algorithm.capacity allows %llu; "
+                           "raise it, or set it to 0 for the worst case",
+                           seen, wanted);
     else if (f->what == LL_WAIT_RING)
         device_explain_ring(f, dispatch ? "dispatch" : "combine", err);
     else if (f->what == LL_WAIT_ENTRY)

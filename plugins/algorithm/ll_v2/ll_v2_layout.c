@@ -7,29 +7,32 @@ static enum epa_status check_options(const struct epa_moe *m, const struct ll_co
                                      bool device, struct epa_error *err)
 {
     if (c->recv_layout == LL_RECV_PADDED && (uint64_t)m->max_tokens * m->experts >= UINT32_MAX)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v2: recv_layout: padded has 32 bits for numbers of entries, which "
-                        "moe.max_tokens (%u) x moe.experts (%u) exceeds; set recv_layout: packed",
-                        m->max_tokens, m->experts);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "moe.max_tokens moe.experts algorithm.recv_layout",
+            "ll_v2: recv_layout: padded has 32 bits for numbers of entries, which "
+            "moe.max_tokens (%u) x moe.experts (%u) exceeds; set recv_layout: packed",
+            m->max_tokens, m->experts);
     if (c->fuse_expert && c->layout == EPA_LAYOUT_RANK)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v2: fuse_expert: true computes an output per expert, but layout: rank "
-                        "has one output per rank; set layout: expert");
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "algorithm.fuse_expert algorithm.layout",
+            "ll_v2: fuse_expert: true computes an output per expert, but layout: rank "
+            "has one output per rank; set layout: expert");
     if (!device)
         return EPA_OK;
     if (c->fuse_expert && c->combine_dtype == ALGO_DTYPE_FP8)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v2 on GPUs: fuse_expert: true cannot quantise expert outputs; set "
-                        "combine_dtype: native, or fuse_expert: false");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.fuse_expert algorithm.combine_dtype",
+                            "ll_v2 on GPUs: fuse_expert: true cannot quantise expert outputs; set "
+                            "combine_dtype: native, or fuse_expert: false");
     if (c->combine_mode == LL_COMBINE_PULL &&
         (c->combine_dtype == ALGO_DTYPE_FP8 || (c->dedup && c->layout == EPA_LAYOUT_EXPERT)))
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "algorithm.combine_mode",
             "ll_v2: combine_mode: pull cannot return expert outputs that dedup: true adds up or "
             "combine_dtype: fp8 quantises first; set combine_mode: auto");
     if (m->max_tokens > LL_DEVICE_TOKENS)
-        return epa_fail(err, EPA_ERR_CONFIG, "ll_v2 on GPUs takes up to %d moe.max_tokens, not %u",
-                        LL_DEVICE_TOKENS, m->max_tokens);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.max_tokens",
+                            "ll_v2 on GPUs takes up to %d moe.max_tokens, not %u", LL_DEVICE_TOKENS,
+                            m->max_tokens);
     return EPA_OK;
 }
 
@@ -193,9 +196,9 @@ static enum epa_status count_signals(struct ll_layout *l, struct epa_error *err)
     uint64_t all = LL_SIGNALS * l->size + (l->device ? rows * l->row_signals : ALGO_WAYS * l->size);
 
     if (all > UINT32_MAX)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v2 on GPUs would need %llu signals; lower moe.max_tokens (%u)",
-                        (unsigned long long)all, l->max_tokens);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.max_tokens",
+                            "ll_v2 on GPUs would need %llu signals; lower moe.max_tokens (%u)",
+                            (unsigned long long)all, l->max_tokens);
     l->signals = (uint32_t)all;
     return EPA_OK;
 }
@@ -230,8 +233,8 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
     l.dedup = c->dedup || l.by_rank;
     l.published = !device && !l.puts;
     if (device && l.puts && (!l.dedup || c->combine_mode == LL_COMBINE_PULL))
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "algorithm.layout algorithm.dedup algorithm.combine_mode",
             "ll_v2 on GPUs of several nodes sends a token once per rank and pushes expert "
             "outputs: set layout: expert and dedup: true, or layout: rank, and "
             "combine_mode: auto");

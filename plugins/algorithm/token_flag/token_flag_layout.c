@@ -27,23 +27,26 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
         uint32_t n = i == 0 ? c->kernel_blocks.n : c->kernel_warps.n;
 
         if (n != 0 && n != TF_KERNELS)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "token_flag: algorithm.%s has %u numbers, but there are %d kernels",
-                            i == 0 ? "kernel_blocks" : "kernel_warps", n, TF_KERNELS);
+            return epa_fail_key(err, EPA_ERR_CONFIG,
+                                i == 0 ? "algorithm.kernel_blocks" : "algorithm.kernel_warps",
+                                "token_flag: algorithm.%s has %u numbers, but there are %d kernels",
+                                i == 0 ? "kernel_blocks" : "kernel_warps", n, TF_KERNELS);
     }
     if (m->experts / world->size > TF_LOCAL)
-        return epa_fail(err, EPA_ERR_CONFIG, "token_flag takes up to %d experts a rank, not %u",
-                        TF_LOCAL, m->experts / world->size);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.experts ranks",
+                            "token_flag takes up to %d experts a rank, not %u", TF_LOCAL,
+                            m->experts / world->size);
     /* Rows, and the signals of rows and expert outputs of two sets, have numbers below this
      * limit. */
     if ((uint64_t)(world->size + 1) * m->max_tokens * m->topk >= UINT32_MAX / 4)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "token_flag: ranks (%u) x moe.max_tokens (%u) x moe.topk (%u) exceeds the "
-                        "32 bits of row and signal numbers; lower moe.max_tokens or moe.topk",
-                        world->size, m->max_tokens, m->topk);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "moe.max_tokens moe.topk ranks",
+            "token_flag: ranks (%u) x moe.max_tokens (%u) x moe.topk (%u) exceeds the "
+            "32 bits of row and signal numbers; lower moe.max_tokens or moe.topk",
+            world->size, m->max_tokens, m->topk);
     if (c->chunks > 1 && c->flag_granularity == TF_FLAG_PER_RANK)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "algorithm.chunks algorithm.flag_granularity",
             "token_flag: chunks: %u needs flag_granularity: token; with flag_granularity: rank "
             "a single flag follows the last row, so no chunk can be received before",
             c->chunks);
@@ -62,13 +65,14 @@ static enum epa_status size_lines(struct tf_layout *l, struct epa_error *err)
     l->slot_bytes = (uint64_t)l->output_packets * EPA_PACKET;
     units = tf_units_of(l->packets > l->output_packets ? l->packets : l->output_packets);
     if (l->wire_bytes > TF_DEVICE_ROW)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "token_flag on GPUs keeps a message in shared memory, at most %d bytes; "
-                        "with moe.hidden: %u a message has %llu",
-                        TF_DEVICE_ROW, l->hidden, (unsigned long long)l->wire_bytes);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "moe.hidden",
+            "token_flag on GPUs keeps a message in shared memory, at most %d bytes; "
+            "with moe.hidden: %u a message has %llu",
+            TF_DEVICE_ROW, l->hidden, (unsigned long long)l->wire_bytes);
     if (l->rows * units >= UINT32_MAX / 2)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "moe.max_tokens moe.topk",
             "token_flag on GPUs has 32 bits for numbers of parts, but %llu rows have %llu "
             "parts each; lower moe.max_tokens or moe.topk",
             (unsigned long long)l->rows, (unsigned long long)units);
@@ -149,10 +153,11 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
     if (status != EPA_OK)
         return status;
     if (l.source_rows >= (1u << TF_ROW_BITS) - 1)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "token_flag has %d bits for the number of rows to a rank, which may be %u; "
-                        "lower moe.max_tokens (%u) or moe.topk (%u)",
-                        TF_ROW_BITS, l.source_rows, m->max_tokens, m->topk);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "moe.max_tokens moe.topk",
+            "token_flag has %d bits for the number of rows to a rank, which may be %u; "
+            "lower moe.max_tokens (%u) or moe.topk (%u)",
+            TF_ROW_BITS, l.source_rows, m->max_tokens, m->topk);
     place_regions(&l);
     l.row_signals = l.puts && l.by_token ? l.size * l.source_rows : 0;
     l.output_signals = l.puts ? m->max_tokens * m->topk : 0;

@@ -26,10 +26,10 @@ static enum epa_status refuse_driver(cudaError_t why, struct epa_error *err)
     (void)cudaDriverGetVersion(&driver); /* 0 without a driver */
     (void)cudaRuntimeGetVersion(&runtime);
     if (driver == 0)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "cuda: no NVIDIA driver: libcuda.so.1 cannot be loaded (%s); install a "
-                        "driver for CUDA %d.%d or later, or use backend: {name: host}",
-                        cudaGetErrorName(why), major_of(runtime), minor_of(runtime));
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "backend.name",
+                            "cuda: no NVIDIA driver: libcuda.so.1 cannot be loaded (%s); install a "
+                            "driver for CUDA %d.%d or later, or use backend: {name: host}",
+                            cudaGetErrorName(why), major_of(runtime), minor_of(runtime));
     if (why == cudaErrorInsufficientDriver)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "cuda: the NVIDIA driver is for CUDA %d.%d, and this program was built "
@@ -51,10 +51,10 @@ static enum epa_status count_devices(int *out, struct epa_error *err)
     if (status != cudaSuccess && status != cudaErrorNoDevice)
         return refuse_driver(status, err);
     if (status == cudaErrorNoDevice || n == 0)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "cuda: there is a driver, but no GPU%s%s%s; use backend: {name: host}",
-                        visible == NULL ? "" : " that CUDA_VISIBLE_DEVICES (",
-                        visible == NULL ? "" : visible, visible == NULL ? "" : ") shows");
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "backend.name",
+                            "cuda: there is a driver, but no GPU%s%s%s; use backend: {name: host}",
+                            visible == NULL ? "" : " that CUDA_VISIBLE_DEVICES (",
+                            visible == NULL ? "" : visible, visible == NULL ? "" : ") shows");
     *out = n;
     return EPA_OK;
 }
@@ -69,9 +69,9 @@ static enum epa_status check_list(const struct cuda_config *c, int n, struct epa
 {
     for (uint32_t i = 0; i < c->devices.n; i++) {
         if (c->devices.item[i] >= (uint32_t)n)
-            return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                            "cuda: backend.devices names GPU %u, and there are %d, from 0 on",
-                            c->devices.item[i], n);
+            return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "backend.devices",
+                                "cuda: backend.devices names GPU %u, and there are %d, from 0 on",
+                                c->devices.item[i], n);
     }
     return EPA_OK;
 }
@@ -94,20 +94,20 @@ enum epa_status cuda_choose(const struct cuda_config *c, const struct epa_world 
         return status;
     have = c->devices.n > 0 ? c->devices.n : (uint32_t)n;
     if (have < ranks && !c->share)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "cuda: %u ranks on this host and %u GPU%s%s: each rank wants its own; "
-                        "use fewer ranks, or backend.share: true, which is for checking and not "
-                        "for measuring",
-                        ranks, have, have == 1 ? "" : "s",
-                        c->devices.n > 0 ? " in backend.devices" : "");
+        return epa_fail_key(
+            err, EPA_ERR_UNSUPPORTED, "backend.devices ranks",
+            "cuda: %u ranks on this host and %u GPU%s%s: each rank wants its own; "
+            "use fewer ranks, or backend.share: true, which is for checking and not "
+            "for measuring",
+            ranks, have, have == 1 ? "" : "s", c->devices.n > 0 ? " in backend.devices" : "");
     place.device = device_of(c, n, rank);
     for (uint32_t r = 0; r < ranks; r++)
         place.sharers += device_of(c, n, r) == place.device;
     if (place.sharers > 1 && !c->share)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "cuda: backend.devices gives GPU %d to %u ranks; name each once, or "
-                        "set backend.share: true",
-                        place.device, place.sharers);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "backend.devices",
+                            "cuda: backend.devices gives GPU %d to %u ranks; name each once, or "
+                            "set backend.share: true",
+                            place.device, place.sharers);
     *out = place;
     return EPA_OK;
 }

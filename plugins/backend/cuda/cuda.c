@@ -121,7 +121,7 @@ static void cuda_explain(struct epa_backend *base, struct epa_error *err)
     const struct cuda *c = (const struct cuda *)base;
 
     if (c->last.status != EPA_OK)
-        epa_fail(err, c->last.status, "%s", c->last.text);
+        epa_fail_key(err, c->last.status, c->last.key, "%s", c->last.text);
 }
 
 static void end_capture(struct cuda *c)

@@ -107,9 +107,9 @@ static enum epa_status find_place(struct process_job *out, struct epa_error *err
     enum epa_status status = process_id_find(&found, err);
 
     if (status == EPA_OK && found.process_id.size == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher mpi: not started by mpirun; start it so: "
-                        "mpirun -n 8 epa2a bench X.yaml");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "launcher.name",
+                            "launcher mpi: not started by mpirun; start it so: "
+                            "mpirun -n 8 epa2a bench X.yaml");
     if (status == EPA_OK)
         *out = found;
     return status;
@@ -171,9 +171,9 @@ static enum epa_status launch(const void *config, const struct epa_launch *asked
     if (status != EPA_OK)
         return status;
     if (asked->ranks != job.process_id.size)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "launcher mpi: the experiment has %u ranks, and this is %s", asked->ranks,
-                        job.process_id.source);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "ranks",
+                            "launcher mpi: the experiment has %u ranks, and this is %s",
+                            asked->ranks, job.process_id.source);
     return launcher_launch(launcher, &mine->launcher, asked, err);
 }
 

@@ -210,8 +210,9 @@ static enum epa_status choose_way(struct far *f, struct epa_error *err)
     if (f->staged[0] != '\0')
         return f->params.direct != DIRECT_ON
                    ? EPA_OK
-                   : epa_fail(err, EPA_ERR_UNSUPPORTED,
-                              "nvlink: transport.direct: on, but %s; auto stages data", f->staged);
+                   : epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.direct",
+                                  "nvlink: transport.direct: on, but %s; auto stages data",
+                                  f->staged);
     f->region.base = region->base;
     f->region.bytes = (uint64_t)(f->params.heap - region->base) + f->params.heap_bytes;
     return EPA_OK;

@@ -56,21 +56,22 @@ static enum epa_status check(const struct epa_transport_params *p, bool *one_hos
     enum epa_status status;
 
     if (p->backend == NULL || p->backend->memory != EPA_MEMORY_CUDA)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "nvlink: its heap is in the memory of a GPU; take backend: cuda");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "transport.name backend.name",
+                            "nvlink: its heap is in the memory of a GPU; take backend: cuda");
     if (world->size > EPA_DEVICE_RANKS)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "nvlink: kernels know %d ranks at most, not %u",
-                        EPA_DEVICE_RANKS, world->size);
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "ranks",
+                            "nvlink: kernels know %d ranks at most, not %u", EPA_DEVICE_RANKS,
+                            world->size);
     *one_host = true;
     if (world->local_size == world->size)
         return EPA_OK;
     status = count_host(p->boot, &here, err);
     *one_host = here == world->size;
     if (status == EPA_OK && !*one_host && p->between == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "nvlink: reaches the %u ranks of one host, not all %u; set "
-                        "transport.between_nodes to a transport between hosts",
-                        here, world->size);
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.between_nodes transport.name",
+                            "nvlink: reaches the %u ranks of one host, not all %u; set "
+                            "transport.between_nodes to a transport between hosts",
+                            here, world->size);
     return status;
 }
 
@@ -83,10 +84,10 @@ static enum epa_status choose_memory(const struct nvlink *n, int asked, enum mem
         if (n->gpu[r].passes_memory != 0)
             continue;
         if (asked == MEMORY_VMM)
-            return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                            "nvlink: GPU %d (rank %u, %s) cannot pass memory by descriptors; "
-                            "leave out transport.memory, or set it to ipc",
-                            n->gpu[r].number, r, n->gpu[r].bus);
+            return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.memory",
+                                "nvlink: GPU %d (rank %u, %s) cannot pass memory by descriptors; "
+                                "leave out transport.memory, or set it to ipc",
+                                n->gpu[r].number, r, n->gpu[r].bus);
         *out = MEMORY_IPC;
     }
     return EPA_OK;

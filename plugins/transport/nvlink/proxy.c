@@ -212,8 +212,8 @@ static enum epa_status open_net(struct proxy *p)
     enum epa_status status = p->params.net->open(&params, &p->net, &why);
 
     if (status != EPA_OK)
-        return epa_fail(&p->messages.err, status, "%s%s", why.text,
-                        direct ? "; transport.direct: off stages data" : "");
+        return epa_fail_key(&p->messages.err, status, "transport.direct", "%s%s", why.text,
+                            direct ? "; transport.direct: off stages data" : "");
     if (p->net->ops->describe != NULL)
         p->net->ops->describe(p->net, keep_fact, p);
     p->messages.net = p->net;

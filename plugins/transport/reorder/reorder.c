@@ -312,7 +312,7 @@ static void explain(struct epa_transport *t, struct epa_error *err)
     if (w->error.status == EPA_OK)
         w->inner->ops->explain(w->inner, err);
     else
-        (void)epa_fail(err, w->error.status, "%s", w->error.text);
+        (void)epa_fail_key(err, w->error.status, w->error.key, "%s", w->error.text);
     (void)leave(w, EPA_OK);
 }
 

@@ -198,11 +198,12 @@ static enum epa_status check_world(const struct epa_world *world, struct epa_err
 {
     if (world->local_size == world->size)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                    "shm: reaches the %u ranks of one node, not all %u; ranks of another host, in "
-                    "another PID or user namespace (containers), or beyond ranks_per_node are on "
-                    "another node: set transport to one between nodes, such as ucx",
-                    world->local_size, world->size);
+    return epa_fail_key(
+        err, EPA_ERR_UNSUPPORTED, "transport.name",
+        "shm: reaches the %u ranks of one node, not all %u; ranks of another host, in "
+        "another PID or user namespace (containers), or beyond ranks_per_node are on "
+        "another node: set transport to one between nodes, such as ucx",
+        world->local_size, world->size);
 }
 
 static enum epa_status open_all(const struct epa_transport_params *p, struct epa_transport **out,

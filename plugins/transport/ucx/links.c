@@ -66,11 +66,11 @@ static enum epa_status create_endpoint(struct peer *peer, const char *address, b
     ucs_status_t ucs = ucp_ep_create(u->worker, &params, &peer->ep);
 
     if (ucs != UCS_OK)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "ucx: rank %u has no way to rank %u (tls \"%s\", devices \"%s\"; "
-                        "\"\" leaves it to UCX_* and UCX): %s",
-                        u->base.rank, ucx_number_of(u, peer), u->config.tls, u->config.devices,
-                        ucs_status_string(ucs));
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.tls transport.devices",
+                            "ucx: rank %u has no way to rank %u (tls \"%s\", devices \"%s\"; "
+                            "\"\" leaves it to UCX_* and UCX): %s",
+                            u->base.rank, ucx_number_of(u, peer), u->config.tls, u->config.devices,
+                            ucs_status_string(ucs));
     return EPA_OK;
 }
 
@@ -157,10 +157,10 @@ static enum epa_status unpack_keys(struct ucx *u, const char *papers, size_t str
             ucp_rkey_ptr(peer->rkey, peer->remote, &at) == UCS_OK) {
             /* ucp_rkey_ptr() adds the peer's address to a mapping without a bounds check. */
             if (!maps_hold(at, u->region.bytes, 0, 0))
-                return epa_fail(err, EPA_ERR_SYSTEM,
-                                "ucx: rank %u sent an address of its memory that is not shared "
-                                "with rank %u; transport.direct: false avoids direct stores",
-                                r, u->base.rank);
+                return epa_fail_key(err, EPA_ERR_SYSTEM, "transport.direct",
+                                    "ucx: rank %u sent an address of its memory that is not shared "
+                                    "with rank %u; transport.direct: false avoids direct stores",
+                                    r, u->base.rank);
             peer->map = at;
         }
     }

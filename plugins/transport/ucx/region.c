@@ -101,9 +101,9 @@ static enum epa_status choose(const struct config *config, const char *interface
     if (config->devices[0] != '\0' || getenv("UCX_NET_DEVICES") != NULL)
         return EPA_OK;
     if (interface != NULL && interface[0] == '\0')
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "ucx: cannot find the network interface that leads to rank 0; UCX must "
-                        "listen on this interface only; name it: --set transport.devices=eth0");
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.devices",
+                            "ucx: cannot find the network interface that leads to rank 0; UCX must "
+                            "listen on this interface only; name it: --set transport.devices=eth0");
     add_device(out->devices, interface == NULL ? "lo" : interface);
     add_rdma_ports(out->devices);
     return EPA_OK;
@@ -196,10 +196,10 @@ static enum epa_status create_context(struct ucx *u, struct epa_error *err)
     ucs = ucp_init(&params, config, &u->context);
     ucp_config_release(config);
     if (ucs != UCS_OK)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "ucx: ucp_init (tls \"%s\", devices \"%s\"; \"\" leaves it to UCX_* "
-                        "and UCX): %s; `ucx_info -d` lists transports and devices",
-                        choice.tls, choice.devices, ucs_status_string(ucs));
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.tls transport.devices",
+                            "ucx: ucp_init (tls \"%s\", devices \"%s\"; \"\" leaves it to UCX_* "
+                            "and UCX): %s; `ucx_info -d` lists transports and devices",
+                            choice.tls, choice.devices, ucs_status_string(ucs));
     return EPA_OK;
 }
 

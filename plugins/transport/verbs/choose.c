@@ -62,22 +62,22 @@ static enum epa_status refuse_port(const struct port *port, uint32_t n,
         snprintf(what + strlen(what), sizeof(what) - strlen(what), " port %u", wish->number);
     say_ports(port, n, known ? wish : NULL, there, sizeof(there));
     if (!known)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "verbs: this machine has no RDMA device%s; it has: %s", what, there);
-    return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                    "verbs: no port is active of RDMA device%s: %s; see `ibv_devinfo` and "
-                    "`rdma link`, bring the link up, or set transport.device and "
-                    "transport.port",
-                    what[0] != '\0' ? what : "s here", there);
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.device",
+                            "verbs: this machine has no RDMA device%s; it has: %s", what, there);
+    return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.device transport.port",
+                        "verbs: no port is active of RDMA device%s: %s; see `ibv_devinfo` and "
+                        "`rdma link`, bring the link up, or set transport.device and "
+                        "transport.port",
+                        what[0] != '\0' ? what : "s here", there);
 }
 
 enum epa_status choose_port(const struct port *port, uint32_t n, const struct port_wish *wish,
                             const struct port **out, struct epa_error *err)
 {
     if (n == 0)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "verbs: this machine has no RDMA device (`ibv_devices` lists "
-                        "none); take transport ucx or shm");
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.name",
+                            "verbs: this machine has no RDMA device (`ibv_devices` lists "
+                            "none); take transport ucx or shm");
     for (uint32_t i = 0; i < n; i++) {
         if (fits(&port[i], wish) && port[i].active && port[i].link != LINK_NONE) {
             *out = &port[i];
@@ -145,8 +145,9 @@ static enum epa_status refuse_gid(const struct gid *gid, uint32_t n, const struc
                         "verbs: %s port %u has no GID; give its network interface an "
                         "address (`ip address add`)",
                         p->device, p->number);
-    return epa_fail(err, EPA_ERR_CONFIG, "verbs: %s port %u has no GID '%.64s'; it has: %s",
-                    p->device, p->number, wish, there);
+    return epa_fail_key(err, EPA_ERR_CONFIG, "transport.gid",
+                        "verbs: %s port %u has no GID '%.64s'; it has: %s", p->device, p->number,
+                        wish, there);
 }
 
 static bool is_index(const char *text, uint32_t *out)
@@ -179,10 +180,10 @@ enum epa_status choose_gid(const struct gid *gid, uint32_t n, const struct port 
     bool by_index = !any && is_index(wish, &index);
 
     if (!any && !by_index && !is_address(wish, address))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "verbs: transport.gid '%.64s' is no index and no address; write "
-                        "auto, a number, or an address as `ibv_devinfo -v` shows it",
-                        wish);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "transport.gid",
+                            "verbs: transport.gid '%.64s' is no index and no address; write "
+                            "auto, a number, or an address as `ibv_devinfo -v` shows it",
+                            wish);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t rank = rank_gid(&gid[i], p->link);
 
@@ -223,8 +224,9 @@ enum epa_status choose_pkey(const uint16_t *pkey, uint32_t n, const struct port 
     }
     want = strtoul(wish, &end, 16);
     if (end == wish || *end != '\0' || want == 0 || want > UINT16_MAX)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "verbs: transport.pkey '%.64s' is no P_Key; write it as in 0x8001", wish);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "transport.pkey",
+                            "verbs: transport.pkey '%.64s' is no P_Key; write it as in 0x8001",
+                            wish);
     for (uint32_t i = 0; i < n; i++) {
         if (pkey[i] != 0 && (pkey[i] & PKEY_MASK) == (want & PKEY_MASK)) {
             *out = i;
@@ -234,8 +236,9 @@ enum epa_status choose_pkey(const uint16_t *pkey, uint32_t n, const struct port 
             at += (size_t)snprintf(there + at, sizeof(there) - at, "%s0x%04x", at > 0 ? ", " : "",
                                    pkey[i]);
     }
-    return epa_fail(err, EPA_ERR_CONFIG, "verbs: %s port %u has no P_Key 0x%04lx; it has: %s",
-                    p->device, p->number, want, there);
+    return epa_fail_key(err, EPA_ERR_CONFIG, "transport.pkey",
+                        "verbs: %s port %u has no P_Key 0x%04lx; it has: %s", p->device, p->number,
+                        want, there);
 }
 
 /* ---- pinned memory ---- */

@@ -23,16 +23,17 @@ static enum epa_status check_room(const struct connect_params *p, struct epa_err
     uint64_t n = p->boot->world.size, completions = n * p->slots;
 
     if (p->slots > (uint64_t)attr->max_qp_wr)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "verbs: queues of %u requests (transport.depth, or the chunks of the "
-                        "largest put) exceed the %d of %s",
-                        p->slots, attr->max_qp_wr, p->device->port.device);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "transport.depth",
+                            "verbs: queues of %u requests (transport.depth, or the chunks of the "
+                            "largest put) exceed the %d of %s",
+                            p->slots, attr->max_qp_wr, p->device->port.device);
     if (n > (uint64_t)attr->max_qp || completions > (uint64_t)attr->max_cqe)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "verbs: %u ranks need %u queue pairs and %llu completions, and %s has "
-                        "%d and %d; set a smaller transport.depth",
-                        p->boot->world.size, p->boot->world.size, (unsigned long long)completions,
-                        p->device->port.device, attr->max_qp, attr->max_cqe);
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.depth",
+                            "verbs: %u ranks need %u queue pairs and %llu completions, and %s has "
+                            "%d and %d; set a smaller transport.depth",
+                            p->boot->world.size, p->boot->world.size,
+                            (unsigned long long)completions, p->device->port.device, attr->max_qp,
+                            attr->max_cqe);
     return EPA_OK;
 }
 
@@ -129,10 +130,10 @@ static enum epa_status connect_compare(const struct card *mine, uint32_t rank,
 
     if (mine->link == peers->link)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_CONFIG,
-                    "verbs: rank %u has a port on %s and rank %u on %s; set transport.device "
-                    "and transport.port so that all are on one network",
-                    rank, name[mine->link % 3], peer, name[peers->link % 3]);
+    return epa_fail_key(err, EPA_ERR_CONFIG, "transport.device transport.port",
+                        "verbs: rank %u has a port on %s and rank %u on %s; set transport.device "
+                        "and transport.port so that all are on one network",
+                        rank, name[mine->link % 3], peer, name[peers->link % 3]);
 }
 
 static enum ibv_mtu mtu_code(uint32_t bytes)
@@ -171,13 +172,13 @@ static enum epa_status refuse_pair(const struct connect_params *p, const struct 
 {
     char mine[64], its[64];
 
-    return epa_fail(err, EPA_ERR_SYSTEM,
-                    "verbs: rank %u cannot %s rank %u: %s; from %s (port %u of %s, GID %u) to "
-                    "%s: is there a route, and does transport.gid suit both?",
-                    p->boot->world.rank, what, r, strerror(error),
-                    gid_text(p->device->gid.raw, mine, sizeof(mine)), p->device->port.number,
-                    p->device->port.device, p->device->gid.index,
-                    gid_text(peer->gid, its, sizeof(its)));
+    return epa_fail_key(err, EPA_ERR_SYSTEM, "transport.gid",
+                        "verbs: rank %u cannot %s rank %u: %s; from %s (port %u of %s, GID %u) to "
+                        "%s: is there a route, and does transport.gid suit both?",
+                        p->boot->world.rank, what, r, strerror(error),
+                        gid_text(p->device->gid.raw, mine, sizeof(mine)), p->device->port.number,
+                        p->device->port.device, p->device->gid.index,
+                        gid_text(peer->gid, its, sizeof(its)));
 }
 
 static enum epa_status join(const struct connect_params *p, struct queue *queue,

@@ -208,10 +208,10 @@ static enum epa_status ask_device(const struct config *config, struct device *d,
         return epa_fail(err, EPA_ERR_SYSTEM, "verbs: %s cannot be queried: %s", d->port.device,
                         strerror(error));
     if (d->attr.atomic_cap == IBV_ATOMIC_NONE)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "verbs: %s has no atomic operations, which signals that are added "
-                        "to need; take transport ucx",
-                        d->port.device);
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.name",
+                            "verbs: %s has no atomic operations, which signals that are added "
+                            "to need; take transport ucx",
+                            d->port.device);
     d->software = d->attr.vendor_id == no_vendor || d->attr.vendor_id == rxe_vendor;
     status = find_gid(config, d, err);
     if (status == EPA_OK)

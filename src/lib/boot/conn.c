@@ -164,6 +164,12 @@ struct conn_word conn_word_of(enum epa_status status, const char *fmt, ...)
     return word;
 }
 
+struct conn_word conn_word_at(struct conn_word word, const char *key)
+{
+    snprintf(word.key, sizeof(word.key), "%s", key);
+    return word;
+}
+
 /* Returns true if the rank of `word` died before the rank of `other`. Libraries abort or crash after the
  * death of a peer, and such a report may arrive first or, if a launcher waits for a core, carry the
  * earlier time. SIGKILL is a first cause: only an external process sends it to a rank that its launcher
@@ -222,6 +228,7 @@ bool conn_get_word(const struct conn_message *m, struct conn_word *out)
 
     if (!conn_get(m, out, sizeof(*out), &rest) || rest.bytes != 0)
         return false;
+    conn_clean(out->key, sizeof(out->key));
     conn_clean(out->text, sizeof(out->text));
     return out->status <= 0 && out->status >= EPA_ERR_INTERRUPTED && out->signal < 65;
 }

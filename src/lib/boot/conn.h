@@ -16,7 +16,7 @@
 /* ---- messages ---- */
 
 enum {
-    CONN_PROTOCOL = 7,
+    CONN_PROTOCOL = 8,
     CONN_NAME = 72,
     CONN_INTERFACE = 16,
     CONN_MASK_MAX = 8192,           /* bytes of an affinity mask */
@@ -77,6 +77,7 @@ struct conn_word {
     uint32_t signal; /* signal that requested a stop, or that killed the rank; 0: none */
     uint32_t zero;
     uint64_t died_ns; /* CLOCK_REALTIME of the death of the rank's process; 0: unknown */
+    char key[128];    /* key and text of an epa_error */
     char text[512];
 };
 
@@ -110,6 +111,8 @@ bool conn_get_welcome(const struct conn_message *, uint32_t ranks, struct conn_w
 
 /* Returns a word without lost rank and signal. */
 EPA_PRINTF(2, 3) struct conn_word conn_word_of(enum epa_status, const char *fmt, ...);
+/* Returns the word with the key of an epa_error. */
+struct conn_word conn_word_at(struct conn_word, const char *key);
 bool conn_get_word(const struct conn_message *, struct conn_word *out);
 
 /* Updates the verdict of a launch with a further failure `word`. `verdict` is the failure so far (status

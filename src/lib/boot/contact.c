@@ -15,11 +15,12 @@ enum epa_status contact_find_job(const char *caller, struct process_job *out, st
     enum epa_status status = process_id_find(out, err);
 
     if (status == EPA_OK && out->process_id.size == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: no variable gives the rank of this process; start it by "
-                        "torchrun, srun or mpirun, or set all of RANK, WORLD_SIZE, MASTER_ADDR and "
-                        "MASTER_PORT",
-                        caller);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "launcher.name",
+            "%s: no variable gives the rank of this process; start it by "
+            "torchrun, srun or mpirun, or set all of RANK, WORLD_SIZE, MASTER_ADDR and "
+            "MASTER_PORT",
+            caller);
     return status;
 }
 
@@ -67,17 +68,18 @@ static enum epa_status find_address(const struct contact_options *options,
     else if (list != NULL)
         first_host(list, out, room);
     else
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: the address of rank 0 is unknown (%s); set MASTER_ADDR or "
-                        "launcher.address",
-                        options->caller, job->process_id.source);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "launcher.address",
+                            "%s: the address of rank 0 is unknown (%s); set MASTER_ADDR or "
+                            "launcher.address",
+                            options->caller, job->process_id.source);
     if (job->process_id.rank == 0 && !all_here && !job->hosts_unknown &&
         options->interface == NULL && net_is_loopback(out))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: '%.200s' is the loopback address of this host, and ranks on "
-                        "other hosts cannot reach it; set launcher.address to another address, or "
-                        "set launcher.interface",
-                        options->caller, out);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "launcher.address",
+            "%s: '%.200s' is the loopback address of this host, and ranks on "
+            "other hosts cannot reach it; set launcher.address to another address, or "
+            "set launcher.interface",
+            options->caller, out);
     return EPA_OK;
 }
 
@@ -101,10 +103,10 @@ static enum epa_status find_port(const struct contact_options *options,
         return EPA_OK;
     }
     if (master == NULL && job->id[0] == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: the port of rank 0 is unknown (%s); set MASTER_PORT or "
-                        "launcher.port",
-                        options->caller, job->process_id.source);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "launcher.port",
+                            "%s: the port of rank 0 is unknown (%s); set MASTER_PORT or "
+                            "launcher.port",
+                            options->caller, job->process_id.source);
     if (master == NULL) {
         *out = port_of_job(job);
         return EPA_OK;

@@ -168,21 +168,22 @@ static enum epa_status list_addresses(const char *interface,
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "no network interface is up, not even the loopback");
     return n > 0 ? EPA_OK
-                 : epa_fail(err, EPA_ERR_CONFIG,
-                            "launcher.interface: '%.32s' is not an interface of this host that is "
-                            "up and has an address; this host has %s",
-                            interface, names);
+                 : epa_fail_key(
+                       err, EPA_ERR_CONFIG, "launcher.interface",
+                       "launcher.interface: '%.32s' is not an interface of this host that is "
+                       "up and has an address; this host has %s",
+                       interface, names);
 }
 
 static enum epa_status explain_listen(int failed, const char *where, uint32_t port,
                                       struct epa_error *err)
 {
-    return epa_fail(err, EPA_ERR_SYSTEM, "rank 0 cannot listen at %s port %u: %s%s", where, port,
-                    strerror(failed),
-                    failed == EADDRINUSE      ? "; set MASTER_PORT or launcher.port to a free port"
-                    : failed == EADDRNOTAVAIL ? "; MASTER_ADDR or launcher.address must be "
-                                                "an address of rank 0's host"
-                                              : "");
+    return epa_fail_key(err, EPA_ERR_SYSTEM, "launcher.port launcher.address",
+                        "rank 0 cannot listen at %s port %u: %s%s", where, port, strerror(failed),
+                        failed == EADDRINUSE ? "; set MASTER_PORT or launcher.port to a free port"
+                        : failed == EADDRNOTAVAIL ? "; MASTER_ADDR or launcher.address must be "
+                                                    "an address of rank 0's host"
+                                                  : "");
 }
 
 static enum epa_status listen_at(const char *name, uint32_t port, int *out, struct epa_error *err)
@@ -243,11 +244,12 @@ enum epa_status net_listen(struct contact *contact, const char *interface, int *
         *out = listen_on((struct sockaddr *)&local, bytes);
         failed = *out < 0 ? errno : 0;
         if (failed == EADDRINUSE && find_owner(&local, bytes, &owner) && owner != geteuid())
-            return epa_fail(err, EPA_ERR_SYSTEM,
-                            "rank 0 cannot listen at %s: a process of user %u has taken this name; "
-                            "set another launcher.port, or export "
-                            "EPA2A_JOB_TOKEN=$(openssl rand -hex 16) for all ranks",
-                            contact->local, (unsigned)owner);
+            return epa_fail_key(
+                err, EPA_ERR_SYSTEM, "launcher.port",
+                "rank 0 cannot listen at %s: a process of user %u has taken this name; "
+                "set another launcher.port, or export "
+                "EPA2A_JOB_TOKEN=$(openssl rand -hex 16) for all ranks",
+                contact->local, (unsigned)owner);
         return *out >= 0 ? EPA_OK : explain_listen(failed, contact->local, contact->port, err);
     }
     if (interface != NULL)

@@ -99,10 +99,10 @@ static enum epa_status read_number(const struct set *set, const char *name, uint
     errno = 0;
     n = strtoul(value, &end, 10);
     if (*value < '0' || *value > '9' || *end != 0 || errno != 0 || n > INT32_MAX)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: %s='%.32s' is not a number; if it is left over from another "
-                        "job, unset it or set launcher: fork",
-                        set->name, name, value);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "launcher.name",
+                            "%s: %s='%.32s' is not a number; if it is left over from another "
+                            "job, unset it or set launcher: fork",
+                            set->name, name, value);
     *out = (uint32_t)n;
     return EPA_OK;
 }
@@ -123,10 +123,10 @@ static enum epa_status read_set(const struct set *set, struct process_job *job,
     if (set->hosts != NULL && is_set(set->hosts) && strcmp(getenv(set->hosts), "1") == 0)
         job->local_size = place->size;
     if (place->rank >= place->size)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: %s=%u is not below %s=%u; if they are left over from another "
-                        "job, unset them or set launcher: fork",
-                        set->name, set->rank, place->rank, set->size, place->size);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "launcher.name",
+                            "%s: %s=%u is not below %s=%u; if they are left over from another "
+                            "job, unset them or set launcher: fork",
+                            set->name, set->rank, place->rank, set->size, place->size);
     job->mpi = set->mpi;
     job->hosts_unknown = set->hosts == NULL && job->local_size == 0;
     place->local_size = job->local_size;
@@ -166,10 +166,11 @@ static enum epa_status choose_set(const struct set **best, struct process_job *b
         *best = set;
         *best_job = *job;
     } else if (new->size > 1 && best_job->mpi && set->names_processes && !is_same_rank(old, new)) {
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "two launchers name this process: %s, and %s; unset the variables of the "
-                        "one that did not start it",
-                        old->source, new->source);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "launcher.name",
+            "two launchers name this process: %s, and %s; unset the variables of the "
+            "one that did not start it",
+            old->source, new->source);
     }
     return EPA_OK;
 }
@@ -189,7 +190,7 @@ enum epa_status process_id_find(struct process_job *out, struct epa_error *err)
         status = read_set(set, &job, &why);
         if (status != EPA_OK && best != NULL) /* leftovers of another job after a valid set */
             continue;
-        status = status != EPA_OK ? epa_fail(err, status, "%s", why.text)
+        status = status != EPA_OK ? epa_fail_key(err, status, why.key, "%s", why.text)
                                   : choose_set(&best, &found, set, &job, err);
         if (status != EPA_OK)
             return status;

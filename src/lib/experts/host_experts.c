@@ -177,9 +177,9 @@ static enum epa_status create_library(struct host_experts *x, struct epa_error *
 
     for (uint32_t i = 0; i < 2 && status == EPA_OK; i++)
         if (onednn_packed_bytes(x->w.library, i) > library_block_bytes(s, i))
-            status = epa_fail(err, EPA_ERR_UNSUPPORTED,
-                              "expert.library: onednn: %s packs weights to more bytes",
-                              onednn_name(x->w.library));
+            status = epa_fail_key(err, EPA_ERR_UNSUPPORTED, "expert.library",
+                                  "expert.library: onednn: %s packs weights to more bytes",
+                                  onednn_name(x->w.library));
     return status;
 }
 

@@ -319,7 +319,7 @@ static void host_explain(struct epa_backend *base, struct epa_error *err)
     const struct host *host = (const struct host *)base;
 
     if (host->last.status != EPA_OK)
-        epa_fail(err, host->last.status, "%s", host->last.text);
+        epa_fail_key(err, host->last.status, host->last.key, "%s", host->last.text);
 }
 
 static void host_close(struct epa_backend *base)

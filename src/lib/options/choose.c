@@ -403,7 +403,7 @@ static enum epa_status choose_usual_algorithm(struct choosing *c)
         if (i == 0)
             first = err;
     }
-    return epa_fail(c->err, first.status, "%s", first.text);
+    return epa_fail_key(c->err, first.status, first.key, "%s", first.text);
 }
 
 static enum epa_status choose_algorithm(struct choosing *c)

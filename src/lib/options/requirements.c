@@ -25,8 +25,9 @@ enum epa_status selection_check_operation(const struct selection *s, enum epa_op
 
     if (s->algorithm->op == op)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_CONFIG, "algorithm '%s' is for another operation than %s",
-                    s->algorithm->plugin.name, name[op]);
+    return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.name",
+                        "algorithm '%s' is for another operation than %s",
+                        s->algorithm->plugin.name, name[op]);
 }
 
 enum epa_status selection_check_memory(const struct selection *s, struct epa_error *err)
@@ -34,12 +35,13 @@ enum epa_status selection_check_memory(const struct selection *s, struct epa_err
     const char *backend = s->backend->plugin.name;
 
     if ((s->algorithm->memory & s->backend->memory) == 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "algorithm '%s' has no code for backend '%s'",
-                        s->algorithm->plugin.name, backend);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.name backend.name",
+                            "algorithm '%s' has no code for backend '%s'",
+                            s->algorithm->plugin.name, backend);
     if ((s->transport->memory & s->backend->memory) == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "transport '%s' has no heap in the memory of backend '%s'",
-                        s->transport->plugin.name, backend);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "transport.name backend.name",
+                            "transport '%s' has no heap in the memory of backend '%s'",
+                            s->transport->plugin.name, backend);
     return EPA_OK;
 }
 
@@ -49,15 +51,16 @@ enum epa_status selection_check_flags(const struct selection *s, struct epa_erro
     uint32_t missing = needs & ~selection_flags(s);
 
     if (s->between != NULL && missing == EPA_TRANSPORT_LOAD_STORE)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "algorithm '%s' stores to all ranks from its kernels, and with "
-                        "transport.between_nodes: %s those of other nodes are reached by puts",
-                        s->algorithm->plugin.name, s->between->plugin.name);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "transport.between_nodes",
+                            "algorithm '%s' stores to all ranks from its kernels, and with "
+                            "transport.between_nodes: %s those of other nodes are reached by puts",
+                            s->algorithm->plugin.name, s->between->plugin.name);
     if (missing != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "algorithm '%s' needs a feature that transport '%s' lacks; `epa2a list` "
-                        "shows both",
-                        s->algorithm->plugin.name, s->transport->plugin.name);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "algorithm.name transport.name",
+            "algorithm '%s' needs a feature that transport '%s' lacks; `epa2a list` "
+            "shows both",
+            s->algorithm->plugin.name, s->transport->plugin.name);
     return EPA_OK;
 }
 
@@ -71,9 +74,9 @@ enum epa_status selection_check_between(const struct epa_transport_plugin *betwe
 {
     if ((between->memory & EPA_MEMORY_HOST) != 0 && (between->flags & EPA_TRANSPORT_HOST) != 0)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_CONFIG,
-                    "transport '%s' cannot stand between nodes: its heap is not in host memory",
-                    between->plugin.name);
+    return epa_fail_key(err, EPA_ERR_CONFIG, "transport.between_nodes",
+                        "transport '%s' cannot stand between nodes: its heap is not in host memory",
+                        between->plugin.name);
 }
 
 enum epa_status selection_check_workers(const struct selection *s, const void *backend_config,
@@ -87,9 +90,9 @@ enum epa_status selection_check_workers(const struct selection *s, const void *b
     workers = s->backend->threads(backend_config);
     if (workers >= least)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_CONFIG,
-                    "backend.workers (%u) are too few: '%s' needs %u with these options", workers,
-                    s->algorithm->plugin.name, least);
+    return epa_fail_key(err, EPA_ERR_CONFIG, "backend.workers",
+                        "backend.workers (%u) are too few: '%s' needs %u with these options",
+                        workers, s->algorithm->plugin.name, least);
 }
 
 enum epa_status selection_check_layout(const struct selection *s, enum epa_layout layout,

@@ -116,7 +116,7 @@ static enum epa_status check_experiment(struct config_command *c, const struct e
         worst = worse_status(worst, status);
         if (status == EPA_OK || strcmp(err.text, before.text) == 0)
             continue;
-        at = origin_of_refusal(x, err.text);
+        at = origin_of_error(x, &err);
         diag_error(c->diag, &at, NULL, "%s", err.text);
         before = err;
     }

@@ -658,10 +658,11 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
     s->permille = is_busy(s) ? TURNS_FASTEST : 500;
     code = turns_take(t, budget_ns, &verdict);
     if (t->rounds == 0 && code == EXIT_OK) {
-        epa_fail(err, EPA_ERR_CONFIG,
-                 "--budget: a turn takes %.1f s, and a round has two turns: use a larger --budget "
-                 "or fewer bench.iterations",
-                 (double)t->spent_ns / 2e9);
+        epa_fail_key(
+            err, EPA_ERR_CONFIG, "bench.iterations",
+            "--budget: a turn takes %.1f s, and a round has two turns: use a larger --budget "
+            "or fewer bench.iterations",
+            (double)t->spent_ns / 2e9);
         return EXIT_USAGE;
     }
     if (t->rounds == 0)

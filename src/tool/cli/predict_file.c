@@ -162,7 +162,8 @@ enum epa_status prediction_read_file(struct prediction *p)
     if (status != EPA_OK)
         return status;
     if (p->base.run[0].x == NULL)
-        return epa_fail(&p->err, p->base.run[0].refused.status, "%s", p->base.run[0].refused.text);
+        return epa_fail_key(&p->err, p->base.run[0].refused.status, p->base.run[0].refused.key,
+                            "%s", p->base.run[0].refused.text);
     p->x = p->base.run[0].x;
     if (cli->sweep == NULL)
         p->ranks = p->low = ranks != 0 ? ranks : p->x->ranks;

@@ -127,12 +127,12 @@ static enum epa_status check_launchers(struct run_command *c)
         if (plugin == NULL || ((const struct epa_launcher_plugin *)plugin)->process_id != NULL)
             continue;
         err = (struct epa_error){EPA_OK, ""};
-        epa_fail(&err, run->variant ? EPA_ERR_UNSUPPORTED : EPA_ERR_CONFIG,
-                 "launcher.name: %s starts all ranks itself, but this is one process of %u "
-                 "already (%s): leave launcher out, or unset the variables of another job",
-                 plugin->name, c->process_id.size, c->process_id.source);
+        epa_fail_key(&err, run->variant ? EPA_ERR_UNSUPPORTED : EPA_ERR_CONFIG, "launcher.name",
+                     "launcher.name: %s starts all ranks itself, but this is one process of %u "
+                     "already (%s): leave launcher out, or unset the variables of another job",
+                     plugin->name, c->process_id.size, c->process_id.source);
         if (c->process_id.rank == 0)
-            run_print_end(run, &c->process_id, err.status, err.text);
+            run_print_end(run, &c->process_id, &err);
         if (!run->variant)
             return err.status;
         run->refused = err;
@@ -263,7 +263,7 @@ static int finish_run(struct run_command *c, const struct run *run, json_t *row,
     if (run->process_id.rank == 0)
         return report_result(c, run, row, result);
     if (result->error.text[0] != '\0')
-        run_print_end(run, &run->process_id, result->status, result->error.text);
+        run_print_end(run, &run->process_id, &result->error);
     report_row_end(row, REPORT_NOT_RUN, result->status, "");
     return finish_row(run, row, result->status, exit_code(result->status, result->signal));
 }

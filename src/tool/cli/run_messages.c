@@ -36,39 +36,43 @@ bool run_is_skipped(const struct run *run, enum epa_status status)
 }
 
 static void print_end_at(const struct run *run, const struct epa_process_id *place,
-                         enum epa_status status, const char *what, const struct source_location *at)
+                         const struct epa_error *err, const struct source_location *at)
 {
-    bool skipped = run_is_skipped(run, status);
+    bool skipped = run_is_skipped(run, err->status);
     text_auto who = {0};
 
     if (at != NULL && at->line != 0)
         text_add(&who, "%s:%u:%u", at->file, at->line, at->column);
     text_add(&who, "%s", run->who + (who.bytes > 0 ? strlen(run->batch->file) : 0));
     print_message(skipped ? "skipped" : "error", skipped ? COLOUR_WARNING : COLOUR_ERROR, place,
-                  who.data, what);
+                  who.data, err->text);
 }
 
 void run_print_end(const struct run *run, const struct epa_process_id *place,
-                   enum epa_status status, const char *what)
+                   const struct epa_error *err)
 {
-    const struct node *origin = run->x != NULL ? origin_of(run->x, what) : NULL;
+    const struct node *origin = run->x != NULL ? origin_in_file(run->x, err) : NULL;
 
-    print_end_at(run, place, status, what, origin != NULL ? &origin->location : NULL);
+    print_end_at(run, place, err, origin != NULL ? &origin->location : NULL);
 }
 
 void run_print_refusal(const struct run *run, const struct epa_process_id *place,
                        const struct epa_error *why)
 {
-    struct source_location at = origin_of_refusal(run->x, why->text);
+    struct source_location at = origin_of_error(run->x, why);
 
-    print_end_at(run, place, why->status, why->text, &at);
+    print_end_at(run, place, why, &at);
 }
 
 void run_print_result(const struct run *run, const struct epa_process_id *place,
                       const struct result *result, const json_t *document)
 {
-    if (result->status != EPA_OK)
-        run_print_end(run, place, result->status, result->error.text);
-    else if (json_is_object(json_object_get(document, "error")))
-        run_print_end(run, place, EPA_OK, json_text_at(document, "error.text"));
+    struct epa_error failed = {EPA_OK, ""}; /* verdict of a complete run */
+
+    if (result->status != EPA_OK) {
+        run_print_end(run, place, &result->error);
+    } else if (json_is_object(json_object_get(document, "error"))) {
+        snprintf(failed.text, sizeof(failed.text), "%s", json_text_at(document, "error.text"));
+        run_print_end(run, place, &failed);
+    }
 }

@@ -15,9 +15,8 @@ void run_print_error(const struct epa_process_id *, const char *who, const char 
  * command with a single run. */
 bool run_is_skipped(const struct run *, enum epa_status);
 
-/* Prints an error of a run, with the line of its file that the error names. */
-void run_print_end(const struct run *, const struct epa_process_id *, enum epa_status,
-                   const char *what);
+/* Prints an error of a run, with the line of its file that sets the key of the error. */
+void run_print_end(const struct run *, const struct epa_process_id *, const struct epa_error *);
 
 /* Reports an experiment that is rejected before its ranks start, as `config check` does. */
 void run_print_refusal(const struct run *, const struct epa_process_id *, const struct epa_error *);

@@ -1,4 +1,4 @@
-/* Source locations of the values of an experiment, and of the values that a message is about. */
+/* Source locations of the values of an experiment, and of the option that an error names. */
 #include "config/origin.h"
 
 #include <stdio.h>
@@ -19,79 +19,39 @@ const struct node *origin_find(const struct experiment *x, const char *key)
     return node_find(node_find(x->origin, section), dot + 1);
 }
 
-/* Ways in which a message may name a key, most reliable first. */
-enum spelling {
-    WITH_SECTION,    /* moe.hidden */
-    OF_ALGORITHM,    /* "mode: shared", "tail_workers (2)": of the algorithm's section */
-    AT_TOP,          /* "ranks_per_node: 2" */
-    NAMED,           /* "transport 'shm'" */
-    OF_ALGORITHM_IN, /* anywhere: "profile is for" */
-    AT_TOP_IN,       /* "ranks" */
-    SPELLINGS,
-};
-
-/* Returns the key that `word` names, with the text that follows it, if it names one. */
-static const struct node *find_spelt(const struct experiment *x, const char *word, size_t n,
-                                     enum spelling how)
+/* Returns the node of the first key that the user has set, in a file if `in_file`; NULL: none.
+ * `name`: looks for the names of the plugins instead, "transport.name" for "transport.depth". */
+static const struct node *find_first(const struct experiment *x, const char *keys, bool in_file,
+                                     bool name)
 {
-    static const char *const before[SPELLINGS] = {
-        [OF_ALGORITHM] = "algorithm.", [OF_ALGORITHM_IN] = "algorithm."};
-    const char *end = word + n;
-    bool dotted = memchr(word, '.', n) != NULL;
-    char key[128];
+    char key[sizeof(((struct epa_error *)NULL)->key)];
 
-    if (dotted != (how == WITH_SECTION) ||
-        ((how == OF_ALGORITHM || how == AT_TOP) && *end != ':' && strncmp(end, " (", 2) != 0) ||
-        (how == NAMED && strncmp(end, " '", 2) != 0))
-        return NULL;
-    snprintf(key, sizeof(key), "%s%.*s%s", before[how] != NULL ? before[how] : "", (int)n, word,
-             how == NAMED ? ".name" : "");
-    if ((how == AT_TOP || how == AT_TOP_IN) && option_find(&experiment_options, key) == NULL)
-        return NULL;
-    return origin_find(x, key);
-}
+    for (size_t n; *keys != '\0'; keys += n + strspn(keys + n, " ")) {
+        const struct node *node;
 
-static const struct node *find_in(const struct experiment *x, const char *sentence,
-                                  enum spelling how, bool files)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_.";
-
-    for (const char *at = sentence + strcspn(sentence, letters); *at != '\0';
-         at += strcspn(at, letters)) {
-        size_t n = strspn(at, letters), stop = at[n - 1] == '.';
-        const struct node *node = n > stop ? find_spelt(x, at, n - stop, how) : NULL;
-
-        if (node != NULL && !(files && strcmp(node->location.file, "--set") == 0))
+        n = strcspn(keys, " ");
+        if (name)
+            snprintf(key, sizeof(key), "%.*s.name", (int)strcspn(keys, ". "), keys);
+        else
+            snprintf(key, sizeof(key), "%.*s", (int)n, keys);
+        node = origin_find(x, key);
+        if (node != NULL && !(in_file && strcmp(node->location.file, "--set") == 0))
             return node;
-        at += n;
     }
     return NULL;
 }
 
-const struct node *origin_of(const struct experiment *x, const char *sentence)
+const struct node *origin_in_file(const struct experiment *x, const struct epa_error *err)
 {
-    return find_in(x, sentence, WITH_SECTION, true);
+    return find_first(x, err->key, true, false);
 }
 
-/* A message about the contents of a file begins with its path. */
-static const struct node *find_file(const struct experiment *x, const char *sentence)
+struct source_location origin_of_error(const struct experiment *x, const struct epa_error *err)
 {
-    const struct routing_options *r = &x->routing;
+    const struct node *node = find_first(x, err->key, false, false);
 
-    if (r->path != NULL && strncmp(sentence, r->path, strlen(r->path)) == 0)
-        return origin_find(x, "routing.path");
-    if (r->hidden_states != NULL &&
-        strncmp(sentence, r->hidden_states, strlen(r->hidden_states)) == 0)
-        return origin_find(x, "routing.hidden_states");
-    return NULL;
-}
-
-struct source_location origin_of_refusal(const struct experiment *x, const char *sentence)
-{
-    const struct node *node = find_file(x, sentence);
-
-    for (enum spelling how = WITH_SECTION; node == NULL && how < SPELLINGS; how++)
-        node = find_in(x, sentence, how, false);
+    if (node == NULL) /* the option has its default */
+        node = find_first(x, err->key, false, true);
     if (node == NULL)
         node = origin_find(x, "algorithm.name");
     return node != NULL ? node->location : (struct source_location){.file = x->file};

@@ -438,17 +438,17 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
     enum epa_status status;
 
     if (op == NULL)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "algorithm '%s' is for an operation that this program does not know",
-                        x->algorithm.plugin->name);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.name",
+                            "algorithm '%s' is for an operation that this program does not know",
+                            x->algorithm.plugin->name);
     status = selection_check_memory(&selected, err);
     if (status == EPA_OK)
         status = selection_check_flags(&selected, err);
     if (status == EPA_OK && nodes && !selection_spans_nodes(&selected, op->device_nodes))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "transport '%s' connects the ranks of one node, and ranks_per_node: "
-                        "%u splits %u ranks into several",
-                        x->transport.plugin->name, x->ranks_per_node, x->ranks);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "ranks_per_node",
+                            "transport '%s' connects the ranks of one node, and ranks_per_node: "
+                            "%u splits %u ranks into several",
+                            x->transport.plugin->name, x->ranks_per_node, x->ranks);
     return status;
 }
 
@@ -504,7 +504,7 @@ static void check_plan(const struct config_check *c, const struct operation *op,
         status = op->refuse_footprint(x, &x->footprint, &err);
     if (status != EPA_OK) {
         error_add_remedy(&err);
-        at = origin_of_refusal(x, err.text);
+        at = origin_of_error(x, &err);
         diag_error(c->diag, &at, NULL, "%s", err.text);
         return;
     }

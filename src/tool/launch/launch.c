@@ -50,6 +50,7 @@ enum epa_status launch_report(const struct launch *l, const struct conn_word *ve
     if (verdict->status == EPA_ERR_DIED && l->asked.failed_rank != NULL)
         *l->asked.failed_rank = verdict->rank;
     if (verdict->status != EPA_OK && verdict->text[0] != 0)
-        (void)epa_fail(err, (enum epa_status)verdict->status, "%s", verdict->text);
+        (void)epa_fail_key(err, (enum epa_status)verdict->status, verdict->key, "%s",
+                           verdict->text);
     return (enum epa_status)verdict->status;
 }

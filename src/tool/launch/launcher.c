@@ -86,8 +86,9 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
     enum epa_status status;
 
     if (asked->ranks != l->size)
-        return epa_fail(err, EPA_ERR_CONFIG, "the experiment has %u ranks, but %u were started: %s",
-                        asked->ranks, l->size, l->params.process_id.source);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "ranks",
+                            "the experiment has %u ranks, but %u were started: %s", asked->ranks,
+                            l->size, l->params.process_id.source);
     launch = launch_create(asked, l->rank, 1, 1 + rendezvous_poll_room(asked->ranks));
     rendezvous_destroy(l->rendezvous);
     l->rendezvous = NULL;

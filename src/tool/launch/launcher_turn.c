@@ -69,9 +69,11 @@ static void advance_dialling(struct launcher *l, short revents, uint64_t now)
         launcher_set_verdict(
             l, l->launch->failure.status != EPA_OK
                    ? l->launch->failure
-                   : conn_word_of(EPA_ERR_TIMEOUT,
-                                  "%s cannot reach rank 0 within %.3g s (launcher.start): %s",
-                                  l->me, (double)l->settings->start_ns * 1e-9, l->dial.why));
+                   : conn_word_at(
+                         conn_word_of(EPA_ERR_TIMEOUT,
+                                      "%s cannot reach rank 0 within %.3g s (launcher.start): %s",
+                                      l->me, (double)l->settings->start_ns * 1e-9, l->dial.why),
+                         "launcher.start"));
     }
 }
 
@@ -193,6 +195,7 @@ static void check_rank(struct launcher *l)
 {
     const struct epa_error *err = &l->order->err;
     struct launch *launch = l->launch;
+    struct conn_word word;
     const void *data;
     size_t bytes;
 
@@ -202,7 +205,8 @@ static void check_rank(struct launcher *l)
         launch->meeting = false;
         launch_set_live(launch->rank, l->ran);
         if (err->status != EPA_OK) {
-            launch_fail(launch, conn_word_of(err->status, "%s: %.300s", l->me, err->text));
+            word = conn_word_of(err->status, "%s: %.300s", l->me, err->text);
+            launch_fail(launch, conn_word_at(word, err->key));
         } else if (l->phase == MEETING) {
             launcher_start_dialling(l, -1);
         }
@@ -216,10 +220,13 @@ static void check_rank(struct launcher *l)
         launch_fail(launch, conn_word_of(EPA_ERR_DIED,
                                          "%s: mpirun ended before all ranks had connected", l->me));
     else if (!l->met && !l->judged && epa_now_ns() - l->began_ns > l->settings->start_ns)
-        launch_fail(launch,
-                    conn_word_of(EPA_ERR_TIMEOUT,
-                                 "%s did not reach the other ranks within %.3g s (launcher.start)",
-                                 l->me, (double)l->settings->start_ns * 1e-9));
+        launch_fail(
+            launch,
+            conn_word_at(
+                conn_word_of(EPA_ERR_TIMEOUT,
+                             "%s did not reach the other ranks within %.3g s (launcher.start)",
+                             l->me, (double)l->settings->start_ns * 1e-9),
+                "launcher.start"));
 }
 
 uint32_t launcher_polls(const struct launcher *l, struct pollfd *out)

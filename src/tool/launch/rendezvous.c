@@ -470,10 +470,12 @@ static void check_start(struct rendezvous *rdv, uint64_t now)
     if (missing > n)
         snprintf(names + used, sizeof(names) - used, " and %u more", missing - n);
     fail_launch(rdv,
-                conn_word_of(EPA_ERR_TIMEOUT,
-                             "rank%s %s of %u did not connect within %.3g s (launcher.start)%s",
-                             missing > 1 ? "s" : "", names, rdv->size,
-                             (double)rdv->settings->start_ns * 1e-9, rdv->refused));
+                conn_word_at(
+                    conn_word_of(EPA_ERR_TIMEOUT,
+                                 "rank%s %s of %u did not connect within %.3g s (launcher.start)%s",
+                                 missing > 1 ? "s" : "", names, rdv->size,
+                                 (double)rdv->settings->start_ns * 1e-9, rdv->refused),
+                    "launcher.start"));
 }
 
 static void check_last(struct rendezvous *rdv, uint64_t now)

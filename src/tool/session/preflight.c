@@ -145,9 +145,10 @@ static void add_advice(struct text *out, const struct session *s, const struct s
         text_add(out, ", or set algorithm.capacity");
 }
 
-static enum epa_status fail_with_sum(struct text *why, struct epa_error *err)
+static enum epa_status fail_with_sum(const struct session *s, struct text *why,
+                                     struct epa_error *err)
 {
-    (void)epa_fail(err, EPA_ERR_NOMEM, "%s", why->data);
+    (void)epa_fail_key(err, EPA_ERR_NOMEM, session_operation(s)->size_key, "%s", why->data);
     text_free(why);
     return EPA_ERR_NOMEM;
 }
@@ -184,7 +185,7 @@ static enum epa_status check_memory(const char *root, const struct session *s,
                  text_size(usable, sizeof(usable), available - spare), which,
                  text_size(have, sizeof(have), available), text_size(kept, sizeof(kept), spare));
     add_advice(&why, s, sum);
-    return fail_with_sum(&why, err);
+    return fail_with_sum(s, &why, err);
 }
 
 /* RLIMIT_AS limits the mappings of one process, and a rank maps the heaps of all ranks. */
@@ -209,7 +210,7 @@ static enum epa_status check_address_space(const char *root, const struct sessio
         text_size(want, sizeof(want), need), text_size(have, sizeof(have), room));
     add_advice(&why, s, sum);
     text_add(&why, ", or raise the limit");
-    return fail_with_sum(&why, err);
+    return fail_with_sum(s, &why, err);
 }
 
 enum epa_status preflight_memory(const char *root, const struct session *s, struct epa_error *err)
@@ -256,5 +257,5 @@ enum epa_status preflight_device(const struct session *s, uint64_t free_bytes,
     text_add(&why, ", but %s of the device's memory is free",
              text_size(size, sizeof(size), free_bytes));
     add_advice(&why, s, &sum);
-    return fail_with_sum(&why, err);
+    return fail_with_sum(s, &why, err);
 }

@@ -158,8 +158,8 @@ static void create_schedule(struct rank *r, struct rank_schedule *out)
         period_ns = i == 0 ? all[0].period_ns : fmax(period_ns, all[i].period_ns);
         out->start_ns = all[i].now_ns > out->start_ns ? all[i].now_ns : out->start_ns;
         if (strcmp(all[i].clock, all[0].clock) != 0)
-            rank_fail(
-                r, EPA_ERR_UNSUPPORTED,
+            rank_fail_key(
+                r, EPA_ERR_UNSUPPORTED, "bench.arrivals",
                 "bench.arrivals: ranks 0 and %u read different clocks; an open loop needs ranks "
                 "of one host and one time namespace",
                 i);
@@ -216,10 +216,11 @@ void rank_bench(struct rank *r)
     uint64_t n;
 
     if (open && r->n_stages + OPEN_ROWS > SESSION_STAGES)
-        rank_fail(r, EPA_ERR_UNSUPPORTED,
-                  "bench.arrivals: %s has %u stages; with service and latency the maximum is %d "
-                  "rows",
-                  experiment_of(r)->algorithm.plugin->name, r->n_stages, SESSION_STAGES);
+        rank_fail_key(
+            r, EPA_ERR_UNSUPPORTED, "bench.arrivals",
+            "bench.arrivals: %s has %u stages; with service and latency the maximum is %d "
+            "rows",
+            experiment_of(r)->algorithm.plugin->name, r->n_stages, SESSION_STAGES);
     r->schedule = &schedule;
     make_inputs(r);
     n = rank_loop(r, 1, end_to_end ? run_end_to_end : open ? run_open : run_marked);

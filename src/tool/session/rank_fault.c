@@ -63,9 +63,10 @@ void rank_fault_check(struct rank *r)
     if (!rank_good(r) || !fault_is_planted(x))
         return;
     if (r->session->verb == VERB_BENCH && r->clock == CLOCK_GRAPH)
-        rank_fail(r, EPA_ERR_CONFIG,
-                  "fault: bench with graphs begins no stage on the host; set bench.clock: events, "
-                  "or use run or verify");
+        rank_fail_key(
+            r, EPA_ERR_CONFIG, "bench.clock",
+            "fault: bench with graphs begins no stage on the host; set bench.clock: events, "
+            "or use run or verify");
     while (x->fault.stage != NULL && r->fault_stage < r->n_stages &&
            strcmp(r->stage[r->fault_stage].name, x->fault.stage) != 0)
         r->fault_stage++;

@@ -168,8 +168,9 @@ void rank_guard_end(struct rank *r)
         return;
     /* A single rank sends no signals. */
     if (r->comm.boot->world.size > 1)
-        rank_fail(r, EPA_ERR_UNSUPPORTED,
-                  "verify.epoch: %s ignores epa_algorithm_params.epoch, so the wrap-around of its "
-                  "counters is untested",
-                  experiment_of(r)->algorithm.plugin->name);
+        rank_fail_key(
+            r, EPA_ERR_UNSUPPORTED, "verify.epoch",
+            "verify.epoch: %s ignores epa_algorithm_params.epoch, so the wrap-around of its "
+            "counters is untested",
+            experiment_of(r)->algorithm.plugin->name);
 }

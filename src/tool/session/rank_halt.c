@@ -80,8 +80,8 @@ static void check_ends(struct rank *r, const uint32_t *end)
         other = end[p] == HALT_OTHER && other == me ? p : other;
     }
     if (other != me)
-        rank_fail(
-            r, EPA_ERR_MISMATCH,
+        rank_fail_key(
+            r, EPA_ERR_MISMATCH, "verify.stop",
             "rank %u stopped (verify.stop), and no time-out names it: rank %u returned \"%s\"", me,
             other, session_rank(r->session, other)->text);
 }
@@ -105,10 +105,11 @@ static void wait_for_others(struct rank *r)
     if (!rank_good(r))
         return;
     if (p < r->comm.boot->world.size)
-        rank_fail(r, EPA_ERR_MISMATCH,
-                  "rank %u stopped (verify.stop), and rank %u did not return within %.1f s, though "
-                  "timeout is %.1f s: a wait must end with EPA_ERR_TIMEOUT",
-                  me, p, (double)limit / 1e9, (double)x->timeout_ns / 1e9);
+        rank_fail_key(
+            r, EPA_ERR_MISMATCH, "verify.stop",
+            "rank %u stopped (verify.stop), and rank %u did not return within %.1f s, though "
+            "timeout is %.1f s: a wait must end with EPA_ERR_TIMEOUT",
+            me, p, (double)limit / 1e9, (double)x->timeout_ns / 1e9);
     else
         check_ends(r, end);
 }

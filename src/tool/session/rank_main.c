@@ -115,14 +115,14 @@ static void choose_clock(struct rank *r)
     if (r->session->verb != VERB_BENCH)
         return;
     if (o->cache == CACHE_COLD && ops->flush_cache == NULL)
-        rank_fail(r, EPA_ERR_UNSUPPORTED, "bench.cache: cold: backend '%s' cannot flush a cache",
-                  backend);
+        rank_fail_key(r, EPA_ERR_UNSUPPORTED, "bench.cache",
+                      "bench.cache: cold: backend '%s' cannot flush a cache", backend);
     if (graph && !graphs)
-        rank_fail(r, EPA_ERR_UNSUPPORTED, "bench.clock: backend '%s' has no graphs; set events",
-                  backend);
+        rank_fail_key(r, EPA_ERR_UNSUPPORTED, "bench.clock",
+                      "bench.clock: backend '%s' has no graphs; set events", backend);
     if (graph && r->first_stages == 0)
-        rank_fail(
-            r, EPA_ERR_UNSUPPORTED,
+        rank_fail_key(
+            r, EPA_ERR_UNSUPPORTED, "bench.clock",
             "bench.clock: graph needs a dispatch and a combine, or one stage for both; %s has "
             "other stages; set events",
             x->algorithm.plugin->name);
@@ -217,6 +217,7 @@ static void record_failure(struct rank *r, bool set_up_done)
     else
         snprintf(to->text, sizeof(to->text), "%s%s%s%s%s", me, at, stage,
                  stage[0] != '\0' ? ": " : "", why);
+    snprintf(to->key, sizeof(to->key), "%s", r->err.key);
     to->failed_ns = realtime_ns();
     /* Release: pairs with the acquire in first_failure(). The text precedes the status. */
     __atomic_store_n(&to->status, r->status, __ATOMIC_RELEASE);

@@ -70,7 +70,7 @@ void session_plan_puts(struct session *s)
         why = err.text;
     else if (!has_room(s))
         why = "there is no memory for the larger heap of puts";
-    snprintf(s->uncounted, sizeof(s->uncounted), "%s", why != NULL ? why : "");
+    snprintf(s->uncounted, sizeof(s->uncounted), "%.199s", why != NULL ? why : "");
     if (why != NULL)
         s->puts = (struct epa_footprint){0};
 }

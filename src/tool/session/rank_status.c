@@ -12,14 +12,23 @@
 
 bool rank_fail(struct rank *r, enum epa_status status, const char *fmt, ...)
 {
-    char text[sizeof(r->err.text)];
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
     if (rank_good(r))
-        r->status = epa_fail(&r->err, status, "%s", text);
+        r->status = epa_fail_args(&r->err, status, "", fmt, args);
+    va_end(args);
+    return false;
+}
+
+bool rank_fail_key(struct rank *r, enum epa_status status, const char *key, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    if (rank_good(r))
+        r->status = epa_fail_args(&r->err, status, key, fmt, args);
+    va_end(args);
     return false;
 }
 

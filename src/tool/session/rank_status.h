@@ -7,6 +7,9 @@
 /* Records a failure and its message unless an earlier failure exists. Returns false. */
 EPA_PRINTF(3, 4)
 bool rank_fail(struct rank *, enum epa_status, const char *fmt, ...);
+/* The same for an option that the user must change, as in epa_fail_key(). */
+EPA_PRINTF(4, 5)
+bool rank_fail_key(struct rank *, enum epa_status, const char *key, const char *fmt, ...);
 
 /* Fails with the position of `key` in the experiment: "x.yaml:7:12: KEY SENTENCE dispatch, combine;
  * did you mean 'dispatch'?". `want` is the unknown name; `name` lists the n known names. */

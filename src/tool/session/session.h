@@ -99,6 +99,7 @@ struct session_rank {
     uint32_t finished;  /* rank_main() has ended, with success or failure */
     uint32_t halt;      /* verify.stop: the end of the rank's last stage (rank_halt.c) */
     enum epa_status status;
+    char key[128];             /* key of an epa_error */
     char text[640];            /* text of an epa_error, with stage and iteration */
     struct op_traffic traffic; /* sums over traffic_n iterations */
     uint64_t traffic_n;

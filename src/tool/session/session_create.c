@@ -26,18 +26,20 @@ static enum epa_status check_verify(const struct experiment *x, struct epa_error
     const char *name = x->algorithm.plugin->name;
 
     if (v->order == ORDER_PIPELINED && f->in_flight < 2)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "verify.order: pipelined needs two open dispatches; %s with these options "
-                        "allows one",
-                        name);
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "verify.order",
+            "verify.order: pipelined needs two open dispatches; %s with these options "
+            "allows one",
+            name);
     if (v->order == ORDER_DISCARD && !f->discards)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.order: discard: %s cannot discard", name);
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "verify.order",
+                            "verify.order: discard: %s cannot discard", name);
     if (v->order == ORDER_AGAIN && !f->combines_again)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.order: again: %s cannot combine again",
-                        name);
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "verify.order",
+                            "verify.order: again: %s cannot combine again", name);
     if ((v->guard || v->epoch != 0) && !is_on_hosts(x))
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "verify.guard and verify.epoch need host memory; set backend: host");
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "verify.guard verify.epoch",
+                            "verify.guard and verify.epoch need host memory; set backend: host");
     return EPA_OK;
 }
 
@@ -157,10 +159,11 @@ static enum epa_status check_stop(const struct session *s, struct epa_error *err
     if (x->verify.stop == STOP_NONE)
         return EPA_OK;
     if (x->ranks == 1)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.stop: needs two ranks or more");
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "verify.stop",
+                            "verify.stop: needs two ranks or more");
     if (launcher_of(x)->process_id != NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "verify.stop: needs ranks that epa2a starts itself, on one host");
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "verify.stop",
+                            "verify.stop: needs ranks that epa2a starts itself, on one host");
     return EPA_OK;
 }
 
@@ -206,10 +209,10 @@ static enum epa_status create_session(struct status_page *status_page, uint64_t 
     /* From here on private_bytes is the memory of a whole rank: each further thread is a worker. */
     s->footprint.private_bytes += s->footprint.worker_bytes * (threads_of(x) - 1);
     count_iterations(s);
-    if (runs)
-        status = find_process_id(s, err);
-    if (status == EPA_OK && runs)
-        status = check_machine(x, err);
+    if (runs && find_process_id(s, err) != EPA_OK)
+        status = epa_fail_at(err, "launcher.name");
+    if (status == EPA_OK && runs && check_machine(x, err) != EPA_OK)
+        status = epa_fail_at(err, "transport.name");
     if (status == EPA_OK && verb == VERB_VERIFY)
         status = check_verify(x, err);
     if (status == EPA_OK && verb == VERB_VERIFY)

@@ -105,6 +105,7 @@ static void bound_blocks(struct session *s)
 
         if (rank->samples > s->iterations)
             rank->samples = s->iterations;
+        rank->key[sizeof(rank->key) - 1] = '\0';
         rank->text[sizeof(rank->text) - 1] = '\0';
         rank->host[sizeof(rank->host) - 1] = '\0';
         bound_facts(&rank->transport);
@@ -127,8 +128,8 @@ static enum epa_status check_fork(const struct experiment *x, struct epa_error *
     if (strcmp(x->launcher.plugin->name, "fork") != 0)
         used = true;
     else if (used)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "launcher.name",
             "launcher: fork cannot use GPUs after another launcher has used them in this "
             "process; run its experiments first, or in a separate command");
     return EPA_OK;
@@ -173,9 +174,9 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
     if (status == EPA_ERR_DIED && failed_rank < x->ranks)
         report_lost(s, failed_rank, why.text, err);
     else if (status != EPA_ERR_INTERRUPTED && failed != NULL)
-        (void)epa_fail(err, failed->status, "%s", failed->text);
+        (void)epa_fail_key(err, failed->status, failed->key, "%s", failed->text);
     else
-        (void)epa_fail(err, status, "%s", why.text);
+        (void)epa_fail_key(err, status, why.key, "%s", why.text);
     error_add_remedy(err);
     if (err->status == EPA_ERR_TIMEOUT)
         report_silent(s, err);

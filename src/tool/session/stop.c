@@ -29,9 +29,9 @@ enum epa_status stop_init(struct stop *s, const struct bench_options *o, struct 
     s->ns = calloc(o->iterations, sizeof(*s->ns));
     if (s->ns != NULL)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_NOMEM,
-                    "no memory for the stop rule over %u samples: lower bench.iterations",
-                    o->iterations);
+    return epa_fail_key(err, EPA_ERR_NOMEM, "bench.iterations",
+                        "no memory for the stop rule over %u samples: lower bench.iterations",
+                        o->iterations);
 }
 
 void stop_finish(struct stop *s)

@@ -514,12 +514,13 @@ enum epa_status trace_write_check(const struct session *s, bool force, struct ep
     if (file == NULL)
         return EPA_OK;
     if (strlen(file) > sizeof(path) - 128)
-        return epa_fail(err, EPA_ERR_CONFIG, "profile.file: the name is too long");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "profile.file",
+                            "profile.file: the name is too long");
     for (int r = ALL; r < (int)s->experiment->ranks && status == EPA_OK; r++) {
         path_of(s, r, path, sizeof(path));
         status = file_check("profile.file:", path, force, err);
     }
-    return status;
+    return status == EPA_OK ? EPA_OK : epa_fail_at(err, "profile.file");
 }
 
 static enum epa_status write_one(const struct session *s, const struct gathered *g,

@@ -29,9 +29,9 @@ static enum epa_status device_create(struct op_moe *op, const struct epa_experts
     struct epa_experts_params params = *p;
 
     if (ops->experts_create == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "backend '%s' computes no experts: use an algorithm that computes them",
-                        op->r.x->backend.plugin->name);
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "backend.name algorithm.name",
+                            "backend '%s' computes no experts: use an algorithm that computes them",
+                            op->r.x->backend.plugin->name);
     params.factor = op->mlp.ffn == 0 ? factor : NULL;
     return ops->experts_create(op->r.backend, &params, &op->device_experts, err);
 }

@@ -33,34 +33,37 @@ enum epa_status op_moe_refuse(const struct experiment *x, const struct epa_footp
     const char *dtype = x->moe.dtype == EPA_F16 ? "f16" : "bf16";
 
     if (x->moe.dtype != EPA_BF16 && x->moe.dtype != EPA_F16)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "moe.dtype: only bf16 and f16 can be verified");
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "moe.dtype",
+                            "moe.dtype: only bf16 and f16 can be verified");
     if (f->recv_dtype != (enum epa_dtype)x->moe.dtype && f->recv_dtype != EPA_FP8_E4M3)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "the algorithm delivers rows that are neither %s (moe.dtype) nor FP8",
-                        dtype);
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "moe.dtype",
+                            "the algorithm delivers rows that are neither %s (moe.dtype) nor FP8",
+                            dtype);
     if (f->output_dtype != (enum epa_dtype)x->moe.dtype && f->output_dtype != EPA_FP8_E4M3 &&
         (f->output_dtype != EPA_F32 || !f->fused || f->sum != EPA_SUM_BY_RANK ||
          x->expert.kind != EXPERT_MLP))
-        return epa_fail(
-            err, EPA_ERR_UNSUPPORTED,
+        return epa_fail_key(
+            err, EPA_ERR_UNSUPPORTED, "moe.dtype",
             "the algorithm sends expert outputs that are neither %s (moe.dtype) nor FP8", dtype);
     if (f->fused && f->layout != EPA_LAYOUT_EXPERT)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "the algorithm computes the experts and delivers rows in layout rank; this "
-                        "needs layout expert");
+        return epa_fail_key(
+            err, EPA_ERR_UNSUPPORTED, "algorithm.layout algorithm.name",
+            "the algorithm computes the experts and delivers rows in layout rank; this "
+            "needs layout expert");
     if (x->moe.input_dtype == MOE_INPUT_FP8 && f->recv_dtype != EPA_FP8_E4M3)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "moe.input_dtype",
             "moe.input_dtype is fp8, the algorithm delivers %s rows; set moe.input_dtype: "
             "native",
             dtype);
     if ((f->recv_dtype == EPA_FP8_E4M3 || f->output_dtype == EPA_FP8_E4M3) &&
         x->moe.hidden % x->moe.fp8_group_size != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "moe.hidden (%u) is not a multiple of moe.fp8_group_size (%u)",
-                        x->moe.hidden, x->moe.fp8_group_size);
+        return epa_fail_key(err, EPA_ERR_CONFIG, "moe.hidden moe.fp8_group_size",
+                            "moe.hidden (%u) is not a multiple of moe.fp8_group_size (%u)",
+                            x->moe.hidden, x->moe.fp8_group_size);
     if (f->recv_entries >= UINT32_MAX || f->recv_rows >= UINT32_MAX)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "more than 2^32 received rows in a rank");
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "moe.max_tokens",
+                            "more than 2^32 received rows in a rank");
     return EPA_OK;
 }
 

@@ -401,9 +401,10 @@ static enum epa_status npy_routing_shape(const char *name, const struct npy *npy
                         "transposed array with numpy.ascontiguousarray(...)",
                         name, (unsigned long long)npy->shape[0], (unsigned long long)topk);
     if (topk != shape->topk)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: %llu choices for each token, moe.topk is %u%s",
-                        name, (unsigned long long)topk, shape->topk,
-                        suggest(shape, "moe.topk", topk, more));
+        return epa_fail_key(err, EPA_ERR_CONFIG, "routing.path moe.topk",
+                            "%s: %llu choices for each token, moe.topk is %u%s", name,
+                            (unsigned long long)topk, shape->topk,
+                            suggest(shape, "moe.topk", topk, more));
     *layers = npy->dimensions == 3 ? npy->shape[1] : 1;
     if (shape->layer == UINT32_MAX && *layers > 1)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: has %llu layers; say which: %s from 0 to %llu",
@@ -479,13 +480,13 @@ static enum epa_status take_value(const char *name, const struct npy *npy, uint6
     float v = npy->item_bytes == 2 ? float_of_f16((uint16_t)bits) : float_of_bits(bits);
 
     if (!(fabsf(v) <= most))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: offset %zu: channel %llu of token %llu is %g; values up to "
-                        "%.6g can be checked in moe.dtype: %s",
-                        name, (size_t)(npy->offset + i * npy->item_bytes),
-                        (unsigned long long)(i % shape->hidden),
-                        (unsigned long long)(i / shape->hidden), (double)v, (double)most,
-                        shape->f16 ? "f16" : "bf16");
+        return epa_fail_key(err, EPA_ERR_CONFIG, "routing.hidden_states moe.dtype",
+                            "%s: offset %zu: channel %llu of token %llu is %g; values up to "
+                            "%.6g can be checked in moe.dtype: %s",
+                            name, (size_t)(npy->offset + i * npy->item_bytes),
+                            (unsigned long long)(i % shape->hidden),
+                            (unsigned long long)(i / shape->hidden), (double)v, (double)most,
+                            shape->f16 ? "f16" : "bf16");
     *out = word_of_float(shape->f16, v);
     return EPA_OK;
 }
@@ -509,9 +510,10 @@ static enum epa_status read_npy_hidden(const char *name, FILE *in, uint64_t byte
                         name, npy.kind == 'f' ? "floats" : "integers", npy.item_bytes,
                         npy.dimensions);
     if (npy.shape[1] != shape->hidden)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: rows of %llu, moe.hidden is %u%s", name,
-                        (unsigned long long)npy.shape[1], shape->hidden,
-                        suggest(shape, "moe.hidden", npy.shape[1], more));
+        return epa_fail_key(err, EPA_ERR_CONFIG, "routing.hidden_states moe.hidden",
+                            "%s: rows of %llu, moe.hidden is %u%s", name,
+                            (unsigned long long)npy.shape[1], shape->hidden,
+                            suggest(shape, "moe.hidden", npy.shape[1], more));
     status = file_fits_memory(name, npy.items * sizeof(*x), err);
     if (status != EPA_OK)
         return status;

@@ -24,9 +24,9 @@ static enum epa_status check_skip(uint64_t skip, const char *what, uint64_t toke
 {
     if (tokens > skip)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_CONFIG,
-                    "routing.skip is %llu, but %s has %llu tokens: none would remain",
-                    (unsigned long long)skip, what, (unsigned long long)tokens);
+    return epa_fail_key(err, EPA_ERR_CONFIG, "routing.skip",
+                        "routing.skip is %llu, but %s has %llu tokens: none would remain",
+                        (unsigned long long)skip, what, (unsigned long long)tokens);
 }
 
 static enum epa_status skip_tokens(const struct experiment *x, struct op_source *s,
@@ -75,10 +75,12 @@ enum epa_status routing_open(const struct experiment *x, const struct op_advice 
     if (x->routing.kind != ROUTING_FILE && !hidden)
         return EPA_OK;
     source = memory_alloc(1, sizeof(*source));
-    if (x->routing.kind == ROUTING_FILE)
-        status = routing_read(x->routing.path, &shape, &source->table, err);
-    if (status == EPA_OK && hidden)
-        status = hidden_read(x->routing.hidden_states, &shape, &source->hidden, err);
+    if (x->routing.kind == ROUTING_FILE &&
+        routing_read(x->routing.path, &shape, &source->table, err) != EPA_OK)
+        status = epa_fail_at(err, "routing.path");
+    if (status == EPA_OK && hidden &&
+        hidden_read(x->routing.hidden_states, &shape, &source->hidden, err) != EPA_OK)
+        status = epa_fail_at(err, "routing.hidden_states");
     if (status == EPA_OK && x->routing.kind == ROUTING_FILE && x->routing.skip > 0)
         status = skip_tokens(x, source, err);
     if (status != EPA_OK) {
