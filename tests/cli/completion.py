@@ -66,6 +66,7 @@ LINES = [
     ("compare re", ["compare", "results.json", "Z"]),
     ("compare sm", ["compare", "smZ"]),
     ("plot re", ["plot", "results.json", "Z"]),
+    ("bench re", ["bench", "results.json", "Z"]),
     ("plot results.json --kind sk", ["plot", "results.json", "--kind", "skew", "Z"]),
     ("plot -o no", ["plot", "-o", "notes.txt", "Z"]),
     ("bench -n 5 sm", ["bench", "-n", "5", "small.yaml", "Z"]),
@@ -199,7 +200,7 @@ def lists(epa2a):
     yield "epa2a bench --set moe.", [k + "=" for k in keys]
     yield "epa2a list ", ["backend", "launcher", "transport", "algorithm", "models", "configs"]
     yield "epa2a bench --model ", re.findall(r"^  ([a-z0-9.-]+) ", asked(epa2a, "list", "models"), re.M)
-    yield "epa2a run ", ["small.yaml", "other.yml", "runs.yaml", "sub/"]
+    yield "epa2a run ", ["small.yaml", "other.yml", "runs.yaml", "results.json", "sub/"]
 
 
 def bare(word):

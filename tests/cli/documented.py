@@ -21,7 +21,7 @@ FEW = " ".join(f"--set {key}" for key in ("bench.iterations=5", "bench.warmup=1"
 NARROW = "--set moe.hidden=512"
 SHORT = NARROW + " --set moe.max_tokens=8"
 COMMAND = re.compile(r"(?:\w+=\S+ )*(?:(?:[\w./-]*/)?epa2a|mpirun|srun|torchrun|cc|\. <\(epa2a) ")
-CODES = {"compare": (0, 10), "rerun": (0, 10), "status": (0, 2)}
+CODES = {"compare": (0, 10), "bench --threshold": (0, 10), "status": (0, 2)}
 BUILDS = ("meson", "ninja", "git ", "apt-get", "./", ".ci/")
 LACKS = re.compile(r"is not part of this build|no GPU|CUDA|gnuplot")
 PROCESSES = 4  # commands with more processes make only the checks before ranks start
@@ -106,10 +106,13 @@ class Reader:
         for name in re.findall(r"(?<!-o )(?<![\w/.$])[\w-]+\.yaml", command):
             if not (self.work / name).exists():
                 (self.work / name).write_text(shown or (self.work / "x.yaml").read_text())
-        if verb not in ("best", "compare", "plot", "rerun", "trace"):
+        if verb not in ("bench", "best", "compare", "plot", "trace"):
             return verb, command
         inputs = [word for word in re.sub(r"(?<!\S)--?[\w-]+ \S+", "", command).split()[2:]
                   if re.fullmatch(r"[\w/.-]+", word)]
+        if verb == "bench":  # a result in place of experiments
+            inputs = [name for name in inputs if name == "dir" or name.endswith(".json")]
+            verb = "bench --threshold" if "--threshold" in command else verb
         for name in inputs:
             have = {"": "was", ".json": "x.json" if traces else "was.json", ".jsonl": "was.jsonl"}
             end = pathlib.Path(name).suffix
@@ -145,7 +148,7 @@ class Reader:
             return "skipped", why
         processes = re.match(r"mpirun .*?-n (\d+)", command)
         few = FEW + ("" if "allgather" in command or "ag_gemm" in command else f" {NARROW}") + (" --dry-run" if processes and int(processes[1]) > PROCESSES else "")
-        command = re.sub(r"(epa2a (?:run|bench|verify|rerun))\b", rf"\1 {few}", command, count=1)
+        command = re.sub(r"(epa2a (?:run|bench|verify))\b", rf"\1 {few}", command, count=1)
         for verb_that_measures in ("compare --run", "epa2a tune"):
             if verb_that_measures in command:
                 command = re.sub(r" --budget \S+", "", command)

@@ -127,7 +127,7 @@ def every_output_of_every_command_is_refused_first():
     pathlib.Path("log.jsonl").write_text('{"topk_ids": [0, 1]}\n')
     commands = {"bench": FEW, "verify": [CONFIG], "run": [CONFIG], "compare": ["r.json", "r.json"], "best": ["r.json"], "plot": ["r.json"],
                 "import": ["r.json"], "doctor": [], "list": [], "status": [], "predict": [CONFIG, "--sweep", "ranks=8:64", "--link", "50GB/s,2us"],
-                "tune": [CONFIG, "--budget", "5s"], "rerun": ["r.json"], "trace": ["merge", "t.json"], "routing": ["stats", "log.jsonl"],
+                "tune": [CONFIG, "--budget", "5s"], "trace": ["merge", "t.json"], "routing": ["stats", "log.jsonl"],
                 "config": None, "completion": None, "help": None, "version": None}
     for path in ("d", "bound"):
         os.mkdir(path)
@@ -288,7 +288,7 @@ def control_characters_reach_no_file():
     files = [word for option in DOCUMENTS for word in (option, f"out{option}")]
     logs = [run("bench", f"{name}.yaml", *FEW[1:], "--out-dir", "d", "--json", f"{name}.json", *files[2:])]
     logs += [subprocess.run([EPA2A, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, check=False) for words in (
-        ["rerun", f"{name}.json"], ["compare", f"{name}.json", f"{name}.json", "--force"], [name], ["help", name], ["list", name],
+        ["bench", f"{name}.json"], ["compare", f"{name}.json", f"{name}.json", "--force"], [name], ["help", name], ["list", name],
         ["bench", f"--{name}"], ["import", f"{name}.yaml"], ["best", name])]
     texts = {" ".join(log.args[1:3]): log.stdout + log.stderr for log in logs}
     texts.update({str(path): path.read_text("utf-8") for path in pathlib.Path(".").rglob("*") if path.is_file() and path.suffix != ".yaml"})

@@ -148,8 +148,8 @@ def again(job):
     """A result is run again under another launcher than its own, as bench would run."""
     fork, env = job.work / "fork.json", job.work / "env.json"
     ends([job.start({}, "bench", job.one, "--json", fork)], 0)
-    ends(job.pair("rerun", fork, "--json", env), 0, 0)
-    back = job.start({}, "rerun", env)
+    ends(job.pair("bench", fork, "--json", env), 0, 0)
+    back = job.start({}, "bench", env)
     ends([back], 0)
     says(back, 'world.launcher: "env" then, "fork" now')
 

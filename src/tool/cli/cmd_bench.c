@@ -2,10 +2,10 @@
 #include "cli/cmd_bench.h"
 
 #include "cli/cli.h"
-#include "cli/run_experiments.h"
+#include "cli/repeat_result.h"
 #include "session/session.h"
 
 int cmd_bench(const struct cli *cli)
 {
-    return run_experiments(cli, VERB_BENCH, NULL, NULL);
+    return run_or_repeat(cli, VERB_BENCH);
 }

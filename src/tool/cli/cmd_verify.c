@@ -2,10 +2,10 @@
 #include "cli/cmd_verify.h"
 
 #include "cli/cli.h"
-#include "cli/run_experiments.h"
+#include "cli/repeat_result.h"
 #include "session/session.h"
 
 int cmd_verify(const struct cli *cli)
 {
-    return run_experiments(cli, VERB_VERIFY, NULL, NULL);
+    return run_or_repeat(cli, VERB_VERIFY);
 }

@@ -16,7 +16,6 @@
 #include "cli/cmd_list.h"
 #include "cli/cmd_plot.h"
 #include "cli/cmd_predict.h"
-#include "cli/cmd_rerun.h"
 #include "cli/cmd_routing.h"
 #include "cli/cmd_run.h"
 #include "cli/cmd_status.h"
@@ -40,12 +39,13 @@ static enum epa_status check_run_options(const struct cli *cli, struct epa_error
     return EPA_OK;
 }
 
-#define EXPERIMENTS 0, MANY, "files or names of configurations", check_run_options
+#define EXPERIMENTS 0, MANY, "files, names of configurations, or one result", check_run_options
 
 const struct command commands[] = {
     {"run", "[FILE...]", "run experiments: stage times, traffic, routing", RUN, cmd_run,
      EXPERIMENTS},
-    {"bench", "[FILE...]", "measure experiments: percentiles and bandwidths of every stage", BENCH,
+    {"bench", "[FILE...]",
+     "measure experiments, or a result again: percentiles and bandwidths of every stage", BENCH,
      cmd_bench, EXPERIMENTS},
     {"verify", "[FILE...]", "run experiments and check every element of every iteration", VERIFY,
      cmd_verify, EXPERIMENTS},
@@ -68,8 +68,6 @@ const struct command commands[] = {
      cmd_compare, 2, 2,
      "two results, files of --json or folders of --out-dir, or two experiments with --run",
      cmd_compare_check},
-    {"rerun", "RESULT.json", "run the experiment of a result again and compare the two", RERUN,
-     cmd_rerun, 1, 1, "one file that --json wrote", NULL},
     {"import", "FILE...", "convert output of nccl-tests, ep_bench and DeepEP's tests to results",
      IMPORT, cmd_import, 1, MANY, "files with the output of these programs", NULL},
     {"plot", "RESULTS...", "draw charts of results: latency against tokens, samples, ranks, stages",
@@ -140,43 +138,39 @@ _Static_assert((int)PROGRESS_AUTO == (int)COLOUR_AUTO &&
     WORDS(option, STRING, last_text, field, n, called, of, what, .min = 0)
 
 const struct option options[] = {
-    TEXTS("--set", set, n_sets, "KEY=VALUE",
-          FILES | CONFIG | RERUN | COMPARE | TUNE | PREDICT | IMPORT,
+    TEXTS("--set", set, n_sets, "KEY=VALUE", FILES | CONFIG | COMPARE | TUNE | PREDICT | IMPORT,
           "set a key of the experiment; may be repeated"),
     TEXTS("--model", model, n_models, "MODEL", FILES | CONFIG | COMPARE | TUNE | PREDICT,
           "shape of a model of 'list models'; several: a run each; NAME,NAME"),
-    TEXTS("--context", context, n_context, "NAME=TEXT", FILES | RERUN,
+    TEXTS("--context", context, n_context, "NAME=TEXT", FILES,
           "note to add to all reports: --context switch=b; may be repeated"),
     VALUE("--json", STRING, json, "FILE",
-          FILES | DOCTOR | RERUN | STATUS | BEST | COMPARE | ROUTING | TUNE | PREDICT | LIST |
-              IMPORT,
-          0, "write the results as JSON too; - is standard output", .min = 0),
-    VALUE("--timeout", DURATION, timeout_ns, "DURATION", FILES | RERUN | COMPARE | TUNE | PREDICT,
-          0, "longest wait, such as 500ms or 5s", .min = 1),
+          FILES | DOCTOR | STATUS | BEST | COMPARE | ROUTING | TUNE | PREDICT | LIST | IMPORT, 0,
+          "write the results as JSON too; - is standard output", .min = 0),
+    VALUE("--timeout", DURATION, timeout_ns, "DURATION", FILES | COMPARE | TUNE | PREDICT, 0,
+          "longest wait, such as 500ms or 5s", .min = 1),
     TEXTS("--plugin-path", plugin_path, n_plugin_paths, "DIR", ANY,
           "folder to search for plugins first; may be repeated"),
     FLAG("--force", force,
-         FILES | COMPARE | TRACE | DOCTOR | PLOT | RERUN | STATUS | BEST | ROUTING | TUNE |
-             PREDICT | LIST | IMPORT,
+         FILES | COMPARE | TRACE | DOCTOR | PLOT | STATUS | BEST | ROUTING | TUNE | PREDICT | LIST |
+             IMPORT,
          "overwrite an existing FILE or DIR; compare different experiments"),
-    FLAG("--quiet", quiet, FILES | CONFIG | RERUN,
-         "print only errors and the final table of a batch"),
-    FLAG("--dry-run", dry_run, FILES | RERUN, "check and list all runs without running them"),
-    TEXTS("--only", only, n_only, "GLOB",
-          FILES | PLOT | RERUN | BEST | COMPARE | CONFIG | TUNE | PREDICT,
+    FLAG("--quiet", quiet, FILES | CONFIG, "print only errors and the final table of a batch"),
+    FLAG("--dry-run", dry_run, FILES, "check and list all runs without running them"),
+    TEXTS("--only", only, n_only, "GLOB", FILES | PLOT | BEST | COMPARE | CONFIG | TUNE | PREDICT,
           "only runs of this label or id; may be repeated"),
     VALUE("--order", CHOICE, order, "declared|interleaved|shuffled", FILES, 0,
           "order of runs; bench interleaves repetitions", .choices = orders),
     VALUE("--shuffle", U64, shuffle_seed, "SEED", FILES, 0,
           "seed of --order shuffled, which it implies; default 1", .min = 0, .max = INT64_MAX),
-    FLAG("--fail-fast", fail_fast, FILES | RERUN, "stop at the first run that fails"),
+    FLAG("--fail-fast", fail_fast, FILES, "stop at the first run that fails"),
     FLAG("--thorough", thorough, VERIFY,
          "verify: also variants of each run: shapes, ranks, orders, guards, 70,000 calls; minutes"),
     VALUE("--max-runs", U32, max_runs, "N", FILES | CONFIG | TUNE | PREDICT, 0,
           "maximum number of runs of a file; default 4096", .min = 1, .max = BATCH_RUNS_LIMIT),
-    VALUE("--markdown", STRING, markdown, "FILE", FILES | RERUN | BEST | COMPARE | PREDICT, 0,
+    VALUE("--markdown", STRING, markdown, "FILE", FILES | BEST | COMPARE | PREDICT, 0,
           "write the table as Markdown, one line per run", .min = 0),
-    VALUE("--csv", STRING, csv, "FILE", FILES | RERUN | PREDICT, 0, "write one line per run as CSV",
+    VALUE("--csv", STRING, csv, "FILE", FILES | PREDICT, 0, "write one line per run as CSV",
           .min = 0),
     VALUE("--junit", STRING, junit, "FILE", FILES, 0,
           "write a test case per run as JUnit XML, for CI", .min = 0),
@@ -191,10 +185,11 @@ const struct option options[] = {
     VALUE("--budget", DURATION, budget_ns, "DURATION", COMPARE | TUNE, 0,
           "longest time of tune and of compare --run; default 60s", .min = 1),
     FLAG("--origin", origin, CONFIG, "show the source of each value of 'config show'"),
-    VALUE("--threshold", REAL, threshold, "PERCENT", COMPARE | RERUN | BEST, 0,
-          "tolerated change or loss of a median; default 3%", .least = 1e-9, .most = 100),
-    VALUE("--alpha", REAL, alpha, "P", COMPARE | RERUN, 0,
-          "compare: significance level, such as 0.01", .least = 1e-9, .most = 1),
+    VALUE("--threshold", REAL, threshold, "PERCENT", COMPARE | BENCH | BEST, 0,
+          "tolerated change or loss of a median; default 3%; bench: of a repeated result",
+          .least = 1e-9, .most = 100),
+    VALUE("--alpha", REAL, alpha, "P", COMPARE | BENCH, 0,
+          "significance level of a comparison, such as 0.01", .least = 1e-9, .most = 1),
     WORDS("--across", CHOICE, last_choice, across, n_across, "layout|rows|outputs|fused|unknown",
           BEST | TUNE, "best, tune: also compare runs that differ in this; may be repeated",
           .choices = across),
@@ -235,9 +230,8 @@ const struct option options[] = {
           "short for --set bench.iterations=N (run., verify.)", .min = 1, .max = UINT32_MAX),
     VALUE("--warmup", U64, warmup, "N", BENCH, 'w', "short for --set bench.warmup=N", .min = 0,
           .max = UINT32_MAX),
-    VALUE("--progress", CHOICE, progress, "auto|always|never",
-          FILES | RERUN | COMPARE | TUNE | PREDICT, 0, "progress line; auto: on a terminal",
-          .choices = whens),
+    VALUE("--progress", CHOICE, progress, "auto|always|never", FILES | COMPARE | TUNE | PREDICT, 0,
+          "progress line; auto: on a terminal", .choices = whens),
     VALUE("--color", CHOICE, color, "auto|always|never", ANY, 0,
           "colour; auto: on a terminal, unless NO_COLOR is set", .choices = whens),
     LETTER('h', "--help", help, ANY, "print this help"),

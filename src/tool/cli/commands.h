@@ -20,7 +20,6 @@ enum command_bit {
     TRACE = 1u << 8,
     COMPLETION = 1u << 9,
     PLOT = 1u << 10,
-    RERUN = 1u << 11,
     STATUS = 1u << 12,
     BEST = 1u << 13,
     ROUTING = 1u << 14,

@@ -436,7 +436,7 @@ static void offer_experiments(struct completing *c)
     if (!has_experiment_file(c))
         for (uint32_t i = 0, n = config_names(c->line.arena, &names); i < n; i++)
             offer(c, "a configuration of `epa2a list configs`", "%s", names[i]);
-    offer_files(c, "yaml yml");
+    offer_files(c, (c->line.command->bit & FILES) != 0 ? "yaml yml json" : "yaml yml");
 }
 
 static void offer_argument(struct completing *c)

@@ -25,6 +25,13 @@ static bool is_file(const char *path)
     return stat(path, &at) == 0 && !S_ISDIR(at.st_mode);
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat at;
+
+    return stat(path, &at) == 0 && S_ISDIR(at.st_mode);
+}
+
 /* Returns the length of a word without the suffix ".yaml". */
 static size_t name_bytes(const char *word)
 {
@@ -51,8 +58,8 @@ enum epa_status config_name_resolve(struct arena *arena, const char *word, const
     }
     for (uint32_t i = 0, n = config_names(arena, &names); i < n; i++)
         nearest_try(&nearest, names[i]);
-    if (strchr(word, '.') != NULL && nearest.name == NULL)
-        return EPA_OK; /* the reader of the file reports the error */
+    if (nearest.name == NULL && (strchr(word, '.') != NULL || is_folder(word)))
+        return EPA_OK; /* a folder of results, or the reader of the file reports the error */
     return epa_fail(err, EPA_ERR_CONFIG, "no file or configuration has the name '%.200s'; %s", word,
                     nearest_hint(&nearest, hint, "'epa2a list configs' lists them"));
 }

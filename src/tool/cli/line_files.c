@@ -55,7 +55,7 @@ static enum epa_status keep_stdin(struct epa_error *err)
 enum epa_status line_replace_stdin(struct line *line, struct epa_error *err)
 {
     const unsigned readers =
-        FILES | CONFIG | COMPARE | TRACE | PLOT | RERUN | BEST | ROUTING | TUNE | PREDICT | IMPORT;
+        FILES | CONFIG | COMPARE | TRACE | PLOT | BEST | ROUTING | TUNE | PREDICT | IMPORT;
     struct epa_error ignored = {EPA_OK, ""};
     struct process_job job = {0};
     uint32_t n = 0;

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/repeat_result.h"
 #include "config/diag.h"
 #include "config/model.h"
 #include "experiment/batch.h"
@@ -41,6 +42,10 @@ static enum epa_status add_token_sweep(struct line *line, struct epa_error *err)
     uint64_t factor = cli->tokens_factor != 0 ? cli->tokens_factor : 2;
     const char *set;
 
+    if (cli->n_args > 0 && is_result(cli->arg[0]))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "-b, -e and -f make runs of an experiment, but %s is a result",
+                        cli->arg[0]);
     if (cli->tokens_min == 0 && cli->tokens_max == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "-f %" PRIu64 " needs the range of the sweep: -b 1 -e 128 -f %" PRIu64,

@@ -134,8 +134,7 @@ static int run_line(struct line *line)
         return EXIT_USAGE;
     }
     /* Commands that run experiments check their documents in the reporting process only. */
-    if ((line->command->bit & (FILES | RERUN)) == 0 &&
-        cli_check_documents(&line->cli, &err) != EPA_OK)
+    if ((line->command->bit & FILES) == 0 && cli_check_documents(&line->cli, &err) != EPA_OK)
         return cli_fail(&err);
     warn_about_environment(&line->cli);
     return line->command->run(&line->cli);

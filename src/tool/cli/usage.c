@@ -50,7 +50,10 @@ void commands_add_help(const struct command *command, struct text *out)
                  command->help);
         if ((command->bit & (FILES | CONFIG | TUNE | PREDICT)) != 0)
             text_add(out, "\nFILE is an experiment: a file, or a name of 'epa2a list configs'%s.\n",
-                     (command->bit & FILES) != 0 ? "; without FILE: small" : "");
+                     (command->bit & FILES) != 0
+                         ? "; without FILE: small.\nA result in place of experiments, of --json or "
+                           "--out-dir, is repeated and compared"
+                         : "");
         text_add(out, "\nOptions:\n");
         add_option_help(out, command->bit);
         return;

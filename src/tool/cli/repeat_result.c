@@ -1,26 +1,74 @@
-/* `epa2a rerun RESULT.json`: runs the experiments of a result again by the same verb, and compares the
- * two. */
-#include "cli/cmd_rerun.h"
+/* `epa2a bench RESULT.json`: runs the experiments of a result again and compares the two. `run` and `verify`
+ * take a result, too; their times are compared only with times of the same command. */
+#include "cli/repeat_result.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/exit_code.h"
+#include "base/file.h"
+#include "base/sysfile.h"
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/compare_results.h"
+#include "cli/documents.h"
 #include "cli/run_experiments.h"
 #include "config/experiment.h"
 #include "report/lines.h"
 #include "report/results.h"
 #include "report/summary.h"
 
+enum { HEAD = 256 }; /* a document of epa2a names its program in these first bytes */
+
+static bool is_results_folder(const char *path)
+{
+    struct stat at;
+    text_auto file = {0};
+
+    text_add(&file, "%s/results.jsonl", path);
+    return stat(file.data, &at) == 0 && S_ISREG(at.st_mode);
+}
+
+/* Returns true if a text is a document of results, or the damaged beginning of one. An experiment may
+ * also be JSON, but has no results. */
+static bool is_result_text(const struct text *text)
+{
+    const char *begin = text->data + strspn(text->data, " \t\r\n");
+    char head[HEAD + 1];
+    json_auto_t *root = NULL;
+
+    if (*begin != '{')
+        return false;
+    root = json_loads(begin, JSON_DISABLE_EOF_CHECK, NULL);
+    if (root != NULL)
+        return json_is_array(json_object_get(root, "results"));
+    snprintf(head, sizeof(head), "%s", begin);
+    return strstr(head, "\"program\": \"epa2a\"") != NULL ||
+           strstr(head, "\"program\":\"epa2a\"") != NULL;
+}
+
+bool is_result(const char *path)
+{
+    struct epa_error ignored = {EPA_OK, ""};
+    text_auto text = {0};
+    struct stat at;
+
+    if (stat(path, &at) != 0)
+        return false;
+    if (S_ISDIR(at.st_mode))
+        return is_results_folder(path);
+    /* Only a regular file can be read twice. */
+    return S_ISREG(at.st_mode) && file_read_text(path, FILE_MOST, &text, &ignored) == EPA_OK &&
+           text.bytes > 0 && is_result_text(&text);
+}
+
+/* Keeps the runs of --only. */
 static enum epa_status select_runs(const struct cli *cli, struct results *then,
                                    struct epa_error *err)
 {
     const struct results_wish wish = {.only = cli->only, .n_only = cli->n_only};
-    const char *verb;
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < then->n; i++)
@@ -32,14 +80,6 @@ static enum epa_status select_runs(const struct cli *cli, struct results *then,
                         cli->only[0], then->path);
     if (then->n == 0)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: the result has no runs", then->path);
-    verb = then->run[0].verb;
-    for (uint32_t i = 1; i < then->n; i++)
-        if (strcmp(then->run[i].verb, verb) != 0)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: runs of both %s and %s; select one kind by --only", then->path,
-                            verb, then->run[i].verb);
-    if (strcmp(verb, "run") != 0 && strcmp(verb, "bench") != 0 && strcmp(verb, "verify") != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: unknown verb '%s'", then->path, verb);
     return EPA_OK;
 }
 
@@ -120,7 +160,7 @@ static void print_differences(const struct results *then, const struct results *
                                        "world.started_by"};
     const char *started = json_text_at(then->run[0].json, "started");
 
-    fputs("# rerun of ", stdout);
+    fputs("# repeats ", stdout);
     text_print_clean(stdout, then->path);
     printf(", from %s\n", *started == '\0' ? "an unknown time" : started);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
@@ -137,6 +177,17 @@ static void print_differences(const struct results *then, const struct results *
     }
 }
 
+/* Keeps the runs of one command, whose times can be compared. */
+static void keep_runs_of(struct results *results, const char *verb)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < results->n; i++)
+        if (strcmp(results->run[i].verb, verb) == 0)
+            results->run[kept++] = results->run[i];
+    results->n = kept;
+}
+
 static bool has_samples(const struct results *results)
 {
     for (uint32_t i = 0; i < results->n; i++)
@@ -146,20 +197,14 @@ static bool has_samples(const struct results *results)
     return false;
 }
 
-static int run_and_compare(const struct cli *cli, const struct results *then,
+static int run_and_compare(const struct cli *cli, enum verb verb, struct results *then,
                            const char *experiments)
 {
-    const char *verb = then->run[0].verb;
     struct results now = {0};
     struct epa_error err = {EPA_OK, ""};
     json_t *list = json_array();
-    int code, compared = EXIT_OK;
+    int code = run_experiments(cli, verb, experiments, list), compared = EXIT_OK;
 
-    code = run_experiments(cli,
-                           strcmp(verb, "bench") == 0    ? VERB_BENCH
-                           : strcmp(verb, "verify") == 0 ? VERB_VERIFY
-                                                         : VERB_RUN,
-                           experiments, list);
     /* Without results another rank has them, or --dry-run was given, or the error has been reported. */
     if (json_array_size(list) == 0) {
         json_decref(list);
@@ -173,6 +218,7 @@ static int run_and_compare(const struct cli *cli, const struct results *then,
     }
     if (now.n > 0)
         print_differences(then, &now);
+    keep_runs_of(then, session_verb_name(verb));
     /* --set changes the experiment on request, so the comparison accepts the difference. */
     if (has_samples(&now) && has_samples(then))
         compared = compare_results(cli, then, &now,
@@ -183,7 +229,7 @@ static int run_and_compare(const struct cli *cli, const struct results *then,
     return code == EXIT_OK && cli->judges ? compared : code;
 }
 
-int cmd_rerun(const struct cli *cli)
+static int repeat_result(const struct cli *cli, enum verb verb)
 {
     struct results then = {0};
     text_auto experiments = {0};
@@ -195,10 +241,36 @@ int cmd_rerun(const struct cli *cli)
         status = select_runs(cli, &then, &err);
     if (status == EPA_OK)
         status = write_experiments(&then, &experiments, &err);
-    if (status == EPA_OK && cli->json != NULL && strcmp(cli->json, "-") == 0)
+    if (status == EPA_OK && cli_has_stdout(cli))
         status = epa_fail(&err, EPA_ERR_CONFIG,
-                          "rerun prints a comparison to standard output: give --json a file");
-    code = status == EPA_OK ? run_and_compare(cli, &then, experiments.data) : cli_fail(&err);
+                          "%s repeats %s and prints the comparison to standard output: give --json "
+                          "and other outputs a file",
+                          session_verb_name(verb), cli->arg[0]);
+    code = status == EPA_OK ? run_and_compare(cli, verb, &then, experiments.data) : cli_fail(&err);
     results_free(&then);
     return code;
+}
+
+int run_or_repeat(const struct cli *cli, enum verb verb)
+{
+    struct epa_error err = {EPA_OK, ""};
+    uint32_t i = 0;
+
+    while (i < cli->n_args && !is_result(cli->arg[i]))
+        i++;
+    if (i < cli->n_args && cli->n_args == 1)
+        return repeat_result(cli, verb);
+    if (i < cli->n_args) {
+        epa_fail(&err, EPA_ERR_CONFIG, "%s is a result: %s repeats one result, without other files",
+                 cli->arg[i], session_verb_name(verb));
+        return cli_fail(&err);
+    }
+    if (cli->judges) {
+        epa_fail(&err, EPA_ERR_CONFIG,
+                 "--threshold and --alpha compare with a result, such as 'epa2a bench RESULT.json "
+                 "--threshold 3%%'; %s is an experiment",
+                 cli->arg[0]);
+        return cli_fail(&err);
+    }
+    return run_experiments(cli, verb, NULL, NULL);
 }
