@@ -9,13 +9,13 @@
 
 enum epa_status cmd_compare_check(const struct cli *cli, struct epa_error *err)
 {
-    const char *takes = cli->n_sets > 0        ? "--set"
-                        : cli->n_only > 0      ? "--only"
-                        : cli->timeout_ns != 0 ? "--timeout"
-                        : cli->budget_ns != 0  ? "--budget"
-                                               : NULL;
+    const char *takes = cli->n_sets > 0                 ? "--set"
+                        : cli->n_only > 0               ? "--only"
+                        : cli->settings.timeout_ns != 0 ? "--timeout"
+                        : cli->budget_ns != 0           ? "--budget"
+                                                        : NULL;
 
-    if (!cli->turns && takes != NULL)
+    if (!cli->compare.turns && takes != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "%s applies only to compare --run", takes);
     return EPA_OK;
 }
@@ -27,7 +27,7 @@ int cmd_compare(const struct cli *cli)
     enum epa_status status = EPA_OK;
     int code;
 
-    if (cli->turns)
+    if (cli->compare.turns)
         return compare_turns(cli);
     for (uint32_t i = 0; i < 2 && status == EPA_OK; i++)
         status = results_read(cli->arg[i], &side[i], &err);

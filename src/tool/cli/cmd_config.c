@@ -33,9 +33,9 @@ enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
     if (!schema && cli->n_args == 1)
         return epa_fail(err, EPA_ERR_CONFIG, "config %s needs a file: 'epa2a config %s FILE...'",
                         word, word);
-    if (!schema && cli->results)
+    if (!schema && cli->config.results)
         takes = "--results, only config schema";
-    else if (!show && cli->origin)
+    else if (!show && cli->config.origin)
         takes = "--origin, only config show";
     else if (!show && cli->n_only > 0)
         takes = "--only, only config show";
@@ -62,7 +62,7 @@ static void print_experiment(struct config_command *c, const struct experiment *
 {
     text_auto text = {0};
 
-    experiment_show(x, c->cli->origin, &text);
+    experiment_show(x, c->cli->config.origin, &text);
     printf("%s%s", c->shown ? "---\n" : "", text.data);
     c->shown = true;
 }
@@ -169,7 +169,7 @@ int cmd_config(const struct cli *cli)
     struct epa_error err = {EPA_OK, ""};
     uint32_t n;
 
-    if (schema && cli->results) {
+    if (schema && cli->config.results) {
         fputs(epa2a_result_schema_json, stdout);
         return EXIT_OK;
     }

@@ -16,7 +16,8 @@ int cmd_doctor(const struct cli *cli)
 {
     struct epa_error err = {EPA_OK, ""}, shm = {EPA_OK, ""};
     json_t *document = NULL;
-    enum epa_status status = doctor_examine(cli->plugin_path, cli->quick, &document, &shm, &err);
+    enum epa_status status =
+        doctor_examine(cli->plugin_path, cli->doctor.quick, &document, &shm, &err);
 
     if (status != EPA_OK)
         return cli_fail(&err);

@@ -33,7 +33,7 @@ enum epa_status cmd_plot_check(const struct cli *cli, struct epa_error *err)
 
 int cmd_plot(const struct cli *cli)
 {
-    const struct plot_wish wish = {.kind = (enum plot_kind)cli->kind,
+    const struct plot_wish wish = {.kind = (enum plot_kind)cli->plot.kind,
                                    .form = cli_plot_form(plot_path(cli)),
                                    .columns = cli_plot_columns(plot_path(cli)),
                                    .which = {cli->stage, cli->only, cli->n_only}};

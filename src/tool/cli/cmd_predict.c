@@ -35,13 +35,13 @@ enum epa_status cmd_predict_check(const struct cli *cli, struct epa_error *err)
 {
     struct predict_link link;
 
-    if (cli->out != NULL && cli->sweep == NULL)
+    if (cli->out != NULL && cli->predict.sweep == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "--out draws a sweep and needs --sweep, such as --sweep ranks=8:1024");
-    if (cli->check && cli->sweep != NULL)
+    if (cli->predict.check && cli->predict.sweep != NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "--check measures one number of ranks, but --sweep has several");
-    return cli->link == NULL ? EPA_OK : predict_link_read(cli->link, &link, err);
+    return cli->predict.link == NULL ? EPA_OK : predict_link_read(cli->predict.link, &link, err);
 }
 
 static enum epa_status prepare_prediction(struct prediction *p)
@@ -57,8 +57,8 @@ static enum epa_status prepare_prediction(struct prediction *p)
         status = program_registry_create(cli->plugin_path, &p->registry, &p->err);
     if (status == EPA_OK)
         status = prediction_read_file(p);
-    if (status == EPA_OK && cli->link != NULL) {
-        status = predict_link_read(cli->link, &p->link, &p->err);
+    if (status == EPA_OK && cli->predict.link != NULL) {
+        status = predict_link_read(cli->predict.link, &p->link, &p->err);
         p->has_link = true;
     }
     if (status == EPA_OK && !p->has_link && p->ranks > p->per_node)
@@ -72,7 +72,7 @@ static enum epa_status prepare_prediction(struct prediction *p)
     if (status == EPA_OK && p->op->source_open != NULL)
         status = p->op->source_open(p->x, &advice, &p->source, &p->err);
     p->here = (uint32_t)fmax(1, json_number_at(p->machine, "cores"));
-    p->cores = cli->cores != 0 ? cli->cores : p->here;
+    p->cores = cli->predict.cores != 0 ? cli->predict.cores : p->here;
     return status == EPA_OK ? prediction_choose_worlds(p) : status;
 }
 

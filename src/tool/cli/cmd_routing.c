@@ -14,8 +14,8 @@ int cmd_routing(const struct cli *cli)
     struct epa_error err = {EPA_OK, ""};
     text_auto out = {0};
     json_t *json = NULL;
-    enum epa_status status =
-        op_describe_routing(cli->arg[1], cli->layer, cli->experts, &out, &json, &err);
+    enum epa_status status = op_describe_routing(cli->arg[1], cli->routing.layer,
+                                                 cli->routing.experts, &out, &json, &err);
 
     if (status == EPA_OK && !cli_has_stdout(cli))
         fputs(out.data, stdout);

@@ -51,8 +51,8 @@ static enum epa_status prepare_search(struct tune_search *s)
     }
     for (uint32_t i = 0; i < s->n_bases; i++)
         json_array_append_new(ids, json_text(s->base[i].x->id));
-    for (uint32_t i = 0; i < cli->n_keys; i++)
-        json_array_append_new(keys, json_text(cli->keys[i]));
+    for (uint32_t i = 0; i < cli->tune.n_keys; i++)
+        json_array_append_new(keys, json_text(cli->tune.keys[i]));
     for (uint32_t i = 0; i < cli->n_across; i++)
         json_array_append_new(keys, json_text(cli->across[i]));
     if (s->task == 0 && json_array_size(s->tasks) > 1) /* each task has a journal of its own */

@@ -37,10 +37,10 @@ static const struct {
     [DOCUMENT_JSON] = {"--json", offsetof(struct cli, json), NULL},
     [DOCUMENT_MARKDOWN] = {"--markdown", offsetof(struct cli, markdown), NULL},
     [DOCUMENT_CSV] = {"--csv", offsetof(struct cli, csv), NULL},
-    [DOCUMENT_STREAM] = {"--json-lines", offsetof(struct cli, json_lines), NULL},
-    [DOCUMENT_JUNIT] = {"--junit", offsetof(struct cli, junit), NULL},
-    [DOCUMENT_METRICS] = {"--openmetrics", offsetof(struct cli, openmetrics), NULL},
-    [DOCUMENT_HTML] = {"--html", offsetof(struct cli, html), NULL},
+    [DOCUMENT_STREAM] = {"--json-lines", offsetof(struct cli, batch.json_lines), NULL},
+    [DOCUMENT_JUNIT] = {"--junit", offsetof(struct cli, batch.junit), NULL},
+    [DOCUMENT_METRICS] = {"--openmetrics", offsetof(struct cli, batch.openmetrics), NULL},
+    [DOCUMENT_HTML] = {"--html", offsetof(struct cli, batch.html), NULL},
     [DOCUMENT_OUT] = {"--out", offsetof(struct cli, out), NULL},
     [DOCUMENT_FOLDER_CSV] = {"--out-dir", offsetof(struct cli, out_dir), "results.csv"},
     [DOCUMENT_FOLDER_MARKDOWN] = {"--out-dir", offsetof(struct cli, out_dir), "results.md"},
@@ -165,7 +165,7 @@ void documents_init(struct documents *d, const struct cli *cli, enum verb verb,
     }
     d->rows = json_array();
     d->results = json_array();
-    for (uint32_t i = 0; i < runs->n && !cli->dry_run; i++) {
+    for (uint32_t i = 0; i < runs->n && !cli->batch.dry_run; i++) {
         const struct run *run = &runs->run[i];
 
         json_t *row =
@@ -327,8 +327,8 @@ bool documents_write(struct documents *d, bool last)
                                        .rows = d->rows,
                                        .order = runs_order_name(d->runs->how),
                                        .seed = d->runs->seed,
-                                       .context = d->cli->context,
-                                       .n_context = d->cli->n_context};
+                                       .context = d->cli->batch.context,
+                                       .n_context = d->cli->batch.n_context};
     uint64_t now = epa_now_ns();
     bool good;
 

@@ -15,7 +15,7 @@ enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64, SWEEP_SETS = 5 };
 /* Checks the last --context: NAME=TEXT of one line, with a new name. */
 static enum epa_status check_context(const struct cli *cli, struct epa_error *err)
 {
-    const char *word = cli->context[cli->n_context - 1], *at = strchr(word, '=');
+    const char *word = cli->batch.context[cli->batch.n_context - 1], *at = strchr(word, '=');
     int bytes = at == NULL ? 0 : (int)(at - word);
     uint32_t point = 0;
 
@@ -36,11 +36,11 @@ static enum epa_status check_context(const struct cli *cli, struct epa_error *er
                         "--context %.*s: the text contains byte 0x%02x; it must be one line of "
                         "UTF-8",
                         bytes, word, (unsigned char)*at);
-    for (uint32_t i = 0; i + 1 < cli->n_context; i++)
-        if (strncmp(cli->context[i], word, (size_t)bytes + 1) == 0)
+    for (uint32_t i = 0; i + 1 < cli->batch.n_context; i++)
+        if (strncmp(cli->batch.context[i], word, (size_t)bytes + 1) == 0)
             return epa_fail(err, EPA_ERR_CONFIG, "--context %.*s is given more than once", bytes,
                             word);
-    if (cli->n_context > CONTEXT_MOST)
+    if (cli->batch.n_context > CONTEXT_MOST)
         return epa_fail(err, EPA_ERR_CONFIG, "--context is given more than %d times", CONTEXT_MOST);
     return EPA_OK;
 }
@@ -86,7 +86,7 @@ static enum epa_status store_value(struct line *line, const struct option *o, co
         uint32_t *n = field_of(line, o->count);
 
         (*list)[(*n)++] = value;
-        if (list == &line->cli.context)
+        if (list == &line->cli.batch.context)
             return check_context(&line->cli, err);
     } else if (o->is.offset == offsetof(struct cli, threshold)) {
         line->cli.threshold /= strchr(value, '%') == NULL ? 100 : 1;
@@ -151,9 +151,9 @@ void line_init(struct line *line, int argc)
     *line = (struct line){.cli = {.threshold = -1,
                                   .alpha = -1,
                                   .max_runs = BATCH_RUNS_MOST,
-                                  .shuffle_seed = UINT64_MAX,
-                                  .warmup = UINT64_MAX,
-                                  .layer = UINT32_MAX},
+                                  .batch.shuffle_seed = UINT64_MAX,
+                                  .settings.warmup = UINT64_MAX,
+                                  .routing.layer = UINT32_MAX},
                           .arena = arena_create()};
     /* Each list has room for all words of argv, the settings of a sweep and NULL. */
     line->cli.arg = arena_alloc(line->arena, (size_t)(argc > 0 ? argc : 1) * sizeof(char *));

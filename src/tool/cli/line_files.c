@@ -26,7 +26,7 @@ static uint32_t first_experiment(const struct line *line)
     case CONFIG: /* after show, check or schema */
         return 1;
     case COMPARE:
-        return cli->turns ? 0 : cli->n_args;
+        return cli->compare.turns ? 0 : cli->n_args;
     default:
         return cli->n_args;
     }

@@ -37,16 +37,16 @@ static const char *size_key(const struct cli *cli)
 static enum epa_status add_token_sweep(struct line *line, struct epa_error *err)
 {
     struct cli *cli = &line->cli;
-    uint64_t least = cli->tokens_min != 0 ? cli->tokens_min : 1;
-    uint64_t most = cli->tokens_max != 0 ? cli->tokens_max : least;
-    uint64_t factor = cli->tokens_factor != 0 ? cli->tokens_factor : 2;
+    uint64_t least = cli->settings.tokens_min != 0 ? cli->settings.tokens_min : 1;
+    uint64_t most = cli->settings.tokens_max != 0 ? cli->settings.tokens_max : least;
+    uint64_t factor = cli->settings.tokens_factor != 0 ? cli->settings.tokens_factor : 2;
     const char *set;
 
     if (cli->n_args > 0 && is_result(cli->arg[0]))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "-b, -e and -f make runs of an experiment, but %s is a result",
                         cli->arg[0]);
-    if (cli->tokens_min == 0 && cli->tokens_max == 0)
+    if (cli->settings.tokens_min == 0 && cli->settings.tokens_max == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "-f %" PRIu64 " needs the range of the sweep: -b 1 -e 128 -f %" PRIu64,
                         factor, factor);
@@ -68,8 +68,8 @@ static enum epa_status add_models(struct line *line, struct epa_error *err)
     const char *all = "";
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < cli->n_models; i++)
-        for (const char *at = cli->model[i]; at != NULL;) {
+    for (uint32_t i = 0; i < cli->settings.n_models; i++)
+        for (const char *at = cli->settings.model[i]; at != NULL;) {
             const char *name = arena_strndup(line->arena, at, strcspn(at, ","));
             char path[PATH_MAX], hint[2 * NEAREST_ROOM];
 
@@ -96,16 +96,17 @@ enum epa_status line_add_settings(struct line *line, struct epa_error *err)
     struct cli *cli = &line->cli;
     enum epa_status status = add_models(line, err);
 
-    if (status == EPA_OK &&
-        (cli->tokens_min != 0 || cli->tokens_max != 0 || cli->tokens_factor != 0))
+    if (status == EPA_OK && (cli->settings.tokens_min != 0 || cli->settings.tokens_max != 0 ||
+                             cli->settings.tokens_factor != 0))
         status = add_token_sweep(line, err);
-    if (cli->iterations != 0)
+    if (cli->settings.iterations != 0)
         cli->set[cli->n_sets++] = arena_printf(line->arena, "%s.iterations=%" PRIu64,
-                                               line->command->name, cli->iterations);
-    if (cli->warmup != UINT64_MAX)
-        cli->set[cli->n_sets++] = arena_printf(line->arena, "bench.warmup=%" PRIu64, cli->warmup);
-    if (cli->timeout_ns != 0)
+                                               line->command->name, cli->settings.iterations);
+    if (cli->settings.warmup != UINT64_MAX)
         cli->set[cli->n_sets++] =
-            arena_printf(line->arena, "timeout=%" PRIu64 "ns", cli->timeout_ns);
+            arena_printf(line->arena, "bench.warmup=%" PRIu64, cli->settings.warmup);
+    if (cli->settings.timeout_ns != 0)
+        cli->set[cli->n_sets++] =
+            arena_printf(line->arena, "timeout=%" PRIu64 "ns", cli->settings.timeout_ns);
     return status;
 }

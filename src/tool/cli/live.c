@@ -1,5 +1,5 @@
-/* Updates of the progress line, the state of ranks at SIGUSR1, and the status page. They read counters of the ranks a few times per
- * second; the ranks write these counters in any case. */
+/* Updates of the progress line, the state of ranks at SIGUSR1, and the status page. They read
+ * counters of the ranks a few times per second; the ranks write these counters in any case. */
 #include "cli/live.h"
 
 #include <math.h>
@@ -96,8 +96,8 @@ static double total_of(const struct session *s, uint64_t sample)
     return slowest;
 }
 
-/* Returns the number of samples that every rank has finished. Acquire: pairs with the rank's release
- * store of `samples`, so the times of these samples are in place. */
+/* Returns the number of samples that every rank has finished. Acquire: pairs with the rank's
+ * release store of `samples`, so the times of these samples are in place. */
 static uint64_t samples_of(const struct session *s)
 {
     uint64_t n = UINT64_MAX;

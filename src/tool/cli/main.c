@@ -49,7 +49,7 @@ static enum epa_status read_line(struct line *line, int argc, char **argv, struc
                               strerror(errno));
         free(cwd);
     }
-    cli->shuffle = cli->shuffle_seed != UINT64_MAX;
+    cli->batch.shuffle = cli->batch.shuffle_seed != UINT64_MAX;
     cli->judges = cli->threshold >= 0 || cli->alpha >= 0;
     cli->threshold = cli->threshold >= 0 ? cli->threshold : 0.03;
     cli->alpha = cli->alpha >= 0 ? cli->alpha : 0.01;

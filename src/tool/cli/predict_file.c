@@ -148,8 +148,8 @@ enum epa_status prediction_read_file(struct prediction *p)
             !parse_rank_setting(cli->set[i], "ranks_per_node", &per_node, &p->err))
             set[n++] = cli->set[i];
     status = p->err.status;
-    if (status == EPA_OK && cli->sweep != NULL)
-        status = read_sweep(p, cli->sweep);
+    if (status == EPA_OK && cli->predict.sweep != NULL)
+        status = read_sweep(p, cli->predict.sweep);
     rest.set = set;
     rest.n_sets = n;
     if (status == EPA_OK && (p->low != 0 || ranks != 0)) {
@@ -165,7 +165,7 @@ enum epa_status prediction_read_file(struct prediction *p)
         return epa_fail_key(&p->err, p->base.run[0].refused.status, p->base.run[0].refused.key,
                             "%s", p->base.run[0].refused.text);
     p->x = p->base.run[0].x;
-    if (cli->sweep == NULL)
+    if (cli->predict.sweep == NULL)
         p->ranks = p->low = ranks != 0 ? ranks : p->x->ranks;
     p->per_node = per_node != UINT32_MAX ? per_node : p->x->ranks_per_node;
     p->per_node = p->per_node != 0 ? p->per_node : RANKS_MOST;

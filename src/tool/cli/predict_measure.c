@@ -103,13 +103,13 @@ enum epa_status prediction_choose_worlds(struct prediction *p)
                         p->cli->arg[0], CORES_MOST, first);
     for (uint32_t i = 0; i < p->n_worlds; i++)
         known = known || (p->world[i] == p->ranks && p->x->tokens.kind != TOKENS_LIST);
-    if (p->cli->check && p->ranks > p->per_node)
+    if (p->cli->predict.check && p->ranks > p->per_node)
         return epa_fail(
             &p->err, EPA_ERR_CONFIG,
             "--check: %u ranks on %u nodes cannot run on this single node; compare with "
             "results of the cluster by --measured",
             p->ranks, p->ranks / p->per_node);
-    if (p->cli->check && !known && !add_world(p, p->ranks, true, why))
+    if (p->cli->predict.check && !known && !add_world(p, p->ranks, true, why))
         return epa_fail(&p->err, EPA_ERR_CONFIG, "--check: %s", why);
     return p->err.status;
 }
@@ -188,7 +188,7 @@ static bool drop_worlds(struct prediction *p, uint32_t ranks)
 {
     uint32_t kept = 0;
 
-    if (p->n_worlds == 0 || p->world[0] >= ranks || (p->cli->check && p->ranks >= ranks))
+    if (p->n_worlds == 0 || p->world[0] >= ranks || (p->cli->predict.check && p->ranks >= ranks))
         return false;
     for (uint32_t i = 0; i < p->n; i++)
         if (p->run[i].ranks < ranks)

@@ -305,7 +305,7 @@ static enum epa_status compare_with_results(struct prediction *p, const json_t *
     struct results results = {0};
     bool found = false;
 
-    if (results_read(p->cli->measured, &results, &p->err) != EPA_OK)
+    if (results_read(p->cli->predict.measured, &results, &p->err) != EPA_OK)
         return p->err.status;
     for (uint32_t i = 0; i < results.n && !found; i++) {
         const json_t *run = results.run[i].json, *x = json_object_get(run, "experiment");
@@ -323,7 +323,7 @@ static enum epa_status compare_with_results(struct prediction *p, const json_t *
     if (!found)
         epa_fail(&p->err, EPA_ERR_CONFIG,
                  "--measured %s: no successful run has %u ranks, %s %" PRIu64 " and %s",
-                 p->cli->measured, p->ranks, p->op->size_key, p->op->size(p->x),
+                 p->cli->predict.measured, p->ranks, p->op->size_key, p->op->size(p->x),
                  p->x->algorithm.plugin->name);
     results_free(&results);
     return p->err.status;
@@ -386,9 +386,9 @@ enum epa_status prediction_make(struct prediction *p)
         json_array_append_new(
             p->notes, json_text("only one world could be measured: the cost of a peer is not "
                                 "known and is taken as 0"));
-    if (p->cli->check)
+    if (p->cli->predict.check)
         compare_with_check(p, asked, check);
-    if (p->cli->measured != NULL)
+    if (p->cli->predict.measured != NULL)
         (void)compare_with_results(p, asked, check);
     if (p->has_link)
         link = json_object_of("rate", json_number(p->link.bytes_per_ns), "latency_ns",
@@ -402,10 +402,10 @@ enum epa_status prediction_make(struct prediction *p)
                         p->ranks > p->per_node ? "; the values of --link are not checked" : "");
     p->document = json_object_of(
         "schema", json_integer(1), "program", json_text("epa2a"), "file", json_text(p->cli->arg[0]),
-        "sweep", json_boolean(p->cli->sweep != NULL), "link", link, "cores", json_count(p->cores),
-        "signal_ns", json_whole(p->signal_ns), "worlds", worlds, "scales", scales, "measured",
-        measured_json(p), "measured_text", json_text(measured_text(p)), "costs", costs_json(p),
-        "notes", json_incref(p->notes), "error",
+        "sweep", json_boolean(p->cli->predict.sweep != NULL), "link", link, "cores",
+        json_count(p->cores), "signal_ns", json_whole(p->signal_ns), "worlds", worlds, "scales",
+        scales, "measured", measured_json(p), "measured_text", json_text(measured_text(p)), "costs",
+        costs_json(p), "notes", json_incref(p->notes), "error",
         json_object_of("part", json_number(expm1(p->error)), "text", json_text(text), NULL),
         "check", json_array_size(check) > 0 ? json_incref(check) : json_null(), "machine",
         json_incref(p->machine), NULL);

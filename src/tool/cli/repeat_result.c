@@ -1,5 +1,5 @@
-/* `epa2a bench RESULT.json`: runs the experiments of a result again and compares the two. `run` and `verify`
- * take a result, too; their times are compared only with times of the same command. */
+/* `epa2a bench RESULT.json`: runs the experiments of a result again and compares the two. `run`
+ * and `verify` take a result, too; their times are compared only with times of the same command. */
 #include "cli/repeat_result.h"
 
 #include <stdio.h>
@@ -31,8 +31,8 @@ static bool is_results_folder(const char *path)
     return stat(file.data, &at) == 0 && S_ISREG(at.st_mode);
 }
 
-/* Returns true if a text is a document of results, or the damaged beginning of one. An experiment may
- * also be JSON, but has no results. */
+/* Returns true if a text is a document of results, or the damaged beginning of one. An
+ * experiment may also be JSON, but has no results. */
 static bool is_result_text(const struct text *text)
 {
     const char *begin = text->data + strspn(text->data, " \t\r\n");
@@ -104,8 +104,8 @@ static void reset_launcher(json_t *x)
     }
 }
 
-/* Writes the experiments as a file in JSON, which is YAML. A single experiment without a label is the
- * whole file; several, or one with a label, become `runs:` with distinct labels. */
+/* Writes the experiments as a file in JSON, which is YAML. A single experiment without a label
+ * is the whole file; several, or one with a label, become `runs:` with distinct labels. */
 static enum epa_status write_experiments(const struct results *then, struct text *out,
                                          struct epa_error *err)
 {
@@ -205,7 +205,8 @@ static int run_and_compare(const struct cli *cli, enum verb verb, struct results
     json_t *list = json_array();
     int code = run_experiments(cli, verb, experiments, list), compared = EXIT_OK;
 
-    /* Without results another rank has them, or --dry-run was given, or the error has been reported. */
+    /* Without results another rank has them, or --dry-run was given, or the error has been
+     * reported. */
     if (json_array_size(list) == 0) {
         json_decref(list);
         return code;
@@ -221,8 +222,8 @@ static int run_and_compare(const struct cli *cli, enum verb verb, struct results
     keep_runs_of(then, session_verb_name(verb));
     /* --set changes the experiment on request, so the comparison accepts the difference. */
     if (has_samples(&now) && has_samples(then))
-        compared = compare_results(cli, then, &now,
-                                   cli->force || cli->n_sets > (cli->timeout_ns != 0), false);
+        compared = compare_results(
+            cli, then, &now, cli->force || cli->n_sets > (cli->settings.timeout_ns != 0), false);
     else
         printf("# no times to compare\n");
     results_free(&now);

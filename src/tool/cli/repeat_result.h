@@ -7,7 +7,8 @@
 #include "cli/cli.h"
 #include "session/session.h"
 
-/* Returns true if a path is a result: a file of --json or --json-lines, or a folder of --out-dir. */
+/* Returns true if a path is a result: a file of --json or --json-lines, or a folder of
+ * --out-dir. */
 bool is_result(const char *path);
 
 /* Runs the experiments of the files of a command line. If the only file is a result, runs its

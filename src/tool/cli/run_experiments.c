@@ -85,7 +85,7 @@ static enum epa_status read_files(struct run_command *c, const char *text, struc
     enum epa_status status;
 
     /* --resume compares the experiments, and checks for several processes need their launchers. */
-    if (c->cli->dry_run && c->cli->out_dir == NULL && c->process_id.size <= 1) {
+    if (c->cli->batch.dry_run && c->cli->out_dir == NULL && c->process_id.size <= 1) {
         wish.passes = passes_dry_run;
         wish.passes_arg = c;
     }
@@ -105,17 +105,17 @@ static enum epa_status read_files(struct run_command *c, const char *text, struc
     return status;
 }
 
-/* Returns true if the session of a check is kept for the run. The sessions of a batch are otherwise
- * created again just before each run. If another launcher started the ranks, the launcher plugin may
- * fork for the first run and continue in the child, so the sessions of all runs must exist by
- * then. */
+/* Returns true if the session of a check is kept for the run. The sessions of a batch are
+ * otherwise created again just before each run. If another launcher started the ranks, the
+ * launcher plugin may fork for the first run and continue in the child, so the sessions of all
+ * runs must exist by then. */
 static bool keeps_session(const struct run_command *c, const struct session *session)
 {
     return c->runs.n == 1 || session->process_id.size > 0;
 }
 
-/* Rejects the launchers fork and thread in a process that mpirun, srun or torchrun has started, since
- * each process would start all ranks again. Skips a variant of verify --thorough. */
+/* Rejects the launchers fork and thread in a process that mpirun, srun or torchrun has started,
+ * since each process would start all ranks again. Skips a variant of verify --thorough. */
 static enum epa_status check_launchers(struct run_command *c)
 {
     struct epa_error err = {EPA_OK, ""};
@@ -324,8 +324,9 @@ static bool all_skipped(const struct run_command *c)
     return true;
 }
 
-/* Returns true if further runs have no effect: their output has no reader, and no run writes traces.
- * Ranks that another launcher started always continue, since every rank runs the whole batch. */
+/* Returns true if further runs have no effect: their output has no reader, and no run writes
+ * traces. Ranks that another launcher started always continue, since every rank runs the whole
+ * batch. */
 static bool is_pointless(const struct run_command *c)
 {
     for (uint32_t i = 0; i < c->runs.n; i++)
@@ -353,7 +354,7 @@ static int run_all(struct run_command *c)
             first = code;
         if (c->lost)
             report_lost(c, at);
-        if (c->lost || (code != EXIT_OK && c->cli->fail_fast) || is_pointless(c))
+        if (c->lost || (code != EXIT_OK && c->cli->batch.fail_fast) || is_pointless(c))
             break;
         if (at + 1 < c->runs.n && status != EPA_ERR_INTERRUPTED)
             (void)documents_write(&c->documents, false);
@@ -404,13 +405,13 @@ static bool is_reporter(const struct run_command *c)
 static void order_runs(struct run_command *c)
 {
     const struct cli *cli = c->cli;
-    bool usual = cli->order == RUNS_USUAL && !cli->shuffle;
-    enum runs_order order = cli->order;
-    uint64_t seed = cli->shuffle ? cli->shuffle_seed : 1;
+    bool usual = cli->batch.order == RUNS_USUAL && !cli->batch.shuffle;
+    enum runs_order order = cli->batch.order;
+    uint64_t seed = cli->batch.shuffle ? cli->batch.shuffle_seed : 1;
 
     if (usual && run_folder_order(&c->folder, &order, &seed))
         ; /* keeps the order of the batch */
-    else if (order == RUNS_USUAL && cli->shuffle)
+    else if (order == RUNS_USUAL && cli->batch.shuffle)
         order = RUNS_SHUFFLED;
     else if (order == RUNS_USUAL)
         order = c->verb == VERB_BENCH && runs_repeat(&c->runs) ? RUNS_INTERLEAVED : RUNS_DECLARED;
@@ -426,8 +427,8 @@ static enum epa_status prepare_command(struct run_command *c, const char *text, 
     enum epa_status status = EPA_OK;
 
     c->facts.machine = facts_collect("");
-    c->facts.context = cli->context;
-    c->facts.n_context = cli->n_context;
+    c->facts.context = cli->batch.context;
+    c->facts.n_context = cli->batch.n_context;
     if (process_id_find(&job, &ignored) == EPA_OK) /* the launcher reports a failure */
         c->process_id = job.process_id;
     if (c->process_id.rank == 0)
@@ -451,9 +452,9 @@ static enum epa_status prepare_command(struct run_command *c, const char *text, 
         status = run_folder_check(&c->folder, err);
     if (status == EPA_OK)
         documents_init(&c->documents, cli, c->verb, &c->runs, is_reporter(c), results);
-    if (status == EPA_OK && !cli->dry_run)
+    if (status == EPA_OK && !cli->batch.dry_run)
         status = documents_open(&c->documents, err);
-    if (status == EPA_OK && !cli->dry_run && is_reporter(c))
+    if (status == EPA_OK && !cli->batch.dry_run && is_reporter(c))
         status = run_folder_open(&c->folder, &c->documents, &c->facts, err);
     return status;
 }
@@ -490,7 +491,7 @@ int run_experiments(const struct cli *cli, enum verb verb, const char *text, jso
     status = prepare_command(&c, text, results, &err);
     /* Signals keep their default action while files are read: there are no results yet, and a read
      * from a pipe may block forever. */
-    if (status == EPA_OK && !cli->dry_run)
+    if (status == EPA_OK && !cli->batch.dry_run)
         status = stop_signals_open(&stops, &c.stop_fd, &err);
     if (err.status != EPA_OK) {
         error_add_remedy(&err);
@@ -498,7 +499,7 @@ int run_experiments(const struct cli *cli, enum verb verb, const char *text, jso
     }
     if (status != EPA_OK) {
         code = exit_code(status, SIGINT);
-    } else if (cli->dry_run) {
+    } else if (cli->batch.dry_run) {
         code = list_runs(&c);
     } else {
         print_launchers(&c);

@@ -1,5 +1,5 @@
-/* Messages about the end of a run, on standard error. Of several processes of one job each prints errors
- * of its own rank, after "[rank N]". */
+/* Messages about the end of a run, on standard error. Of several processes of one job each
+ * prints errors of its own rank, after "[rank N]". */
 #include "cli/run_messages.h"
 
 #include <stdio.h>

@@ -109,7 +109,7 @@ struct runs_wish runs_wish(const struct cli *cli)
                               .only = cli->only,
                               .n_only = cli->n_only,
                               .max_runs = cli->max_runs,
-                              .thorough = cli->thorough};
+                              .thorough = cli->batch.thorough};
 }
 
 enum epa_status runs_read(const struct runs_wish *wish, struct registry *registry,

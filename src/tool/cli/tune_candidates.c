@@ -188,9 +188,10 @@ enum epa_status tune_read_bases(struct tune_search *s)
 
     if (runs == NULL)
         return s->err.status != EPA_OK ? s->err.status : EPA_ERR_CONFIG;
-    s->base = arena_alloc(s->t.arena,
-                          (runs->n + strlen(cli->algorithms != NULL ? cli->algorithms : "") + 1) *
-                              sizeof(*s->base));
+    s->base = arena_alloc(
+        s->t.arena,
+        (runs->n + strlen(cli->tune.algorithms != NULL ? cli->tune.algorithms : "") + 1) *
+            sizeof(*s->base));
     for (uint32_t i = 0; i < runs->n && s->err.status == EPA_OK; i++) {
         const struct run *run = &runs->run[i];
         json_t *shape;
@@ -223,8 +224,9 @@ enum epa_status tune_read_bases(struct tune_search *s)
     }
     if (s->n_bases == 0 && s->err.status == EPA_OK)
         epa_fail(&s->err, EPA_ERR_UNSUPPORTED, "%s: no run of the file can run here", cli->arg[0]);
-    if (s->err.status == EPA_OK && cli->algorithms != NULL) {
-        char *names = arena_strndup(s->t.arena, cli->algorithms, strlen(cli->algorithms)), *save;
+    if (s->err.status == EPA_OK && cli->tune.algorithms != NULL) {
+        char *names = arena_strndup(s->t.arena, cli->tune.algorithms, strlen(cli->tune.algorithms)),
+             *save;
 
         s->base[0].name = s->base[0].x->algorithm.plugin->name;
         for (char *name = strtok_r(names, ",", &save); name != NULL && s->err.status == EPA_OK;
@@ -312,10 +314,10 @@ static bool was_tried(const struct tune_search *s, uint32_t base, const char *ch
 
 static bool is_picked(const struct cli *cli, const char *key)
 {
-    for (uint32_t i = 0; i < cli->n_keys; i++)
-        if (fnmatch(cli->keys[i], key, 0) == 0)
+    for (uint32_t i = 0; i < cli->tune.n_keys; i++)
+        if (fnmatch(cli->tune.keys[i], key, 0) == 0)
             return true;
-    return cli->n_keys == 0;
+    return cli->tune.n_keys == 0;
 }
 
 void tune_add_changes(struct tune_search *s, const struct tune_setting *from, uint32_t pass,

@@ -16,8 +16,8 @@ struct status_page; /* session/status.h */
 struct run_observer {
     struct status_page *page; /* memory of the ranks for `epa2a status`; NULL: anonymous memory */
     void (*begin)(void *arg, struct session *); /* before the ranks start; or NULL */
-    /* After the ranks have ended; returns the last stop signal that the observer has read, or 0. Set
-     * with `begin`. */
+    /* After the ranks have ended; returns the last stop signal that the observer has read, or 0.
+     * Set with `begin`. */
     int (*end)(void *arg, struct session *);
     void *arg;
 };
@@ -43,8 +43,8 @@ enum epa_status run_check(const struct experiment *, enum verb, struct status_pa
 struct result run_experiment(const struct experiment *, enum verb, const struct run_how *,
                              const struct run_observer *observer);
 
-/* Frees a result. Returns false if threads that cannot be ended still use the session, which is kept
- * until the process ends, with its experiment. */
+/* Frees a result. Returns false if threads that cannot be ended still use the session, which is
+ * kept until the process ends, with its experiment. */
 bool result_finish(struct result *);
 
 #endif

@@ -1,6 +1,6 @@
-/* Reads traces of epa2a with jansson into an array in order of time, and merges them. Two forms are accepted:
- * an object with traceEvents, and the bare array. The first invalid event rejects the file. A flow to a
- * rank outside the file has one end only. */
+/* Reads traces of epa2a with jansson into an array in order of time, and merges them. Two forms
+ * are accepted: an object with traceEvents, and the bare array. The first invalid event rejects
+ * the file. A flow to a rank outside the file has one end only. */
 #include "trace/read.h"
 
 #include <errno.h>
@@ -145,8 +145,8 @@ static int by_lane(const void *left, const void *right)
     return order != 0 ? order : a < b ? -1 : 1;
 }
 
-/* Finds the innermost slice of the lane around each item. Where one slice ends another may begin, and a
- * flow there belongs to the second. */
+/* Finds the innermost slice of the lane around each item. Where one slice ends another may
+ * begin, and a flow there belongs to the second. */
 static void nest_lanes(struct trace_file *f, struct trace_item **item)
 {
     const struct trace_item *open = NULL;
@@ -186,8 +186,8 @@ static int by_flow_and_end(const void *left, const void *right)
     return order != 0 ? order : (int)b->ph - (int)a->ph;
 }
 
-/* Joins the two ends of each flow. If a file is of one rank, the files of other ranks contain the other
- * ends. */
+/* Joins the two ends of each flow. If a file is of one rank, the files of other ranks contain
+ * the other ends. */
 static void join_flows(struct trace_file *f, struct trace_item **flow)
 {
     size_t n = 0;

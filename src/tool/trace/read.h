@@ -4,8 +4,8 @@
 
 #include "trace/trace.h"
 
-/* Reads a trace. EPA_ERR_CONFIG: the file is not a trace of epa2a (err has the reason); EPA_ERR_SYSTEM: it
- * cannot be read. The caller frees `out` in any case. */
+/* Reads a trace. EPA_ERR_CONFIG: the file is not a trace of epa2a (err has the reason);
+ * EPA_ERR_SYSTEM: it cannot be read. The caller frees `out` in any case. */
 enum epa_status trace_read(const char *path, struct trace_file *out, struct epa_error *);
 void trace_free(struct trace_file *);
 
