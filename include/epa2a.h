@@ -108,6 +108,13 @@ enum epa2a_dtype { EPA2A_F32, EPA2A_BF16, EPA2A_FP8_E4M3, EPA2A_F16 };
  * equal. */
 EPA2A_EXPORT uint32_t epa2a_version(void);
 
+/* Returns the release and the plugins of the library, for example
+ * "0.2.0: backends host; transports shm ucx; algorithms ll_v1 ll_v2; verbs: its library
+ * libibverbs.so.1 is missing". Plugins that cannot be loaded are last, with the reason. The first
+ * call loads all plugins of the library's own folder and of EPA2A_PLUGIN_PATH. The library owns the
+ * string. */
+EPA2A_EXPORT const char *epa2a_build(void);
+
 /* Returns the error message of the last failed call of the calling thread. Never returns NULL. The
  * string remains valid until the next failed call of this thread. */
 EPA2A_EXPORT const char *epa2a_last_error(void);
