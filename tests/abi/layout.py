@@ -31,13 +31,13 @@ def including(headers, paths):
     return "".join(f"#include <{path.relative_to(headers)}>\n" for path in paths)
 
 
-def entries(cc, headers):
+def entries(cc, headers, source):
     """(depth, tag, attributes) of all that the compiler notes for a debugger."""
     with tempfile.TemporaryDirectory() as work:
         out = pathlib.Path(work, "x.o")
         subprocess.run([*cc, "-std=c11", "-D_GNU_SOURCE", "-gdwarf-4", "-fno-eliminate-unused-debug-types", "-w",
                         f"-I{headers}", "-xc", "-c", "-", "-o", out], check=True, text=True,
-                       input=including(headers, public(headers, ".h")))
+                       input=source)
         text = subprocess.run(["readelf", "--debug-dump=info", out], capture_output=True, text=True, check=True).stdout
     for part in re.split(r"\n <(?=[0-9a-f]+><)", text)[1:]:
         depth, at, tag = re.match(r"([0-9a-f]+)><([0-9a-f]+)>: Abbrev Number: \d+(?: \(DW_TAG_(\w+)\))?", part).groups()
@@ -53,9 +53,9 @@ class Entry:
         return self.found.get("name")
 
 
-def tree(cc, headers):
+def tree(cc, headers, source):
     by_place, stack = {}, []
-    for depth, at, tag, found in entries(cc, headers):
+    for depth, at, tag, found in entries(cc, headers, source):
         entry = Entry(tag, found)
         by_place[at] = entry
         del stack[depth:]
@@ -77,18 +77,23 @@ def members(by_place, entry, before="", base=0):
             yield from members(by_place, of, f"{before}{child.name()}.", at)
 
 
-def layout(cc, headers):
-    """A line for each expression with its value."""
-    by_place = tree(cc, headers)
-    abi = re.search(r"#define EPA_ABI (\d+)", pathlib.Path(headers, "epa2a/plugin.h").read_text("utf-8"))[1]
-    found = {f"EPA_ABI == {abi}"}
+def lines_of(cc, headers, source, prefix):
+    """A line for each struct and member, and each constant, whose name begins with the prefix."""
+    by_place, found = tree(cc, headers, source), set()
     for e in by_place.values():
         name = e.name() or ""
-        if e.tag == "structure_type" and name.startswith("epa_") and "byte_size" in e.found:
+        if e.tag == "structure_type" and name.startswith(prefix) and "byte_size" in e.found:
             found.add(f"sizeof(struct {name}) == {int(e.found['byte_size'], 0)}")
             found |= {f"offsetof(struct {name}, {member}) == {at}" for member, at in members(by_place, e)}
-        elif e.tag == "enumerator" and name.startswith("EPA_"):
+        elif e.tag == "enumerator" and name.startswith(prefix.upper()):
             found.add(f"{name} == {int(e.found['const_value'], 0)}")
+    return found
+
+
+def layout(cc, headers):
+    """A line for each expression with its value."""
+    abi = re.search(r"#define EPA_ABI (\d+)", pathlib.Path(headers, "epa2a/plugin.h").read_text("utf-8"))[1]
+    found = lines_of(cc, headers, including(headers, public(headers, ".h")), "epa_") | {f"EPA_ABI == {abi}"}
     assert len(found) > 300, len(found)
     return sorted(found)
 
