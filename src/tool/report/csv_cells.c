@@ -3,32 +3,22 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "report/figures.h"
 #include "report/fill.h"
 #include "report/results.h"
 
 /* Adds the cells of a row by the names of their columns: for each stage "dispatch.p95_us", ... */
 static void add_figures(json_t *row, json_t *cells)
 {
-    static const char *const figures[][2] = {{"min_us", "{ns.min/1e3%.6g}"},
-                                             {"median_us", "{ns.median/1e3%.6g}"},
-                                             {"p95_us", "{ns.p95/1e3%.6g}"},
-                                             {"p99_us", "{ns.p99/1e3%.6g}"},
-                                             {"p999_us", "{ns.p999/1e3%.6g}"},
-                                             {"max_us", "{ns.max/1e3%.6g}"},
-                                             {"mean_us", "{ns.mean/1e3%.6g}"},
-                                             {"stdev_us", "{ns.stdev/1e3%.6g}"},
-                                             {"goodput_gb_s", "{rate.goodput%.6g}"},
-                                             {"wire_gb_s", "{rate.wire%.6g}"},
-                                             {"bottleneck_gb_s", "{rate.bottleneck%.6g}"},
-                                             {"peak_us", "{peak_ns/1e3%.6g}"},
-                                             {"of_peak", "{of_peak%.6g}"}};
-
     for (struct json_walk stage = {json_object_get(row, "stages")}; json_next(&stage);) {
-        for (uint32_t k = 0; k < sizeof(figures) / sizeof(figures[0]); k++) {
-            text_auto cell = {0}, key = {0};
+        for (const struct figure *f = figures; f->path != NULL; f++) {
+            text_auto cell = {0}, key = {0}, form = {0};
 
-            text_add(&key, "%s.%s", json_text_at(stage.value, "name"), figures[k][0]);
-            fill_add(&cell, figures[k][1], stage.value, NULL);
+            if (f->csv == NULL)
+                continue;
+            text_add(&key, "%s.%s", json_text_at(stage.value, "name"), f->csv);
+            text_add(&form, "{%s%s%%.6g}", f->path, f->kind == FIGURE_NS ? "/1e3" : "");
+            fill_add(&cell, form.data, stage.value, NULL);
             json_object_set_new(cells, key.data, json_text(cell.data));
         }
     }

@@ -15,6 +15,7 @@
 #include "config/experiment.h"
 #include "config/expect.h"
 #include "config/experiment_show.h"
+#include "report/figures.h"
 #include "report/table.h"
 #include "report/fill.h"
 #include "report/lines.h"
@@ -224,6 +225,8 @@ static void print_header(FILE *file, const struct session *s, const json_t *resu
 
 /* ---- stages ---- */
 
+enum { FIGURE_COLUMNS = 32 };
+
 /* Prints a row for each stage. With link limits, and with a percentile that needs many samples, the
  * columns are narrower. A peak below the measured rate is shown as a question mark. */
 static void print_stages(FILE *file, const json_t *result)
@@ -232,26 +235,24 @@ static void print_stages(FILE *file, const json_t *result)
     bool p999 = json_number_at(result, "stop.samples") >= STATS_P999_LEAST;
     int time = peak && p999 ? 6 : peak || p999 ? 8 : 9, rate = peak ? 7 : 8;
     int digits = json_number_at(result_total(result), "ns.median") < 100e3 ? 2 : 1;
-    const struct table_column all[] = {{"name", "stage", .digits = 10},
-                                       {"ns.min", "min", "us", 1e3, digits, time},
-                                       {"ns.median", "median", "us", 1e3, digits, time},
-                                       {"ns.p95", "p95", "us", 1e3, digits, time},
-                                       {"ns.p99", "p99", "us", 1e3, digits, time},
-                                       {p999 ? "ns.p999" : "", "p99.9", "us", 1e3, digits, time},
-                                       {"ns.max", "max", "us", 1e3, digits, time},
-                                       {"rate.goodput", "goodput", "GB/s", 0, -2, rate},
-                                       {"rate.wire", "wire", "GB/s", 0, -2, rate},
-                                       {"rate.bottleneck", "bottleneck", "GB/s", 0, -2, 10},
-                                       {peak ? "peak_ns" : "", "at peak", "us", 1e3, digits, 7},
-                                       {peak ? "of_peak" : "", "of peak", "%", 0.01, 1, 7}};
-    struct table_column column[sizeof(all) / sizeof(all[0]) + 1] = {{0}};
+    struct table_column column[FIGURE_COLUMNS] = {{"name", "stage", .digits = 10}};
     json_auto_t *rows = json_array();
-    uint32_t n = 0;
-    size_t i;
+    uint32_t n = 1;
 
-    for (i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        if (all[i].key[0] != '\0')
-            column[n++] = all[i];
+    for (const struct figure *f = figures; f->path != NULL; f++) {
+        bool is_peak = strstr(f->path, "peak") != NULL;
+        int width = is_peak ? 7 : f->kind == FIGURE_NS ? time : rate;
+
+        if (f->heading == NULL || (is_peak && !peak) || (strcmp(f->path, "ns.p999") == 0 && !p999))
+            continue;
+        if ((int)strlen(f->heading) > width)
+            width = (int)strlen(f->heading);
+        column[n++] = f->kind == FIGURE_NS
+                          ? (struct table_column){f->path, f->heading, "us", 1e3, digits, width}
+                      : f->kind == FIGURE_RATE
+                          ? (struct table_column){f->path, f->heading, "GB/s", 0, -2, width}
+                          : (struct table_column){f->path, f->heading, "%", 0.01, 1, width};
+    }
     for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);) {
         json_t *row = json_copy((json_t *)stage.value);
 

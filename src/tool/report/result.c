@@ -1,6 +1,7 @@
 /* Turns the raw times of a session into a result. A sample is the slowest rank of an iteration,
  * because a layer ends with its last rank. Statistics cover only iterations that all ranks
  * finished. */
+#include "report/figures.h"
 #include "report/result.h"
 
 #include <math.h>
@@ -98,22 +99,6 @@ static void gather_times(const struct making *m, const struct session_row *row, 
     }
 }
 
-static json_t *stats_json(const struct stats *s)
-{
-    json_t *ci95 = json_null();
-
-    if (!isnan(s->low)) {
-        ci95 = json_array();
-        json_array_append_new(ci95, json_whole(s->low));
-        json_array_append_new(ci95, json_whole(s->high));
-    }
-    return json_object_of(
-        "n", json_count(s->n), "min", json_whole(s->min), "median", json_whole(s->median), "p95",
-        json_whole(s->p95), "p99", json_whole(s->p99), "p999", json_whole(s->p999), "max",
-        json_whole(s->max), "mean", json_whole(s->mean), "stdev", json_whole(s->stdev), "mad",
-        json_whole(s->mad), "ci95", ci95, "outliers", json_count(s->outliers), NULL);
-}
-
 static bool links_known(const struct making *m)
 {
     return m->links.latency_ns > 0 || m->links.bytes_per_ns > 0;
@@ -126,8 +111,8 @@ static json_t *stage_json(struct making *m, const char *name, uint64_t n,
 {
     bool all = traffic == &m->total, beaten;
     double peak_ns = NAN, median;
-    json_t *samples = json_array(), *ranks = json_array();
-    struct stats slowest;
+    json_t *samples = json_array(), *ranks = json_array(), *out;
+    struct stage_figures of;
 
     for (uint64_t k = 0; k < n; k++)
         json_array_append_new(samples, json_whole(m->sample[k]));
@@ -140,8 +125,8 @@ static json_t *stage_json(struct making *m, const char *name, uint64_t n,
                                   "median_ns", json_whole(rank.median), "p95_ns",
                                   json_whole(rank.p95), "max_ns", json_whole(rank.max), NULL));
     }
-    slowest = stats_of(m->sample, n, m->sorted);
-    median = slowest.median > 0 ? slowest.median : NAN;
+    of.ns = stats_of(m->sample, n, m->sorted);
+    median = of.ns.median > 0 ? of.ns.median : NAN;
     if (traffic != NULL && links_known(m))
         peak_ns = (all ? m->op->n_phases : 1) * m->links.latency_ns +
                   (m->links.bytes_per_ns > 0 ? traffic->least / m->links.bytes_per_ns : 0);
@@ -154,15 +139,17 @@ static json_t *stage_json(struct making *m, const char *name, uint64_t n,
     /* A limit above the measured rate is invalid: other load used the cores during its
      * measurement. */
     beaten = peak_ns > BEATEN * median;
-    return json_object_of(
-        "name", json_text(name), "ns", stats_json(&slowest), "cv", json_number(slowest.cv), "rate",
-        json_object_of("goodput", json_number(traffic != NULL ? traffic->needed / median : NAN),
-                       "wire", json_number(traffic != NULL ? traffic->out / median : NAN),
-                       "bottleneck",
-                       json_number(traffic != NULL ? traffic->bottleneck / median : NAN), NULL),
-        "peak_ns", json_whole(beaten ? NAN : peak_ns), "of_peak",
-        json_number(beaten ? NAN : peak_ns / median), "beaten", json_boolean(beaten), "ranks",
-        ranks, "samples_ns", samples, NULL);
+    of.goodput = traffic != NULL ? traffic->needed / median : NAN;
+    of.wire = traffic != NULL ? traffic->out / median : NAN;
+    of.bottleneck = traffic != NULL ? traffic->bottleneck / median : NAN;
+    of.peak_ns = beaten ? NAN : peak_ns;
+    of.of_peak = beaten ? NAN : peak_ns / median;
+    out = json_object_of("name", json_text(name), NULL);
+    figures_write(out, &of);
+    json_object_set_new(out, "beaten", json_boolean(beaten));
+    json_object_set_new(out, "ranks", ranks);
+    json_object_set_new(out, "samples_ns", samples);
+    return out;
 }
 
 /* Returns the traffic of all stages of a kind; NULL: unknown. */
