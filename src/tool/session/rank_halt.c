@@ -91,7 +91,7 @@ static void wait_for_others(struct rank *r)
 {
     const struct experiment *x = experiment_of(r);
     uint64_t limit = 2 * x->timeout_ns + spare_ns, begin = 0, waited = 0;
-    uint32_t end[EXPERIMENT_RANKS_MAX] = {HALT_RUNS}, me = r->comm.boot->world.rank, p = 0;
+    uint32_t end[PROBLEM_RANKS_MAX] = {HALT_RUNS}, me = r->comm.boot->world.rank, p = 0;
 
     while (p < r->comm.boot->world.size && waited < limit && rank_goes_on(r)) {
         /* Acquire: pairs with the release in run_without(). */

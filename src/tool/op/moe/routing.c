@@ -16,9 +16,9 @@ enum { ROUTING_REPEATS_LEAST = 8 }; /* tokens; fewer tokens often have a majorit
 #define ROUTING_WEIGHT_MAX 4.0f     /* of routing.weights: signed */
 
 struct popularity {
-    uint32_t leaves;                           /* a power of two; expert e is node leaves + e */
-    uint64_t node[2 * EXPERIMENT_EXPERTS_MAX]; /* node i is the sum of 2i and 2i + 1 */
-    uint64_t weight[EXPERIMENT_EXPERTS_MAX];   /* weight of each expert without removal */
+    uint32_t leaves;                        /* a power of two; expert e is node leaves + e */
+    uint64_t node[2 * PROBLEM_EXPERTS_MAX]; /* node i is the sum of 2i and 2i + 1 */
+    uint64_t weight[PROBLEM_EXPERTS_MAX];   /* weight of each expert without removal */
 };
 
 /* Returns the choices that more than half of the `n` tokens have (Boyer and Moore); NULL: no such
@@ -151,7 +151,7 @@ static void popularity_logs(const struct experiment *x, double *out)
 /* The most popular expert weighs 2^31 and each at least 1, so topk distinct choices always exist. */
 static void popularity_init(struct popularity *p, const struct experiment *x)
 {
-    double logs[EXPERIMENT_EXPERTS_MAX], top = -INFINITY;
+    double logs[PROBLEM_EXPERTS_MAX], top = -INFINITY;
     uint32_t n = x->moe.experts;
 
     popularity_logs(x, logs);
@@ -285,9 +285,9 @@ static void generate_choices(const struct experiment *x, struct popularity *p, u
  * to the other experts cyclically, so that none of them exceeds the mean, rounded up. */
 
 struct deal {
-    uint64_t tokens, hot;                  /* tokens of all ranks; tokens with the hot expert */
-    uint64_t first;                        /* index of the rank's first token among all tokens */
-    int32_t order[EXPERIMENT_EXPERTS_MAX]; /* experts; the last one is hot */
+    uint64_t tokens, hot;               /* tokens of all ranks; tokens with the hot expert */
+    uint64_t first;                     /* index of the rank's first token among all tokens */
+    int32_t order[PROBLEM_EXPERTS_MAX]; /* experts; the last one is hot */
 };
 
 static void shuffle(int32_t *item, uint32_t n, uint64_t key)

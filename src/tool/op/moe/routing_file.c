@@ -145,7 +145,7 @@ static enum epa_status grow_table(struct reader *r, uint64_t tokens)
 static enum epa_status take_ids(struct reader *r)
 {
     uint32_t topk = r->shape.topk, experts = r->shape.experts, kept = 0;
-    int64_t most = experts != 0 ? experts : EXPERIMENT_EXPERTS_MAX;
+    int64_t most = experts != 0 ? experts : PROBLEM_EXPERTS_MAX;
     int32_t *expert = r->table.expert + r->table.tokens * topk;
     float *weight = r->table.weight + r->table.tokens * topk;
 
@@ -157,9 +157,9 @@ static enum epa_status take_ids(struct reader *r)
                            "choice %u is expert %lld; %s %lld, so 0 to %lld, or -1 for a dropped "
                            "choice",
                            k, (long long)id,
-                           experts == 0         ? "the most experts are"
+                           experts == 0              ? "the most experts are"
                            : r->shape.advice != NULL ? "moe.experts is"
-                                                : "the number of experts is",
+                                                     : "the number of experts is",
                            (long long)most, (long long)most - 1);
         for (uint32_t j = 0; j < k && id >= 0; j++)
             if (r->id[j] == id)
@@ -691,7 +691,7 @@ static enum epa_status read_object(struct reader *r, const json_t *object)
     if (type != NULL && strcmp(type, "meta") == 0) {
         status = check_meta(r, object, "top_k", "moe.topk", ROUTING_TOPK_MAX, &r->shape.topk);
         if (status == EPA_OK)
-            status = check_meta(r, object, "num_experts", "moe.experts", EXPERIMENT_EXPERTS_MAX,
+            status = check_meta(r, object, "num_experts", "moe.experts", PROBLEM_EXPERTS_MAX,
                                 &r->shape.experts);
         return status;
     }

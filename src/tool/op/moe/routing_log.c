@@ -26,7 +26,7 @@ struct load {
     double mean, cv;
     uint32_t idle; /* number of experts without a token */
     uint32_t hottest[HOTTEST];
-    uint64_t of_expert[EXPERIMENT_EXPERTS_MAX];
+    uint64_t of_expert[PROBLEM_EXPERTS_MAX];
 };
 
 /* Returns max / mean; NaN if all choices were dropped. */
@@ -108,8 +108,8 @@ struct routing_fit {
 
 struct fit {
     const struct routing_table *log;
-    double share[EXPERIMENT_EXPERTS_MAX]; /* sorted shares of the log */
-    struct load load;                     /* load of the drawn tokens */
+    double share[PROBLEM_EXPERTS_MAX]; /* sorted shares of the log */
+    struct load load;                  /* load of the drawn tokens */
     struct routing_table drawn;
 };
 
@@ -118,7 +118,7 @@ struct fit {
 static double fit_distance(struct fit *f, int kind, double parameter)
 {
     struct experiment x = {.seed = 1, .ranks = 1};
-    double share[EXPERIMENT_EXPERTS_MAX], sum = 0;
+    double share[PROBLEM_EXPERTS_MAX], sum = 0;
 
     x.moe.max_tokens = DRAWN_TOKENS;
     x.moe.topk = f->log->topk;
