@@ -4,7 +4,7 @@
 
 #include "cli/predict_world.h"
 
-#include "op/operations.h"
+#include "experiment/operation.h"
 #include "report/predict.h"
 
 /* Time of a call on its core, and the additional time if ranks share the core. */

@@ -9,7 +9,7 @@
 #include "config/diag.h"
 #include "config/experiment_show.h"
 #include "options/option.h"
-#include "op/operations.h"
+#include "experiment/operation.h"
 
 /* Least timeout of a measured run: a busy machine slows a run down but must not end it. */
 #define TIMEOUT_NS UINT64_C(30000000000)

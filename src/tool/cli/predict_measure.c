@@ -13,7 +13,7 @@
 #include "cli/predict.h"
 #include "cli/predict_points.h"
 #include "cli/progress_line.h"
-#include "op/operations.h"
+#include "experiment/operation.h"
 #include "report/result.h"
 #include "run/run.h"
 #include "run/stop_signals.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/predict.h"
-#include "op/operations.h"
+#include "experiment/operation.h"
 
 double prediction_threads(const struct experiment *x)
 {

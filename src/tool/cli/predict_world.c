@@ -11,7 +11,7 @@
 #include "cli/predict_points.h"
 #include "config/diag.h"
 #include "experiment/points.h"
-#include "op/operations.h"
+#include "experiment/operation.h"
 #include "report/predict.h"
 #include "report/result.h"
 #include "report/result_parts.h"

@@ -16,7 +16,7 @@
 #include "config/experiment_show.h"
 #include "config/option_text.h"
 #include "options/option.h"
-#include "op/operations.h"
+#include "experiment/operation.h"
 #include "report/origin.h"
 #include "report/results.h"
 

@@ -20,7 +20,7 @@
 #include "experiment/points.h"
 #include "experiment/read.h"
 #include "experiment/variants.h"
-#include "op/operations.h"
+#include "experiment/operation.h"
 
 enum { REPEAT_MOST = 100000, LABEL_MOST = 200, LABELS_MOST = 256 };
 

@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "experiment/check_moe.h"
 #include "op/ag_gemm.h"
-#include "op/operations.h"
+#include "experiment/operation.h"
 
 static void check_allgather_options(const struct config_check *c)
 {

@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "op/operations.h"
+#include "experiment/operation.h"
 #include "config/diag.h"
 #include "config/check.h"
 #include "config/node.h"

@@ -19,7 +19,7 @@
 #include "experiment/check_operation.h"
 #include "experiment/points.h"
 #include "boot/process_id.h"
-#include "op/operations.h"
+#include "experiment/operation.h"
 
 struct building {
     struct experiment *x;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "op/operations.h"
+#include "experiment/operation.h"
 
 enum { MOE = 1u << EPA_OP_MOE, GATHER = 1u << EPA_OP_ALLGATHER, GEMM = 1u << EPA_OP_AG_GEMM };
 

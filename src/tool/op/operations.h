@@ -12,11 +12,4 @@ const struct operation *operation_at(uint32_t i);
 /* Adds the names of the operations in a mask of 1 << enum epa_op: "moe, allgather". */
 void operation_names(uint32_t ops, struct text *out);
 
-/* Returns the operation of the experiment's algorithm; NULL: no algorithm, or unknown. */
-const struct operation *operation_of_experiment(const struct experiment *);
-/* Returns the number of copies of each row or token of the experiment (topk). */
-uint32_t operation_copies(const struct experiment *);
-/* Returns the shapes of a problem for plan(). */
-struct epa_problem operation_problem(const struct experiment *);
-
 #endif

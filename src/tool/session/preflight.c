@@ -11,7 +11,7 @@
 #include "base/sysfile.h"
 #include "base/text.h"
 #include "host/pin.h"
-#include "op/operations.h"
+#include "experiment/operation.h"
 #include "session/record.h"
 
 /* Bytes of host memory of one rank, and of all ranks. */

@@ -2,7 +2,7 @@
  * destruction. */
 #include "session/rank_create.h"
 
-#include "op/operations.h"
+#include "experiment/operation.h"
 #include "session/rank_graph.h"
 #include "session/rank_guard.h"
 #include "session/rank_stages.h"

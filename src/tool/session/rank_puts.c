@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "op/operations.h"
+#include "experiment/operation.h"
 #include "session/preflight.h"
 #include "session/rank_create.h"
 #include "session/rank_guard.h"

@@ -12,7 +12,7 @@
 
 #include "base/text.h"
 #include "config/experiment.h"
-#include "op/operations.h"
+#include "experiment/operation.h"
 #include "session/peak.h"
 #include "session/record.h"
 #include "session/stop.h"
