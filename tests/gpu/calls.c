@@ -143,12 +143,13 @@ static bool layer_open(struct layer *l, uint64_t heap, uint32_t signal)
         (const struct epa_algorithm_plugin *)x->algorithm.plugin;
     struct epa_problem problem = {.op = EPA_OP_MOE};
 
-    operation_of(EPA_OP_MOE)->shape(x, &problem);
+    operation_of(EPA_OP_MOE)->shape(&x->problem, &problem);
     for (uint32_t k = 0; k < INPUTS; k++) {
-        const struct op_params params = {.x = l->x[k],
+        const struct op_params params = {.problem = &l->x[k]->problem,
                                          .world = &l->r->boot->world,
                                          .footprint = &l->x[k]->footprint,
                                          .backend = l->r->backend,
+                                         .backend_name = "cuda",
                                          .slots = SLOTS};
 
         if (!works_out(l, op_create(operation_of(EPA_OP_MOE), &params, &l->op[k], &l->err),

@@ -46,21 +46,24 @@ static inline struct experiment fake_experiment(uint32_t ranks)
         .file = "fake.yaml",
         .name = "a fake",
         .version = 1,
-        .ranks = ranks,
-        .seed = 1,
         .timeout_ns = 5000000000,
         .launcher = {&fake_launcher.plugin, NULL},
         .backend = {&fake_backend.plugin, NULL},
         .transport = {&fake_transport.plugin, NULL},
         .algorithm = {&fake_algorithm.plugin, NULL},
-        .moe = {.max_tokens = 128,
-                .hidden = 7168,
-                .experts = 256,
-                .topk = 8,
-                .fp8_group_size = 128,
-                .dtype = EPA_BF16},
-        .routing =
-            {.kind = ROUTING_ZIPF, .exponent = 1.5, .sigma = 1, .share = 0.5, .layer = UINT32_MAX},
+        .problem = {.ranks = ranks,
+                    .seed = 1,
+                    .moe = {.max_tokens = 128,
+                            .hidden = 7168,
+                            .experts = 256,
+                            .topk = 8,
+                            .fp8_group_size = 128,
+                            .dtype = EPA_BF16},
+                    .routing = {.kind = ROUTING_ZIPF,
+                                .exponent = 1.5,
+                                .sigma = 1,
+                                .share = 0.5,
+                                .layer = UINT32_MAX}},
         .run = {.iterations = 10},
         .verify = {.iterations = 50, .check_every = 1},
         .bench = {.warmup = 20,
@@ -137,7 +140,7 @@ static inline double *fake_time(struct fake *f, uint32_t stage, uint32_t rank, u
  * rank and per sample. Each stage sends 1 MB, receives 2 MB and needs 3 MB. */
 static inline void fake_measure(struct fake *f, uint32_t n)
 {
-    for (uint32_t r = 0; r < f->experiment.ranks; r++) {
+    for (uint32_t r = 0; r < f->experiment.problem.ranks; r++) {
         struct session_rank *rank = session_rank(&f->session, r);
 
         rank->samples = n;
@@ -159,7 +162,7 @@ static inline void fake_measure(struct fake *f, uint32_t n)
  * received. */
 static inline void fake_peaks(struct fake *f)
 {
-    for (uint32_t r = 0; r < f->experiment.ranks; r++) {
+    for (uint32_t r = 0; r < f->experiment.problem.ranks; r++) {
         struct session_rank *rank = session_rank(&f->session, r);
 
         rank->peak = (struct peak){.bytes_per_ns = 100 - r, .latency_ns = 2000 + r};

@@ -27,7 +27,7 @@ struct expert {
 
 static struct weights weights_of(const struct shape *s, uint64_t seed, uint32_t ffn)
 {
-    struct experiment x = {
+    struct problem_params x = {
         .seed = seed,
         .moe = {.hidden = HIDDEN, .fp8_group_size = 128, .dtype = s->dtype},
         .expert = {.kind = EXPERT_MLP,

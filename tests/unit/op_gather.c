@@ -14,7 +14,7 @@ static const uint32_t counts[RANKS] = {7, 0, 20};
 
 struct fixture {
     const struct operation *op;
-    struct experiment x;
+    struct problem_params x;
     struct epa_backend backend;
     struct op_rank *rank[RANKS];
     char gathered[27 * ROW_BYTES];
@@ -42,7 +42,7 @@ static void open_fixture(struct fixture *f, const struct operation *op, struct g
                           .backend = {.ops = &host_ops, .memory = EPA_MEMORY_HOST}};
     for (uint32_t r = 0; r < RANKS; r++) {
         struct epa_world world = {.rank = r, .size = RANKS};
-        struct op_params params = {.x = &f->x,
+        struct op_params params = {.problem = &f->x,
                                    .world = &world,
                                    .footprint = &footprint,
                                    .backend = &f->backend,

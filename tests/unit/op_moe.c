@@ -7,14 +7,14 @@
 
 #include "base/dtype.h"
 #include "fake_backend.h"
-#include "config/experiment.h"
 #include "op/moe/inputs.h"
 
 enum { RANKS = 3, TOKENS = 6, EXPERTS = 6, TOPK = 3, HIDDEN = 64, GROUP = 32 };
 enum { LOCAL = EXPERTS / RANKS, ROWS = LOCAL * RANKS * TOKENS };
 
 struct world {
-    struct experiment x;
+    struct problem_params x;
+    struct op_oracle oracle;
     struct epa_footprint footprint;
     struct epa_backend backend;
     struct op_rank *op[RANKS];
@@ -57,9 +57,15 @@ static enum epa_status try_open(struct world *w)
     for (uint32_t r = 0; r < RANKS && status == EPA_OK; r++) {
         struct epa_world world = {.rank = r, .size = RANKS};
 
-        status = op_create(
-            &op_moe, &(struct op_params){&w->x, &world, &w->footprint, NULL, &w->backend, 1, false},
-            &w->op[r], err);
+        status = op_create(&op_moe,
+                           &(struct op_params){.problem = &w->x,
+                                               .world = &world,
+                                               .footprint = &w->footprint,
+                                               .backend = &w->backend,
+                                               .backend_name = "host",
+                                               .slots = 1,
+                                               .oracle = w->oracle},
+                           &w->op[r], err);
     }
     return status;
 }
@@ -114,7 +120,7 @@ TEST(hard_values_are_planted_on_demand)
         w.x.moe.dtype = w.footprint.u.moe.output_dtype = f16 ? EPA_F16 : EPA_BF16;
         open_world(&w);
         for (uint32_t r = 0; r < RANKS; r++)
-            op_moe_of(w.op[r])->hard_values = hard;
+            w.op[r]->oracle.hard_values = w.op[r]->oracle.signed_weights = hard;
         for (uint64_t iteration = 0; iteration < 50; iteration++) {
             uint32_t zeros = 0;
 
@@ -212,7 +218,6 @@ TEST(the_load_of_a_world_is_that_of_its_busiest_rank)
         w.x.routing.share = 0.3;
         w.x.tokens.kind = TOKENS_RANDOM;
         w.x.ranks_per_node = 1;
-        w.x.footprint = w.footprint;
         open_world(&w);
         make_inputs(&w, i);
         for (uint32_t r = 0; r < RANKS; r++) {
@@ -224,14 +229,14 @@ TEST(the_load_of_a_world_is_that_of_its_busiest_rank)
                 most[k] = t.phase[k].received > most[k] ? t.phase[k].received : most[k];
             }
         }
-        op_moe_load(&w.x, NULL, i, load);
+        op_moe_load(&w.x, &w.footprint, NULL, i, load);
         for (uint32_t k = 0; k < OP_PHASES; k++) {
             assert_int_equal((uint64_t)load[k].rank_bytes, most[k]);
             assert_int_equal((uint64_t)load[k].node_bytes, most[k]);
             assert_true(load[k].entries >= load[k].rows);
         }
         w.x.ranks_per_node = RANKS;
-        op_moe_load(&w.x, NULL, i, load);
+        op_moe_load(&w.x, &w.footprint, NULL, i, load);
         assert_true(load[0].rank_bytes <= 0 && load[1].node_bytes <= 0 && load[0].rows > 0);
         close_world(&w);
     }
@@ -246,9 +251,7 @@ static struct world allclose_of(enum epa_dtype dtype)
     w.x.moe.dtype = dtype;
     w.x.expert.kind = EXPERT_RANK;
     w.x.routing.weights = WEIGHTS_UNIFORM;
-    w.x.verify.tolerance = TOLERANCE_ALLCLOSE;
-    w.x.verify.rtol = 1e-2;
-    w.x.verify.atol = 5e-3;
+    w.oracle = (struct op_oracle){.allclose = true, .rtol = 1e-2, .atol = 5e-3};
     w.footprint.u.moe.output_dtype = dtype;
     return w;
 }
@@ -314,7 +317,7 @@ TEST(the_reference_follows_the_steps_of_the_contest)
             assert_int_equal(wrong_by(&w, i, ONCE), 0);
         close_world(&w);
         w = allclose_of(dtypes[d]);
-        w.x.verify.rtol = w.x.verify.atol = 0;
+        w.oracle.rtol = w.oracle.atol = 0;
         open_world(&w);
         for (uint64_t i = 0; i < 20; i++) {
             assert_int_equal(wrong_by(&w, i, BY_EXPERT), 0);
@@ -337,8 +340,8 @@ TEST(both_tolerances_apply_exactly)
         double rtol = tolerances[i / 3][0], atol = tolerances[i / 3][1], right, room;
         struct epa_error err = {EPA_OK, ""};
 
-        w.x.verify.rtol = rtol;
-        w.x.verify.atol = atol;
+        w.oracle.rtol = rtol;
+        w.oracle.atol = atol;
         open_world(&w);
         assert_int_equal(wrong_by(&w, 5, BY_EXPERT), 0);
         right = (double)float_of_f16(out_of(&w, 1)[HIDDEN + 6]);
@@ -368,7 +371,7 @@ TEST(nan_and_wrong_infinities_are_errors)
     }
     (void)wrong_of(&w, &err);
     assert_words(err.text, "token 0, column 3 was not written; should be ");
-    op_moe_of(w.op[0])->hard_values = true;
+    w.op[0]->oracle.hard_values = w.op[0]->oracle.signed_weights = true;
     for (; out == NULL; iteration++) {
         assert_true(iteration < 1000);
         (void)wrong_by(&w, iteration, BY_EXPERT);

@@ -14,7 +14,7 @@ enum { CALL_NS = 3000, SHARED_NS = 5000 };
 TEST(core_sharing_adds_no_error_to_worlds_without_sharing)
 {
     static const struct epa_algorithm_plugin plugin = {.op = EPA_OP_ALLGATHER};
-    struct experiment x = {.ranks = 2, .algorithm = {.plugin = &plugin.plugin}};
+    struct experiment x = {.problem.ranks = 2, .algorithm = {.plugin = &plugin.plugin}};
     struct prediction p = {
         .arena = arena_create(), .x = &x, .op = &op_allgather, .n = 3, .n_worlds = 3};
 
@@ -22,7 +22,8 @@ TEST(core_sharing_adds_no_error_to_worlds_without_sharing)
         struct measured *m = &p.run[i];
         uint32_t share = 1u << i;
 
-        *m = (struct measured){.ranks = 2 * share, .x = &x, .tokens = (uint32_t)p.op->size(&x)};
+        *m = (struct measured){
+            .ranks = 2 * share, .x = &x, .tokens = (uint32_t)p.op->size(&x.problem)};
         m->copies = operation_copies(&x);
         p.world[i] = m->ranks;
         for (uint32_t k = 0; k < p.op->n_phases; k++) {

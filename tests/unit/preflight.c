@@ -92,9 +92,9 @@ TEST_OF_MACHINE(a_cgroup_is_named_as_the_limit)
     assert_status(preflight_memory(x->root, &x->fake.session, test_error()), EPA_ERR_NOMEM,
                   "(room in the cgroup 1.00 GiB less ");
     x->fake.session.footprint.heap_bytes = 4096; /* at most a quarter is kept free */
-    x->fake.experiment.ranks = x->fake.experiment.moe.max_tokens = 1;
-    x->fake.experiment.moe.hidden = 128;
-    x->fake.experiment.moe.experts = 8;
+    x->fake.experiment.problem.ranks = x->fake.experiment.problem.moe.max_tokens = 1;
+    x->fake.experiment.problem.moe.hidden = 128;
+    x->fake.experiment.problem.moe.experts = 8;
     root_put(x->root, "/sys/fs/cgroup/memory.max", "134217728\n");
     assert_int_equal(preflight_memory(x->root, &x->fake.session, NULL), EPA_OK);
 }

@@ -20,9 +20,9 @@ struct made {
     float weight[TOKENS][TOPK];
 };
 
-static struct experiment experiment_of(int kind)
+static struct problem_params problem_of_kind(int kind)
 {
-    return (struct experiment){
+    return (struct problem_params){
         .ranks = 4,
         .seed = 1,
         .moe = {.max_tokens = TOKENS, .hidden = 64, .experts = EXPERTS, .topk = TOPK},
@@ -30,7 +30,7 @@ static struct experiment experiment_of(int kind)
     };
 }
 
-static void make_choices(const struct experiment *x, uint32_t rank, uint64_t iteration,
+static void make_choices(const struct problem_params *x, uint32_t rank, uint64_t iteration,
                          struct made *out)
 {
     routing_fill(x, NULL, rank, iteration, TOKENS, &out->expert[0][0], &out->weight[0][0]);
@@ -63,7 +63,7 @@ TEST(choices_are_distinct_in_range_and_weights_add_up_to_one)
     static struct made m;
 
     for (int kind = ROUTING_UNIFORM; kind < ROUTING_FILE; kind++) {
-        struct experiment x = experiment_of(kind);
+        struct problem_params x = problem_of_kind(kind);
 
         for (uint64_t i = 0; i < 4; i++) {
             make_choices(&x, (uint32_t)i, i, &m);
@@ -78,7 +78,7 @@ TEST(choices_change_with_rank_iteration_and_seed_only)
     static struct made a, b;
 
     for (int kind = ROUTING_UNIFORM; kind < ROUTING_FILE; kind++) {
-        struct experiment x = experiment_of(kind);
+        struct problem_params x = problem_of_kind(kind);
 
         make_choices(&x, 1, 2, &a);
         make_choices(&x, 1, 2, &b);
@@ -111,7 +111,7 @@ TEST(zipf_follows_its_exponent)
     enum { N = 20000 };
     static int32_t expert[N];
     static float weight[N];
-    struct experiment x = experiment_of(ROUTING_ZIPF);
+    struct problem_params x = problem_of_kind(ROUTING_ZIPF);
     uint32_t n[4] = {0}, top[4] = {0};
 
     x.moe.topk = 1;
@@ -138,7 +138,7 @@ TEST(hot_and_masked_keep_their_share)
 
     for (uint32_t i = 0; i < 6; i++) {
         bool hot = i < 3;
-        struct experiment x = experiment_of(hot ? ROUTING_HOT : ROUTING_MASKED);
+        struct problem_params x = problem_of_kind(hot ? ROUTING_HOT : ROUTING_MASKED);
         double share = shares[i % 3], all = hot ? TOKENS : TOKENS * TOPK;
         uint32_t n = 0;
 
@@ -152,7 +152,7 @@ TEST(hot_and_masked_keep_their_share)
 }
 
 /* Stores the loads of all ranks together in `out` [EXPERTS]. */
-static void loads(const struct experiment *x, uint64_t iteration, uint64_t *out)
+static void loads(const struct problem_params *x, uint64_t iteration, uint64_t *out)
 {
     struct made m;
 
@@ -171,7 +171,7 @@ static void loads(const struct experiment *x, uint64_t iteration, uint64_t *out)
 TEST(maxvio_is_exact_to_the_token)
 {
     static const double violations[] = {0, 0.2, 1, 4, 7};
-    struct experiment x = experiment_of(ROUTING_MAXVIO);
+    struct problem_params x = problem_of_kind(ROUTING_MAXVIO);
     uint64_t load[EXPERTS], hot = 0;
 
     for (int i = 0; i < 10; i++) {
@@ -199,7 +199,7 @@ TEST(maxvio_is_exact_to_the_token)
 TEST(tokens_are_random_from_the_least_to_the_most_or_listed)
 {
     static const uint32_t each[] = {0, 5, 1000, 7};
-    struct experiment x = experiment_of(ROUTING_UNIFORM);
+    struct problem_params x = problem_of_kind(ROUTING_UNIFORM);
     uint32_t seen[6] = {0}, same = 0;
 
     x.moe.max_tokens = 5;
@@ -231,8 +231,7 @@ TEST(tokens_are_random_from_the_least_to_the_most_or_listed)
 static const struct epa_algorithm_plugin any_algorithm = {.op = EPA_OP_MOE};
 static const struct experiment replaying = {
     .algorithm = {.plugin = &any_algorithm.plugin},
-    .ranks = 4,
-    .moe = {.max_tokens = 8, .hidden = 64, .experts = 8, .topk = 2}};
+    .problem = {.ranks = 4, .moe = {.max_tokens = 8, .hidden = 64, .experts = 8, .topk = 2}}};
 static const struct op_advice advice = {experiment_takes, &replaying};
 static const struct routing_shape two_of_eight = {
     .topk = 2, .experts = 8, .layer = UINT32_MAX, .hidden = 64, .advice = &advice};
@@ -287,7 +286,7 @@ TEST(tokens_of_files_are_distributed_in_order_and_repeat)
     struct bytes npy =
         npy_of("{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2)}", states, sizeof(states));
     char path[] = "/tmp/epa2a-routing-XXXXXX", hidden[] = "/tmp/epa2a-hidden-XXXXXX";
-    struct experiment x = experiment_of(ROUTING_FILE);
+    struct problem_params x = problem_of_kind(ROUTING_FILE);
     struct op_source *source;
 
     x.ranks = x.moe.max_tokens = x.moe.hidden = 2;

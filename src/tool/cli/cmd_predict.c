@@ -70,7 +70,7 @@ static enum epa_status prepare_prediction(struct prediction *p)
         status = epa_fail(&p->err, EPA_ERR_CONFIG, "%s: %u ranks are %s", cli->arg[0], p->low, why);
     advice = (struct op_advice){experiment_takes, p->x};
     if (status == EPA_OK && p->op->source_open != NULL)
-        status = p->op->source_open(p->x, &advice, &p->source, &p->err);
+        status = p->op->source_open(&p->x->problem, &advice, &p->source, &p->err);
     p->here = (uint32_t)fmax(1, json_number_at(p->machine, "cores"));
     p->cores = cli->predict.cores != 0 ? cli->predict.cores : p->here;
     return status == EPA_OK ? prediction_choose_worlds(p) : status;

@@ -87,7 +87,7 @@ static uint32_t stages_of(const struct session *s)
 /* Returns the total time of a sample on the slowest rank, as in the report. */
 static double total_of(const struct session *s, uint64_t sample)
 {
-    uint32_t ranks = s->notes->clock == CLOCK_END_TO_END ? 1 : s->experiment->ranks;
+    uint32_t ranks = s->notes->clock == CLOCK_END_TO_END ? 1 : s->experiment->problem.ranks;
     struct session_row total = session_total(s);
     double slowest = 0;
 
@@ -102,7 +102,7 @@ static uint64_t samples_of(const struct session *s)
 {
     uint64_t n = UINT64_MAX;
 
-    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++) {
         uint64_t has = __atomic_load_n(&session_rank(s, r)->samples, __ATOMIC_ACQUIRE);
 
         n = has < n ? has : n;
@@ -131,7 +131,7 @@ static uint64_t iterations_done(const struct session *s)
 {
     uint64_t least = UINT64_MAX;
 
-    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
         uint64_t at = __atomic_load_n(&rank->iteration, __ATOMIC_RELAXED);
 

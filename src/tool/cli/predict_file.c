@@ -55,17 +55,17 @@ static enum epa_status check_file(struct prediction *p)
     const struct experiment *x = p->x;
 
     p->op = operation_of_experiment(x);
-    if (p->op->load == NULL || x->expert.kind == EXPERT_MLP)
+    if (p->op->load == NULL || x->problem.expert.kind == EXPERT_MLP)
         return epa_fail(&p->err, EPA_ERR_CONFIG,
                         "%s: predict covers the communication of moe and allgather, not "
                         "computation%s",
                         p->cli->arg[0],
                         p->op->load != NULL ? ": leave it out by --set expert=scale" : "");
-    if (x->tokens.kind == TOKENS_LIST && p->low != p->ranks)
+    if (x->problem.tokens.kind == TOKENS_LIST && p->low != p->ranks)
         return epa_fail(&p->err, EPA_ERR_CONFIG,
                         "%s: tokens is a list for %u ranks, but --sweep has other numbers of "
                         "ranks: --set tokens=full",
-                        p->cli->arg[0], x->tokens.per_rank.n);
+                        p->cli->arg[0], x->problem.tokens.per_rank.n);
     return EPA_OK;
 }
 
@@ -82,7 +82,7 @@ static uint32_t per_node_of_file(struct prediction *p, const struct runs_wish *w
 
     if (runs_read(wish, p->registry, tree.diag, &runs, &ignored) == EPA_OK &&
         runs.run[0].x != NULL) {
-        out = runs.run[0].x->ranks_per_node;
+        out = runs.run[0].x->problem.ranks_per_node;
     } else {
         batch_read_tree(&tree, wish->file[0], wish->set, wish->n_sets);
         node = node_find(tree.root, "ranks_per_node");
@@ -166,8 +166,8 @@ enum epa_status prediction_read_file(struct prediction *p)
                             "%s", p->base.run[0].refused.text);
     p->x = p->base.run[0].x;
     if (cli->predict.sweep == NULL)
-        p->ranks = p->low = ranks != 0 ? ranks : p->x->ranks;
-    p->per_node = per_node != UINT32_MAX ? per_node : p->x->ranks_per_node;
+        p->ranks = p->low = ranks != 0 ? ranks : p->x->problem.ranks;
+    p->per_node = per_node != UINT32_MAX ? per_node : p->x->problem.ranks_per_node;
     p->per_node = p->per_node != 0 ? p->per_node : RANKS_MOST;
     bare = *p->x;
     memcpy(&bare.expect, section_find("expect")->options.defaults, sizeof(bare.expect));

@@ -31,7 +31,8 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
     set[n++] = arena_printf(p->arena, "ranks=%u", ranks);
     set[n++] = "ranks_per_node=0";
     set[n++] = arena_printf(p->arena, "%s=%u", p->op->size_key, tokens);
-    if (tokens != p->op->size(p->x) || (p->x->tokens.kind == TOKENS_LIST && !checks))
+    if (tokens != p->op->size(&p->x->problem) ||
+        (p->x->problem.tokens.kind == TOKENS_LIST && !checks))
         set[n++] = "tokens=full";
     if (p->op->copies_key != NULL)
         set[n++] = arena_printf(p->arena, "%s=%u", p->op->copies_key, copies);
@@ -64,14 +65,15 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
 /* Adds all runs of a world, or none. */
 static bool add_world(struct prediction *p, uint32_t ranks, bool checks, char why[RUNS_FAILURE])
 {
-    uint32_t tokens = (uint32_t)p->op->size(p->x), copies = operation_copies(p->x), first = p->n;
+    uint32_t tokens = (uint32_t)p->op->size(&p->x->problem), copies = operation_copies(p->x),
+             first = p->n;
     struct measured *all = &p->run[first];
     bool fewer;
 
     if (!add_run(p, ranks, tokens, copies, checks, why))
         return false;
     fewer = all->load[0].rows < all->load[0].entries && copies > 1 &&
-            p->x->routing.kind != ROUTING_FILE;
+            p->x->problem.routing.kind != ROUTING_FILE;
     if (!checks && tokens > 1 && !add_run(p, ranks, 1, copies, false, why)) {
         p->n = first;
         return false;
@@ -102,7 +104,7 @@ enum epa_status prediction_choose_worlds(struct prediction *p)
                         "%s: the prediction needs a measured run of 2 to %d ranks: %s",
                         p->cli->arg[0], CORES_MOST, first);
     for (uint32_t i = 0; i < p->n_worlds; i++)
-        known = known || (p->world[i] == p->ranks && p->x->tokens.kind != TOKENS_LIST);
+        known = known || (p->world[i] == p->ranks && p->x->problem.tokens.kind != TOKENS_LIST);
     if (p->cli->predict.check && p->ranks > p->per_node)
         return epa_fail(
             &p->err, EPA_ERR_CONFIG,

@@ -15,7 +15,7 @@ double prediction_threads(const struct experiment *x)
 /* Returns the number of threads per core, at least 1; 1 on GPUs. */
 static double threads_per_core(const struct experiment *x, uint32_t cores)
 {
-    uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks;
+    uint32_t node = x->problem.ranks_per_node != 0 ? x->problem.ranks_per_node : x->problem.ranks;
 
     return fmax(1, node * prediction_threads(x) / cores);
 }
@@ -24,14 +24,15 @@ void prediction_count(const struct experiment *x, const struct op_source *source
                       struct op_load mean[OP_PHASES])
 {
     const struct operation *op = operation_of_experiment(x);
-    double choices = (double)x->ranks * (double)op->size(x) * (double)operation_copies(x);
+    double choices =
+        (double)x->problem.ranks * (double)op->size(&x->problem) * (double)operation_copies(x);
     uint32_t n = (uint32_t)fmax(1, fmin(COUNTED, CHOICES_MOST / choices));
 
     memset(mean, 0, OP_PHASES * sizeof(*mean));
     for (uint32_t i = 0; i < n; i++) {
         struct op_load load[OP_PHASES];
 
-        op->load(x, source, i, load);
+        op->load(&x->problem, &x->footprint, source, i, load);
         for (uint32_t k = 0; k < op->n_phases; k++) {
             mean[k].rows += load[k].rows / n;
             mean[k].entries += load[k].entries / n;
@@ -46,10 +47,10 @@ struct predict_point prediction_point(const struct prediction *p, const struct e
                                       const struct op_load *load, uint32_t cores)
 {
     struct predict_point out = {.share = threads_per_core(x, cores)};
-    bool few = p->op->size(x) != p->op->size(p->x), shared = out.share > 1;
+    bool few = p->op->size(&x->problem) != p->op->size(&p->x->problem), shared = out.share > 1;
 
     out.term[PREDICT_CALL] = 1;
-    out.term[PREDICT_PEER] = x->ranks - 1;
+    out.term[PREDICT_PEER] = x->problem.ranks - 1;
     out.term[few ? PREDICT_FEW_ROW : PREDICT_ROW] = load->rows;
     out.term[PREDICT_CHOICE] = few ? 0 : load->entries;
     out.term[PREDICT_SHARED_CALL] = shared;
@@ -59,7 +60,7 @@ struct predict_point prediction_point(const struct prediction *p, const struct e
 
 bool prediction_is_whole(const struct prediction *p, const struct measured *m)
 {
-    return m->tokens == p->op->size(p->x) && m->copies == operation_copies(p->x);
+    return m->tokens == p->op->size(&p->x->problem) && m->copies == operation_copies(p->x);
 }
 
 double prediction_phase_ns(const json_t *result, const char *phase)

@@ -91,8 +91,8 @@ static uint64_t required_memory(const struct experiment *x)
 
     return f->heap_bytes + f->private_bytes + f->worker_bytes * (threads > 0 ? threads - 1 : 0) +
            f->device_bytes +
-           op_bytes(operation_of_experiment(x), x, f, backend_of(x)->memory, x->bench.input_sets,
-                    false);
+           op_bytes(operation_of_experiment(x), &x->problem, f, backend_of(x)->memory,
+                    x->bench.input_sets, false);
 }
 
 /* Predicts the phases of a world by the costs of all runs. The fits without one world give the
@@ -100,7 +100,7 @@ static uint64_t required_memory(const struct experiment *x)
 static json_t *predict_stages(struct prediction *p, const struct experiment *x,
                               const struct op_load *load, json_t **total)
 {
-    const struct predict_link *link = x->ranks_per_node != 0 ? &p->link : NULL;
+    const struct predict_link *link = x->problem.ranks_per_node != 0 ? &p->link : NULL;
     struct predict_time sum = {0};
     double low = 0, high = 0, bytes = 0, longest = 0, wide = exp(p->error);
     json_t *stages = json_array();
@@ -172,7 +172,7 @@ static json_t *predict_world(struct prediction *p, uint32_t ranks)
         json_object_set_new(out, "heap_bytes", json_count(x.footprint.heap_bytes));
         json_object_set_new(out, "memory_bytes", json_count(required_memory(&x)));
         json_object_set_new(out, "tokens_per_s",
-                            json_number((double)ranks * (double)p->op->size(&x) /
+                            json_number((double)ranks * (double)p->op->size(&x.problem) /
                                         json_number_at(total, "ns") * 1e9));
         json_object_set_new(out, "stages", stages);
         json_object_set_new(out, "total", total);
@@ -290,7 +290,7 @@ static void compare_with_check(const struct prediction *p, const json_t *world, 
     double ns[OP_PHASES + 1] = {0};
 
     while (m < p->run + p->n && (m->ranks != p->ranks || !prediction_is_whole(p, m) ||
-                                 (p->x->tokens.kind == TOKENS_LIST && !m->checks)))
+                                 (p->x->problem.tokens.kind == TOKENS_LIST && !m->checks)))
         m++;
     if (m == p->run + p->n)
         return;
@@ -312,7 +312,7 @@ static enum epa_status compare_with_results(struct prediction *p, const json_t *
         double ns[OP_PHASES + 1];
 
         found = results.run[i].ok && json_number_at(run, "world.size") == p->ranks &&
-                json_number_at(x, p->op->size_key) == (double)p->op->size(p->x) &&
+                json_number_at(x, p->op->size_key) == (double)p->op->size(&p->x->problem) &&
                 strcmp(json_text_at(x, "algorithm.name"), p->x->algorithm.plugin->name) == 0;
         for (uint32_t k = 0; k < p->op->n_phases; k++)
             ns[k] = prediction_phase_ns(run, p->op->phase[k].name);
@@ -323,7 +323,7 @@ static enum epa_status compare_with_results(struct prediction *p, const json_t *
     if (!found)
         epa_fail(&p->err, EPA_ERR_CONFIG,
                  "--measured %s: no successful run has %u ranks, %s %" PRIu64 " and %s",
-                 p->cli->predict.measured, p->ranks, p->op->size_key, p->op->size(p->x),
+                 p->cli->predict.measured, p->ranks, p->op->size_key, p->op->size(&p->x->problem),
                  p->x->algorithm.plugin->name);
     results_free(&results);
     return p->err.status;

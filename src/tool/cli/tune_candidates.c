@@ -60,7 +60,7 @@ static void add_base(struct tune_search *s, const char *name, const struct exper
 json_t *tune_delivered(const struct tune_search *s, const struct experiment *x)
 {
     const struct operation *op = operation_of_experiment(x);
-    json_t *out = op->delivers != NULL ? op->delivers(x, &x->footprint) : json_object();
+    json_t *out = op->delivers != NULL ? op->delivers(&x->problem, &x->footprint) : json_object();
 
     for (uint32_t i = 0; i < s->t.cli->n_across; i++)
         json_object_del(out, s->t.cli->across[i]);

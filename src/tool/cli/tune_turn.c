@@ -86,7 +86,7 @@ bool tune_can_be_threads(struct tune_search *s)
         const struct experiment *x = s->base[i].x;
 
         if (is_on_hosts(x) || strcmp(x->launcher.plugin->name, "fork") != 0 ||
-            (x->ranks_per_node != 0 && x->ranks_per_node < x->ranks) ||
+            (x->problem.ranks_per_node != 0 && x->problem.ranks_per_node < x->problem.ranks) ||
             (x->bench.clock != CLOCK_AUTO && x->bench.clock != CLOCK_GRAPH))
             return false;
         set_thread_launcher(x, s->t.arena, set);

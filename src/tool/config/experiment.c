@@ -14,34 +14,37 @@
 
 static const struct experiment defaults = {
     .version = EXPERIMENT_VERSION,
-    .ranks = 2,
-    .ranks_per_node = 0,
     .timeout_ns = 5000000000,
-    .seed = 1,
-    .moe = {.max_tokens = 128,
-            .hidden = 7168,
-            .experts = 256,
-            .topk = 8,
-            .fp8_group_size = 128,
-            .dtype = EPA_BF16,
-            .input_dtype = MOE_INPUT_NATIVE},
-    .routing = {.kind = ROUTING_UNIFORM,
-                .exponent = 1.0,
-                .sigma = 1.0,
-                .share = 0.5,
-                .violation = 1.0,
-                .layer = UINT32_MAX,
-                .weights = WEIGHTS_SUM_TO_ONE},
-    .tokens = {.kind = TOKENS_FULL},
-    .expert = {.kind = EXPERT_SCALE,
-               .output = OUTPUT_IN_PLACE,
-               .ffn = 2048,
-               .activation = EPA_ACTIVATION_SWIGLU,
-               .weights = EXPERT_WEIGHTS_NATIVE,
-               .fp8_group_size = 128,
-               .values = EXPERT_VALUES_AUTO},
-    .allgather = {.max_rows = 128, .row_bytes = 14336},
-    .gemm = {.m = 1024, .n = 4096, .k = 2048, .dtype = EPA_BF16, .values = GEMM_INTEGERS},
+    .problem =
+        {
+            .ranks = 2,
+            .ranks_per_node = 0,
+            .seed = 1,
+            .moe = {.max_tokens = 128,
+                    .hidden = 7168,
+                    .experts = 256,
+                    .topk = 8,
+                    .fp8_group_size = 128,
+                    .dtype = EPA_BF16,
+                    .input_dtype = MOE_INPUT_NATIVE},
+            .routing = {.kind = ROUTING_UNIFORM,
+                        .exponent = 1.0,
+                        .sigma = 1.0,
+                        .share = 0.5,
+                        .violation = 1.0,
+                        .layer = UINT32_MAX,
+                        .weights = WEIGHTS_SUM_TO_ONE},
+            .tokens = {.kind = TOKENS_FULL},
+            .expert = {.kind = EXPERT_SCALE,
+                       .output = OUTPUT_IN_PLACE,
+                       .ffn = 2048,
+                       .activation = EPA_ACTIVATION_SWIGLU,
+                       .weights = EXPERT_WEIGHTS_NATIVE,
+                       .fp8_group_size = 128,
+                       .values = EXPERT_VALUES_AUTO},
+            .allgather = {.max_rows = 128, .row_bytes = 14336},
+            .gemm = {.m = 1024, .n = 4096, .k = 2048, .dtype = EPA_BF16, .values = GEMM_INTEGERS},
+        },
     .run = {.iterations = 10},
     .verify = {.iterations = 50,
                .order = ORDER_LOCKSTEP,
@@ -94,14 +97,14 @@ static const struct epa_option top[] = {
      EPA_STRING(struct experiment, name),
      .help = "name of the experiment in reports; the default is the file's name",
      .measures = true},
-    NUMBER(U32, "ranks", experiment, ranks, 1, PROBLEM_RANKS_MAX,
+    NUMBER(U32, "ranks", experiment, problem.ranks, 1, PROBLEM_RANKS_MAX,
            "number of ranks; omit it where an external launcher starts them"),
-    NUMBER(U32, "ranks_per_node", experiment, ranks_per_node, 0, PROBLEM_RANKS_MAX,
+    NUMBER(U32, "ranks_per_node", experiment, problem.ranks_per_node, 0, PROBLEM_RANKS_MAX,
            "number of ranks per node; 0: all ranks are one node"),
     LENGTH(DURATION, "timeout", experiment, timeout_ns, 1000000, 3600000000000,
            "longest wait of a rank for another rank; pauses of the run do not count; 3 s at least "
            "in set-up"),
-    LENGTH(U64, "seed", experiment, seed, 0, 0, "seed of all generated inputs"),
+    LENGTH(U64, "seed", experiment, problem.seed, 0, 0, "seed of all generated inputs"),
     {0},
 };
 
@@ -483,6 +486,14 @@ const struct epa_options experiment_options = {top, sizeof(struct experiment), &
         .name = #section, .main = key, .ops = of, .offset = offsetof(struct experiment, section), \
         .options = {table, sizeof(defaults.section), &defaults.section}, .help = what \
     }
+/* A section of struct problem_params. */
+#define PROBLEM(section, key, of, table, what) \
+    { \
+        .name = #section, .main = key, .ops = of, \
+        .offset = offsetof(struct experiment, problem.section), \
+        .options = {table, sizeof(defaults.problem.section), &defaults.problem.section}, \
+        .help = what \
+    }
 /* A section whose values do not change the measured work. */
 #define MEASURES(section, key, of, table, what) \
     { \
@@ -502,13 +513,13 @@ const struct section experiment_sections[] = {
     PLUGIN(algorithm, ALGORITHM, "ll_v2",
            "implements dispatch and combine, AllGather, or AllGather and GEMM"),
     MEASURES(model, "name", MOE, model, "model whose shape the layer has; `epa2a help models`"),
-    SECTION(moe, NULL, MOE, moe, "shape of the layer"),
-    SECTION(routing, "kind", MOE, routing, "distribution of the experts that tokens choose"),
-    SECTION(tokens, "kind", MOE | ALLGATHER | AG_GEMM, tokens,
+    PROBLEM(moe, NULL, MOE, moe, "shape of the layer"),
+    PROBLEM(routing, "kind", MOE, routing, "distribution of the experts that tokens choose"),
+    PROBLEM(tokens, "kind", MOE | ALLGATHER | AG_GEMM, tokens,
             "number of tokens, or rows, per rank"),
-    SECTION(expert, "kind", MOE, expert, "the experts: synthetic, or real"),
-    SECTION(allgather, NULL, ALLGATHER, allgather, "shape of an AllGather"),
-    SECTION(gemm, NULL, AG_GEMM, gemm, "shape of an AllGather and GEMM"),
+    PROBLEM(expert, "kind", MOE, expert, "the experts: synthetic, or real"),
+    PROBLEM(allgather, NULL, ALLGATHER, allgather, "shape of an AllGather"),
+    PROBLEM(gemm, NULL, AG_GEMM, gemm, "shape of an AllGather and GEMM"),
     MEASURES(run, NULL, 0, run, "options of `epa2a run`"),
     MEASURES(verify, NULL, 0, verify, "options of `epa2a verify`"),
     SECTION(bench, NULL, 0, bench, "options of `epa2a bench`"),

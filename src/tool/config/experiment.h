@@ -5,8 +5,8 @@
 
 #include <epa2a/algorithm.h>
 
-#include "config/problem_params.h"
 #include "ep/ep.h"
+#include "op/problem_params.h"
 #include "options/requirements.h"
 #include "registry/registry.h"
 
@@ -118,18 +118,12 @@ struct experiment {
     const char *run_name; /* name in runs:; NULL: none */
     /* Distinguishes this run from others of its file; NULL: the file has one run. */
     const char *label;
-    const char *id;                 /* see batch.h; NULL: the base of runs */
-    uint32_t ranks, ranks_per_node; /* ranks_per_node 0: all ranks on one node */
-    uint64_t seed, timeout_ns;
+    const char *id; /* see batch.h; NULL: the base of runs */
+    struct problem_params problem;
+    uint64_t timeout_ns;
     struct ep_choice launcher, backend, transport, algorithm;
     struct ep_choice between; /* the transport that carries data to other nodes; or NULL */
     struct model_options model;
-    struct moe_options moe;
-    struct routing_options routing;
-    struct tokens_options tokens;
-    struct expert_options expert;
-    struct allgather_options allgather;
-    struct gemm_options gemm;
     struct run_options run;
     struct verify_options verify;
     struct bench_options bench;

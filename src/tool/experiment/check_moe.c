@@ -9,8 +9,8 @@
 
 static void check_moe_shape(const struct config_check *c)
 {
-    const struct moe_options *m = &c->x->moe;
-    uint32_t ranks = c->x->ranks;
+    const struct moe_options *m = &c->x->problem.moe;
+    uint32_t ranks = c->x->problem.ranks;
 
     if (m->experts % ranks != 0)
         check_conflict(c, "moe.experts", "ranks", check_multiples(c, "moe.experts", ranks),
@@ -20,7 +20,7 @@ static void check_moe_shape(const struct config_check *c)
         check_conflict(c, "moe.topk", "moe.experts", "a token goes to distinct experts",
                        "%s is larger than %s", check_value(c, "moe.topk", m->topk),
                        check_value(c, "moe.experts", m->experts));
-    if (m->hidden % 16 != 0 && c->x->expert.kind != EXPERT_MLP)
+    if (m->hidden % 16 != 0 && c->x->problem.expert.kind != EXPERT_MLP)
         check_conflict(c, "moe.hidden", NULL, check_multiples(c, "moe.hidden", 16),
                        "%s is not a multiple of 16", check_value(c, "moe.hidden", m->hidden));
     if (m->input_dtype == MOE_INPUT_FP8 && m->hidden % m->fp8_group_size != 0)
@@ -33,8 +33,8 @@ static void check_moe_shape(const struct config_check *c)
 
 static void check_routing(const struct config_check *c)
 {
-    const struct routing_options *r = &c->x->routing;
-    const struct moe_options *m = &c->x->moe;
+    const struct routing_options *r = &c->x->problem.routing;
+    const struct moe_options *m = &c->x->problem.moe;
 
     if (r->kind == ROUTING_FILE && r->path == NULL)
         check_conflict(c, "routing.kind", "routing.path",
@@ -55,11 +55,11 @@ static void check_routing(const struct config_check *c)
 static void check_tolerance(const struct config_check *c)
 {
     const struct verify_options *v = &c->x->verify;
-    uint32_t topk = c->x->moe.topk;
-    bool f16 = c->x->moe.dtype == EPA_F16;
+    uint32_t topk = c->x->problem.moe.topk;
+    bool f16 = c->x->problem.moe.dtype == EPA_F16;
     double lost = (topk + 2) * (f16 ? 0x1p-11 : 0x1p-8);
 
-    if (v->tolerance == TOLERANCE_ALLCLOSE && c->x->routing.weights == WEIGHTS_SIGNED)
+    if (v->tolerance == TOLERANCE_ALLCLOSE && c->x->problem.routing.weights == WEIGHTS_SIGNED)
         check_conflict(c, "routing.weights", "verify.tolerance",
                        "set verify.tolerance: exact, or other weights",
                        "routing.weights: signed lets terms of a sum cancel, and verify.tolerance: "
@@ -96,8 +96,8 @@ static void check_groups(const struct config_check *c, const char *channels_key,
 /* Checks the options of real experts. */
 static void check_mlp(const struct config_check *c)
 {
-    const struct expert_options *e = &c->x->expert;
-    const struct moe_options *m = &c->x->moe;
+    const struct expert_options *e = &c->x->problem.expert;
+    const struct moe_options *m = &c->x->problem.moe;
     bool f16 = m->dtype == EPA_F16;
 
     if (e->kind != EXPERT_MLP)
@@ -119,7 +119,7 @@ static void check_mlp(const struct config_check *c)
         check_groups(c, "moe.hidden", m->hidden, "moe.fp8_group_size", m->fp8_group_size);
         check_groups(c, "expert.ffn", e->ffn, "expert.fp8_group_size", e->fp8_group_size);
     }
-    if (e->values == EXPERT_VALUES_INTEGERS && c->x->routing.hidden_states != NULL)
+    if (e->values == EXPERT_VALUES_INTEGERS && c->x->problem.routing.hidden_states != NULL)
         check_conflict(c, "expert.values", "routing.hidden_states", "remove one of them",
                        "expert.values: integers are values of tokens too");
     if (e->library == EXPERT_LIBRARY_ONEDNN && (f16 || e->weights == EXPERT_WEIGHTS_FP8))
@@ -157,19 +157,19 @@ void check_moe_footprint(const struct config_check *c, const struct epa_footprin
                        "sends %s in FP8",
                        name, f->recv_dtype == EPA_FP8_E4M3 ? "rows" : "expert outputs");
     /* An algorithm that computes real experts must announce the number of operations. */
-    if (f->fused && x->expert.kind == EXPERT_MLP && !(footprint->flops > 0))
+    if (f->fused && x->problem.expert.kind == EXPERT_MLP && !(footprint->flops > 0))
         check_conflict(c, "expert.kind", "algorithm.name",
                        "leave the experts to epa2a (fuse_expert: false), or set another kind",
                        "expert.kind: mlp: '%s' as it is set up computes experts itself, and knows "
                        "synthetic ones alone",
                        name);
-    if (x->expert.library != EXPERT_LIBRARY_AUTO && x->expert.kind == EXPERT_MLP &&
+    if (x->problem.expert.library != EXPERT_LIBRARY_AUTO && x->problem.expert.kind == EXPERT_MLP &&
         (f->fused || !is_on_hosts(x)))
         check_conflict(c, "expert.library", f->fused ? "algorithm.name" : "backend.name",
                        "remove it", "expert.library says nothing: %s '%s' computes the experts",
                        f->fused ? "algorithm" : "backend",
                        f->fused ? name : x->backend.plugin->name);
-    if (f->fused && x->expert.output == OUTPUT_SEPARATE)
+    if (f->fused && x->problem.expert.output == OUTPUT_SEPARATE)
         check_conflict(
             c, "expert.output", "algorithm.name", "remove it",
             "expert.output: separate says nothing: '%s' as it is set up does the experts' "

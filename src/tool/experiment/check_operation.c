@@ -10,7 +10,7 @@
 
 static void check_allgather_options(const struct config_check *c)
 {
-    uint32_t bytes = c->x->allgather.row_bytes;
+    uint32_t bytes = c->x->problem.allgather.row_bytes;
 
     if (bytes % 16 != 0)
         check_conflict(c, "allgather.row_bytes", NULL,
@@ -23,24 +23,26 @@ static void check_ag_gemm_options(const struct config_check *c)
     const struct experiment *x = c->x;
     uint64_t sum = 0;
 
-    if (x->gemm.n % x->ranks != 0)
-        check_conflict(c, "gemm.n", "ranks", check_multiples(c, "gemm.n", x->ranks),
-                       "%s is not a multiple of %s", check_value(c, "gemm.n", x->gemm.n),
-                       check_value(c, "ranks", x->ranks));
-    if (x->gemm.k % 8 != 0)
+    if (x->problem.gemm.n % x->problem.ranks != 0)
+        check_conflict(c, "gemm.n", "ranks", check_multiples(c, "gemm.n", x->problem.ranks),
+                       "%s is not a multiple of %s", check_value(c, "gemm.n", x->problem.gemm.n),
+                       check_value(c, "ranks", x->problem.ranks));
+    if (x->problem.gemm.k % 8 != 0)
         check_conflict(c, "gemm.k", NULL, check_multiples(c, "gemm.k", 8),
-                       "%s is not a multiple of 8", check_value(c, "gemm.k", x->gemm.k));
-    if (x->tokens.kind == TOKENS_RANDOM && x->tokens.min > ag_gemm_max_rows(x))
+                       "%s is not a multiple of 8", check_value(c, "gemm.k", x->problem.gemm.k));
+    if (x->problem.tokens.kind == TOKENS_RANDOM &&
+        x->problem.tokens.min > ag_gemm_max_rows(&x->problem))
         check_conflict(c, "tokens.min", "gemm.m", NULL,
                        "%s is more than a rank's share of %s: %u rows",
-                       check_value(c, "tokens.min", x->tokens.min),
-                       check_value(c, "gemm.m", x->gemm.m), ag_gemm_max_rows(x));
-    for (uint32_t i = 0; x->tokens.kind == TOKENS_LIST && i < x->tokens.per_rank.n; i++)
-        sum += x->tokens.per_rank.item[i];
-    if (sum > x->gemm.m)
+                       check_value(c, "tokens.min", x->problem.tokens.min),
+                       check_value(c, "gemm.m", x->problem.gemm.m), ag_gemm_max_rows(&x->problem));
+    for (uint32_t i = 0; x->problem.tokens.kind == TOKENS_LIST && i < x->problem.tokens.per_rank.n;
+         i++)
+        sum += x->problem.tokens.per_rank.item[i];
+    if (sum > x->problem.gemm.m)
         check_conflict(c, "tokens.per_rank", "gemm.m", NULL,
                        "tokens.per_rank: %llu rows together are more than %s",
-                       (unsigned long long)sum, check_value(c, "gemm.m", x->gemm.m));
+                       (unsigned long long)sum, check_value(c, "gemm.m", x->problem.gemm.m));
 }
 
 static const struct operation_checks checks[] = {

@@ -10,13 +10,13 @@ uint32_t operation_copies(const struct experiment *x)
 {
     const struct operation *op = operation_of_experiment(x);
 
-    return op->copies != NULL ? op->copies(x) : 1;
+    return op->copies != NULL ? op->copies(&x->problem) : 1;
 }
 
 struct epa_problem operation_problem(const struct experiment *x)
 {
     struct epa_problem problem;
 
-    operation_of_experiment(x)->shape(x, &problem);
+    operation_of_experiment(x)->shape(&x->problem, &problem);
     return problem;
 }

@@ -280,8 +280,9 @@ struct node *points_varying(struct arena *arena, const struct node *points)
 
 enum epa_status experiment_plan(struct experiment *x, uint32_t flags, struct epa_error *err)
 {
-    uint32_t local = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node;
-    const struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
+    uint32_t local = x->problem.ranks_per_node == 0 ? x->problem.ranks : x->problem.ranks_per_node;
+    const struct epa_world world = {
+        .size = x->problem.ranks, .local_size = local, .local_cores = 1};
     struct epa_problem problem = operation_problem(x);
 
     return ep_plan(&x->algorithm, &problem, &world, flags, &x->footprint, err);
@@ -299,20 +300,22 @@ static bool plan_beyond(struct experiment *x, uint32_t flags, uint32_t *planned)
     struct epa_error ignored = {EPA_OK, ""};
     double steps;
 
-    for (most.ranks = x->ranks / 2; most.ranks >= 4; most.ranks /= 2) {
-        if (most.ranks_per_node > most.ranks)
-            most.ranks_per_node = 0;
+    for (most.problem.ranks = x->problem.ranks / 2; most.problem.ranks >= 4;
+         most.problem.ranks /= 2) {
+        if (most.problem.ranks_per_node > most.problem.ranks)
+            most.problem.ranks_per_node = 0;
         half = most;
-        half.ranks /= 2;
-        if (half.ranks_per_node > half.ranks)
-            half.ranks_per_node = 0;
+        half.problem.ranks /= 2;
+        if (half.problem.ranks_per_node > half.problem.ranks)
+            half.problem.ranks_per_node = 0;
         if (experiment_plan(&most, flags, &ignored) == EPA_OK &&
             experiment_plan(&half, flags, &ignored) == EPA_OK)
             break;
     }
-    if (most.ranks < 4)
+    if (most.problem.ranks < 4)
         return false;
-    steps = (double)(x->ranks - most.ranks) / (most.ranks - half.ranks);
+    steps =
+        (double)(x->problem.ranks - most.problem.ranks) / (most.problem.ranks - half.problem.ranks);
     *f = most.footprint;
     f->heap_bytes +=
         (uint64_t)(steps * fmax(0, (double)f->heap_bytes - (double)half.footprint.heap_bytes));
@@ -320,7 +323,7 @@ static bool plan_beyond(struct experiment *x, uint32_t flags, uint32_t *planned)
                                                        (double)half.footprint.private_bytes));
     f->device_bytes +=
         (uint64_t)(steps * fmax(0, (double)f->device_bytes - (double)half.footprint.device_bytes));
-    *planned = most.ranks;
+    *planned = most.problem.ranks;
     return true;
 }
 
@@ -336,15 +339,16 @@ enum epa_status experiment_resize(const struct experiment *from, uint32_t ranks,
     uint32_t flags = experiment_transport_flags(&x), before = diag_errors(diag);
     struct epa_error err = {EPA_OK, ""};
 
-    *planned = x.ranks = ranks;
-    x.ranks_per_node = ranks_per_node < ranks ? ranks_per_node : 0;
-    if (x.ranks_per_node != 0 && (flags & EPA_TRANSPORT_NODES) == 0)
+    *planned = x.problem.ranks = ranks;
+    x.problem.ranks_per_node = ranks_per_node < ranks ? ranks_per_node : 0;
+    if (x.problem.ranks_per_node != 0 && (flags & EPA_TRANSPORT_NODES) == 0)
         flags = (flags & ~(uint32_t)EPA_TRANSPORT_LOAD_STORE) | EPA_TRANSPORT_NODES;
-    if (x.ranks_per_node != 0 && ranks % ranks_per_node != 0)
+    if (x.problem.ranks_per_node != 0 && ranks % ranks_per_node != 0)
         diag_error(diag, &nowhere, NULL, "ranks_per_node (%u) does not divide ranks (%u)",
                    ranks_per_node, ranks);
-    if (x.tokens.kind == TOKENS_LIST && x.tokens.per_rank.n != ranks)
-        diag_error(diag, &nowhere, NULL, "tokens is a list for %u ranks", x.tokens.per_rank.n);
+    if (x.problem.tokens.kind == TOKENS_LIST && x.problem.tokens.per_rank.n != ranks)
+        diag_error(diag, &nowhere, NULL, "tokens is a list for %u ranks",
+                   x.problem.tokens.per_rank.n);
     checks->check_options(&c);
     if (diag_errors(diag) == before && experiment_plan(&x, flags, &err) != EPA_OK &&
         !plan_beyond(&x, flags, planned))

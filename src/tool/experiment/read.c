@@ -227,12 +227,13 @@ static void count_ranks(struct building *b)
     if (at.size > option->max)
         diag_error(b->diag, &nowhere, NULL, "%u ranks are too many (%s); %llu are the most",
                    at.size, at.source, (unsigned long long)option->max);
-    else if (ranks != NULL && b->x->ranks != at.size)
+    else if (ranks != NULL && b->x->problem.ranks != at.size)
         diag_error(b->diag, &ranks->location, "leave ranks out",
-                   "ranks is %u, and %u have been started (%s)", b->x->ranks, at.size, at.source);
+                   "ranks is %u, and %u have been started (%s)", b->x->problem.ranks, at.size,
+                   at.source);
     if (ranks != NULL || at.size > option->max)
         return;
-    b->x->ranks = at.size;
+    b->x->problem.ranks = at.size;
     snprintf(size, sizeof(size), "%u", at.size);
     node_set(b->arena, b->root, tree_word(b->arena, "ranks", &found),
              tree_word(b->arena, arena_strndup(b->arena, size, strlen(size)), &found));
@@ -276,37 +277,38 @@ static const char *suggest_tokens(const struct config_check *c, uint64_t most)
     text_auto list = {0};
 
     text_add(&list, "%llu", (unsigned long long)most);
-    for (uint32_t rank = 1; rank < c->x->ranks && rank < RANKS_SHOWN; rank++)
+    for (uint32_t rank = 1; rank < c->x->problem.ranks && rank < RANKS_SHOWN; rank++)
         text_add(&list, ", 0");
     return arena_printf(c->x->arena, "such as tokens: [%s%s", list.data,
-                        c->x->ranks <= RANKS_SHOWN ? "]" : ", ...], a number for each rank");
+                        c->x->problem.ranks <= RANKS_SHOWN ? "]"
+                                                           : ", ...], a number for each rank");
 }
 
 static void check_tokens(const struct config_check *c, const struct operation *op)
 {
-    const struct tokens_options *t = &c->x->tokens;
+    const struct tokens_options *t = &c->x->problem.tokens;
     const struct node *max = origin_find(c->x, op->size_key);
     const struct node *each = origin_find(c->x, "tokens.per_rank");
 
     if (t->kind != TOKENS_LIST)
         return;
     if (each == NULL) {
-        check_conflict(c, "tokens.kind", NULL, suggest_tokens(c, op->size(c->x)),
+        check_conflict(c, "tokens.kind", NULL, suggest_tokens(c, op->size(&c->x->problem)),
                        "tokens.kind list needs 'per_rank', one number for each rank");
         return;
     }
     if (each->refused)
         return;
-    if (t->per_rank.n != c->x->ranks)
+    if (t->per_rank.n != c->x->problem.ranks)
         check_conflict(c, "tokens.per_rank", "ranks", "one number for each rank",
                        "tokens.per_rank has %u numbers for %s", t->per_rank.n,
-                       check_value(c, "ranks", c->x->ranks));
+                       check_value(c, "ranks", c->x->problem.ranks));
     for (uint32_t i = 0; i < t->per_rank.n; i++) {
-        if (t->per_rank.item[i] <= op->size(c->x) || (max != NULL && max->refused))
+        if (t->per_rank.item[i] <= op->size(&c->x->problem) || (max != NULL && max->refused))
             continue;
         diag_error(c->diag, &each->item[i]->location, NULL,
                    "tokens.per_rank: %u tokens on rank %u are more than %s", t->per_rank.item[i], i,
-                   check_value(c, op->size_key, op->size(c->x)));
+                   check_value(c, op->size_key, op->size(&c->x->problem)));
         if (max != NULL)
             diag_note(c->diag, &max->location, "'%s' was set here", op->size_key);
     }
@@ -335,15 +337,16 @@ static void check_shape(const struct config_check *c, const struct operation *op
     bool tokens =
         op != NULL && section_is_for(section_find("tokens"), (const void *)x->algorithm.plugin);
     const char *launcher = x->launcher.plugin != NULL ? x->launcher.plugin->name : "";
-    const char *ranks = check_value(c, "ranks", x->ranks);
+    const char *ranks = check_value(c, "ranks", x->problem.ranks);
     const struct conflict all[] = {
-        {x->ranks_per_node != 0 && x->ranks % x->ranks_per_node != 0, "ranks_per_node", "ranks",
-         "0: all ranks are on one",
+        {x->problem.ranks_per_node != 0 && x->problem.ranks % x->problem.ranks_per_node != 0,
+         "ranks_per_node", "ranks", "0: all ranks are on one",
          arena_printf(x->arena, "%s does not divide %s",
-                      check_value(c, "ranks_per_node", x->ranks_per_node), ranks)},
+                      check_value(c, "ranks_per_node", x->problem.ranks_per_node), ranks)},
         {x->verify.straggle_ns >= x->timeout_ns, "verify.straggle", "timeout",
          "a rank that sleeps is waited for", "verify.straggle is not shorter than timeout"},
-        {fault_is_planted(x) && f->rank >= x->ranks, "fault.rank", "ranks", "ranks count from 0",
+        {fault_is_planted(x) && f->rank >= x->problem.ranks, "fault.rank", "ranks",
+         "ranks count from 0",
          arena_printf(x->arena, "there is no rank %u: fault.rank is not below %s", f->rank, ranks)},
         /* Ranks that are threads share the process, which a fault would kill or stop with the
          * launcher. */
@@ -353,10 +356,12 @@ static void check_shape(const struct config_check *c, const struct operation *op
              x->arena,
              "fault.kind: %s would %s all ranks and the launcher, which are threads of one process",
              fault_name(f), fault_name(f))},
-        {tokens && x->tokens.kind == TOKENS_RANDOM && x->tokens.min > op->size(x), "tokens.min",
-         size, NULL,
-         arena_printf(x->arena, "%s is larger than %s", check_value(c, "tokens.min", x->tokens.min),
-                      check_value(c, size, op != NULL ? op->size(x) : 0))},
+        {tokens && x->problem.tokens.kind == TOKENS_RANDOM &&
+             x->problem.tokens.min > op->size(&x->problem),
+         "tokens.min", size, NULL,
+         arena_printf(x->arena, "%s is larger than %s",
+                      check_value(c, "tokens.min", x->problem.tokens.min),
+                      check_value(c, size, op != NULL ? op->size(&x->problem) : 0))},
         {file != NULL && (*file == 0 || file[strlen(file) - 1] == '/'), "profile.file", NULL,
          "such as profile: trace",
          "profile.file is the prefix of the trace files, and this is a folder"},
@@ -434,7 +439,7 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
 {
     const struct selection selected = experiment_selection(x);
     const struct operation *op = operation_of(selected.algorithm->op);
-    bool nodes = x->ranks_per_node != 0 && x->ranks_per_node < x->ranks;
+    bool nodes = x->problem.ranks_per_node != 0 && x->problem.ranks_per_node < x->problem.ranks;
     enum epa_status status;
 
     if (op == NULL)
@@ -448,7 +453,7 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
         return epa_fail_key(err, EPA_ERR_CONFIG, "ranks_per_node",
                             "transport '%s' connects the ranks of one node, and ranks_per_node: "
                             "%u splits %u ranks into several",
-                            x->transport.plugin->name, x->ranks_per_node, x->ranks);
+                            x->transport.plugin->name, x->problem.ranks_per_node, x->problem.ranks);
     return status;
 }
 
@@ -458,7 +463,7 @@ static void check_fault_stage(const struct config_check *c, const struct operati
     const struct experiment *x = c->x;
     const char *const *name = x->footprint.stages;
     struct nearest nearest = {.want = x->fault.stage};
-    bool timed = op->between_is_timed != NULL && op->between_is_timed(x, &x->footprint);
+    bool timed = op->between_is_timed != NULL && op->between_is_timed(&x->problem, &x->footprint);
     struct text stages = {0};
     char hint[NEAREST_ROOM];
 
@@ -501,7 +506,7 @@ static void check_plan(const struct config_check *c, const struct operation *op,
     if (status == EPA_OK)
         status = experiment_plan(x, experiment_transport_flags(x), &err);
     if (status == EPA_OK && op->refuse_footprint != NULL)
-        status = op->refuse_footprint(x, &x->footprint, &err);
+        status = op->refuse_footprint(&x->problem, &x->footprint, &err);
     if (status != EPA_OK) {
         error_add_remedy(&err);
         at = origin_of_error(x, &err);
@@ -580,8 +585,9 @@ enum epa_status experiment_build(const char *file, struct tree *tree, bool flawe
     count_ranks(&b);
     if (x->name == NULL)
         x->name = name_of_file(b.arena, x->file);
-    x->routing.path = absolute_path(&b, "routing.path", x->routing.path);
-    x->routing.hidden_states = absolute_path(&b, "routing.hidden_states", x->routing.hidden_states);
+    x->problem.routing.path = absolute_path(&b, "routing.path", x->problem.routing.path);
+    x->problem.routing.hidden_states =
+        absolute_path(&b, "routing.hidden_states", x->problem.routing.hidden_states);
     check_experiment(x, flawed || diag_errors(tree->diag) != before, tree->diag);
     errors = diag_errors(tree->diag) - before;
     if (errors == 0) {

@@ -48,7 +48,7 @@ static uint32_t round_up(uint32_t value, uint32_t of)
 
 static bool is_mlp(const struct experiment *x)
 {
-    return x->expert.kind == EXPERT_MLP;
+    return x->problem.expert.kind == EXPERT_MLP;
 }
 
 /* Adds a shape for `ranks` ranks that are threads. */
@@ -63,11 +63,12 @@ static void add_ranks(struct arena *arena, const struct experiment *x, uint32_t 
     add_key(arena, set, "verify.iterations",
             x->verify.iterations < THREADS_ROUNDS ? x->verify.iterations : THREADS_ROUNDS, "");
     if (op == EPA_OP_MOE) {
-        add_key(arena, set, "moe.experts", round_up(x->moe.experts, ranks), "");
-        add_key(arena, set, "moe.max_tokens", x->moe.max_tokens < 4 ? x->moe.max_tokens : 4, "");
+        add_key(arena, set, "moe.experts", round_up(x->problem.moe.experts, ranks), "");
+        add_key(arena, set, "moe.max_tokens",
+                x->problem.moe.max_tokens < 4 ? x->problem.moe.max_tokens : 4, "");
     } else if (op == EPA_OP_ALLGATHER) {
         add_key(arena, set, "allgather.max_rows",
-                x->allgather.max_rows < 16 ? x->allgather.max_rows : 16, "");
+                x->problem.allgather.max_rows < 16 ? x->problem.allgather.max_rows : 16, "");
     } else {
         add_key(arena, set, "gemm.m", ranks * UINT64_C(8), "");
         add_key(arena, set, "gemm.n", ranks * UINT64_C(16), "");
@@ -99,10 +100,10 @@ static bool fit_64_ranks(struct arena *arena, const struct experiment *x,
 static bool fit_hidden(struct arena *arena, const struct experiment *x,
                        const char *set[VARIANT_KEYS])
 {
-    uint32_t hidden = x->moe.hidden + (is_mlp(x) ? 128 : 16);
+    uint32_t hidden = x->problem.moe.hidden + (is_mlp(x) ? 128 : 16);
 
     add_key(arena, set, "moe.hidden", hidden, "");
-    if (hidden % x->moe.fp8_group_size != 0)
+    if (hidden % x->problem.moe.fp8_group_size != 0)
         add_key(arena, set, "moe.fp8_group_size", 16, "");
     return true;
 }
@@ -124,9 +125,9 @@ static bool fit_300_tokens(struct arena *arena, const struct experiment *x,
 static bool fit_32_choices(struct arena *arena, const struct experiment *x,
                            const char *set[VARIANT_KEYS])
 {
-    uint32_t experts = x->moe.experts < 32 ? 32 : x->moe.experts;
+    uint32_t experts = x->problem.moe.experts < 32 ? 32 : x->problem.moe.experts;
 
-    add_key(arena, set, "moe.experts", round_up(experts, x->ranks), "");
+    add_key(arena, set, "moe.experts", round_up(experts, x->problem.ranks), "");
     add_rounds(arena, x, WIDE_ROUNDS, set);
     return true;
 }
@@ -138,7 +139,7 @@ static void add_narrow(struct arena *arena, const struct experiment *x,
     uint32_t hidden = is_mlp(x) || !is_on_hosts(x) ? NARROW_LEAST : NARROW;
 
     add_key(arena, set, "moe.hidden", hidden, "");
-    if (hidden % x->moe.fp8_group_size != 0)
+    if (hidden % x->problem.moe.fp8_group_size != 0)
         add_key(arena, set, "moe.fp8_group_size", hidden, "");
     if (is_mlp(x))
         add_key(arena, set, "expert.ffn", hidden, "");
@@ -157,8 +158,8 @@ static bool fit_calls(struct arena *arena, const struct experiment *x,
         add_key(arena, set, "allgather.max_rows", 1, "");
         add_key(arena, set, "allgather.row_bytes", 64, "");
     } else {
-        add_key(arena, set, "gemm.m", x->ranks, "");
-        add_key(arena, set, "gemm.n", x->ranks * UINT64_C(16), "");
+        add_key(arena, set, "gemm.m", x->problem.ranks, "");
+        add_key(arena, set, "gemm.n", x->problem.ranks * UINT64_C(16), "");
         add_key(arena, set, "gemm.k", 16, "");
     }
     return true;

@@ -23,14 +23,14 @@ static struct op_ag_gemm *op_of(const struct op_rank *rank)
 /* ---- options ---- */
 
 /* Returns a rank's share of the rows of A, divided evenly. */
-static uint32_t even_share(const struct experiment *x, uint32_t rank)
+static uint32_t even_share(const struct problem_params *x, uint32_t rank)
 {
     uint64_t m = x->gemm.m;
 
     return (uint32_t)(m * (rank + 1) / x->ranks - m * rank / x->ranks);
 }
 
-uint32_t ag_gemm_max_rows(const struct experiment *x)
+uint32_t ag_gemm_max_rows(const struct problem_params *x)
 {
     uint32_t most = 1;
 
@@ -41,7 +41,7 @@ uint32_t ag_gemm_max_rows(const struct experiment *x)
     return most;
 }
 
-static uint32_t rows_of(const struct experiment *x, uint32_t rank, uint64_t iteration)
+static uint32_t rows_of(const struct problem_params *x, uint32_t rank, uint64_t iteration)
 {
     return op_tokens_of(x,
                         x->tokens.kind == TOKENS_FULL ? even_share(x, rank) : ag_gemm_max_rows(x),
@@ -49,17 +49,17 @@ static uint32_t rows_of(const struct experiment *x, uint32_t rank, uint64_t iter
 }
 
 /* Returns the maximum number of rows of all ranks together. */
-static uint64_t all_rows(const struct experiment *x)
+static uint64_t all_rows(const struct problem_params *x)
 {
     return (uint64_t)x->ranks * ag_gemm_max_rows(x);
 }
 
-static uint64_t ag_gemm_size(const struct experiment *x)
+static uint64_t ag_gemm_size(const struct problem_params *x)
 {
     return x->gemm.m;
 }
 
-static void ag_gemm_shape(const struct experiment *x, struct epa_problem *out)
+static void ag_gemm_shape(const struct problem_params *x, struct epa_problem *out)
 {
     *out = (struct epa_problem){.op = EPA_OP_AG_GEMM,
                                 .u.ag_gemm = {.max_rows = ag_gemm_max_rows(x),
@@ -69,7 +69,7 @@ static void ag_gemm_shape(const struct experiment *x, struct epa_problem *out)
                                               .bias = x->gemm.bias}};
 }
 
-static struct gemm_values gemm_values_of(const struct experiment *x)
+static struct gemm_values gemm_values_of(const struct problem_params *x)
 {
     return (struct gemm_values){.seed = x->seed,
                                 .n = x->gemm.n / x->ranks,
@@ -86,7 +86,7 @@ struct sizes {
     size_t row, row_scale, c_row, b, b_scale, bias;
 };
 
-static struct sizes sizes_of(const struct experiment *x)
+static struct sizes sizes_of(const struct problem_params *x)
 {
     size_t n = x->gemm.n / x->ranks, k = x->gemm.k;
     bool fp8 = x->gemm.dtype == EPA_FP8_E4M3;
@@ -100,13 +100,13 @@ static struct sizes sizes_of(const struct experiment *x)
                           .bias = n * sizeof(float)};
 }
 
-static uint64_t ag_gemm_most_units(const struct experiment *x)
+static uint64_t ag_gemm_most_units(const struct problem_params *x)
 {
     return ag_gemm_max_rows(x);
 }
 
 /* C has one row more than the maximum; the algorithm must not write this row. */
-static uint32_t ag_gemm_arrays(const struct experiment *x, uint64_t rows, struct op_array *out)
+static uint32_t ag_gemm_arrays(const struct problem_params *x, uint64_t rows, struct op_array *out)
 {
     struct sizes size = sizes_of(x);
 
@@ -117,7 +117,7 @@ static uint32_t ag_gemm_arrays(const struct experiment *x, uint64_t rows, struct
     return ARRAYS;
 }
 
-static uint64_t ag_gemm_bytes(const struct experiment *x, const struct epa_footprint *footprint,
+static uint64_t ag_gemm_bytes(const struct problem_params *x, const struct epa_footprint *footprint,
                               enum epa_memory memory, uint32_t slots, bool checks)
 {
     const struct gemm_values v = gemm_values_of(x);
@@ -145,7 +145,7 @@ static enum epa_status ag_gemm_init(struct op_rank *rank, const struct op_params
                                     struct epa_error *err)
 {
     struct op_ag_gemm *op = op_of(rank);
-    const struct experiment *x = p->x;
+    const struct problem_params *x = p->problem;
     const struct gemm_values *v = &op->values;
     struct sizes size = sizes_of(x);
     struct op_buffer *const to[] = {&op->b, &op->b_scale, &op->bias};
@@ -169,7 +169,7 @@ static enum epa_status ag_gemm_init(struct op_rank *rank, const struct op_params
 
 static enum epa_status measure(struct op_rank *rank, struct op_peaks *out, struct epa_error *err)
 {
-    return op_measure_peaks(rank, (enum epa_dtype)rank->x->gemm.dtype, out, err);
+    return op_measure_peaks(rank, (enum epa_dtype)rank->params->gemm.dtype, out, err);
 }
 
 /* ---- an iteration ---- */
@@ -188,11 +188,11 @@ static uint32_t ag_gemm_inputs(struct op_rank *rank, struct op_slot *s)
     struct op_ag_gemm *op = op_of(rank);
     struct epa_ag_gemm *gemm = &s->problem.u.ag_gemm;
     uint32_t me = rank->world.rank, *counted = s->array[GATHER_ROWS].here;
-    struct sizes size = sizes_of(rank->x);
+    struct sizes size = sizes_of(rank->params);
     char *a = s->array[ARRAY_A].here, *a_scale = s->array[ARRAY_A_SCALE].here;
 
     for (uint32_t r = 0; r < rank->world.size; r++)
-        counted[r] = rows_of(rank->x, r, s->iteration);
+        counted[r] = rows_of(rank->params, r, s->iteration);
     for (uint32_t i = 0; i < counted[me]; i++)
         gemm_make_a(&op->values, me, s->iteration, i, a + i * size.row,
                     size.row_scale == 0 ? NULL : (void *)(a_scale + i * size.row_scale));
@@ -226,7 +226,7 @@ static void ag_gemm_traffic(const struct op_rank *rank, uint32_t slot, struct op
     const struct epa_ag_gemm_footprint *f = &rank->footprint.u.ag_gemm;
     uint32_t me = op->r.world.rank, size = op->r.world.size, local = 0;
     uint64_t own = s->units, sent = own * (size - 1);
-    struct sizes bytes = sizes_of(op->r.x);
+    struct sizes bytes = sizes_of(op->r.params);
     struct op_traffic t = {.flops = 0};
 
     for (uint32_t r = 0; r < size; r++)
@@ -239,7 +239,8 @@ static void ag_gemm_traffic(const struct op_rank *rank, uint32_t slot, struct op
     }
     t.phase[0] =
         op_gather_bytes(rank, s, bytes.row + bytes.row_scale, f->row_bytes, sent, f->control_bytes);
-    t.flops = rank->footprint.flops * (double)op_gather_rows(rank, s) / (double)all_rows(op->r.x);
+    t.flops =
+        rank->footprint.flops * (double)op_gather_rows(rank, s) / (double)all_rows(op->r.params);
     t.weights = bytes.b + bytes.b_scale;
     op_traffic_add(sum, &t);
 }
@@ -254,15 +255,15 @@ static enum epa_status ag_gemm_check(struct op_rank *rank, enum epa_stage_kind k
     enum epa_status status;
     const uint16_t *c = s->array[ARRAY_C].here;
     bool all_room = op->r.footprint.u.ag_gemm.all_room;
-    uint64_t at = 0, end = all_room ? all_rows(op->r.x) : op_gather_rows(&op->r, s);
+    uint64_t at = 0, end = all_room ? all_rows(op->r.params) : op_gather_rows(&op->r, s);
 
     (void)kind;
     status = op_backend_done(
         op->r.backend,
-        op_buffer_read(op->r.backend, &s->array[ARRAY_C], (end + 1) * sizes_of(op->r.x).c_row),
+        op_buffer_read(op->r.backend, &s->array[ARRAY_C], (end + 1) * sizes_of(op->r.params).c_row),
         f->err, "cannot read C back");
     if (status == EPA_OK && op->reference == NULL)
-        status = gemm_reference_create(&op->values, op->r.world.rank, all_rows(op->r.x),
+        status = gemm_reference_create(&op->values, op->r.world.rank, all_rows(op->r.params),
                                        &op->reference, f->err);
     if (status != EPA_OK)
         return status;

@@ -5,6 +5,6 @@
 #include "op/op.h"
 
 /* Returns the maximum number of rows of one rank. */
-uint32_t ag_gemm_max_rows(const struct experiment *);
+uint32_t ag_gemm_max_rows(const struct problem_params *);
 
 #endif

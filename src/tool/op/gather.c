@@ -47,12 +47,12 @@ static struct op_allgather *op_of(const struct op_rank *rank)
 
 /* ---- options ---- */
 
-static uint64_t allgather_max_rows(const struct experiment *x)
+static uint64_t allgather_max_rows(const struct problem_params *x)
 {
     return x->allgather.max_rows;
 }
 
-static void allgather_shape(const struct experiment *x, struct epa_problem *out)
+static void allgather_shape(const struct problem_params *x, struct epa_problem *out)
 {
     *out = (struct epa_problem){
         .op = EPA_OP_ALLGATHER,
@@ -61,20 +61,22 @@ static void allgather_shape(const struct experiment *x, struct epa_problem *out)
 
 /* ---- memory ---- */
 
-static uint32_t allgather_arrays(const struct experiment *x, uint64_t rows, struct op_array *out)
+static uint32_t allgather_arrays(const struct problem_params *x, uint64_t rows,
+                                 struct op_array *out)
 {
     out[GATHER_ROWS] = op_gather_array(x);
     out[ARRAY_IN] = (struct op_array){"in", rows * x->allgather.row_bytes};
     return ARRAYS;
 }
 
-static size_t output_bytes(const struct experiment *x)
+static size_t output_bytes(const struct problem_params *x)
 {
     return (size_t)x->ranks * x->allgather.max_rows * x->allgather.row_bytes;
 }
 
-static uint64_t allgather_bytes(const struct experiment *x, const struct epa_footprint *footprint,
-                                enum epa_memory memory, uint32_t slots, bool checks)
+static uint64_t allgather_bytes(const struct problem_params *x,
+                                const struct epa_footprint *footprint, enum epa_memory memory,
+                                uint32_t slots, bool checks)
 {
     (void)footprint;
     (void)slots;
@@ -91,7 +93,7 @@ static enum epa_status allgather_init(struct op_rank *rank, const struct op_para
                                       struct epa_error *err)
 {
     (void)err;
-    op_of(rank)->row = memory_alloc(1, p->x->allgather.row_bytes);
+    op_of(rank)->row = memory_alloc(1, p->problem->allgather.row_bytes);
     return EPA_OK;
 }
 
@@ -100,16 +102,16 @@ static enum epa_status allgather_init(struct op_rank *rank, const struct op_para
 static void make_row(const struct op_allgather *op, uint32_t rank, uint64_t iteration, uint32_t row,
                      char *out)
 {
-    uint64_t key = random_at(random_key(op->r.x->seed, RANDOM_X, rank, iteration), row);
+    uint64_t key = random_at(random_key(op->r.params->seed, RANDOM_X, rank, iteration), row);
 
-    for (uint32_t i = 0; i < op->r.x->allgather.row_bytes / sizeof(key); i++) {
+    for (uint32_t i = 0; i < op->r.params->allgather.row_bytes / sizeof(key); i++) {
         uint64_t word = random_at(key, i);
 
         memcpy(out + i * sizeof(word), &word, sizeof(word));
     }
 }
 
-static uint32_t rows_of(const struct experiment *x, uint32_t rank, uint64_t iteration)
+static uint32_t rows_of(const struct problem_params *x, uint32_t rank, uint64_t iteration)
 {
     return op_tokens_of(x, x->allgather.max_rows, rank, iteration);
 }
@@ -120,9 +122,10 @@ static uint32_t allgather_inputs(struct op_rank *rank, struct op_slot *s)
     char *in = s->array[ARRAY_IN].here;
 
     for (uint32_t r = 0; r < rank->world.size; r++)
-        counted[r] = rows_of(rank->x, r, s->iteration);
+        counted[r] = rows_of(rank->params, r, s->iteration);
     for (uint32_t i = 0; i < counted[me]; i++)
-        make_row(op_of(rank), me, s->iteration, i, in + (size_t)i * rank->x->allgather.row_bytes);
+        make_row(op_of(rank), me, s->iteration, i,
+                 in + (size_t)i * rank->params->allgather.row_bytes);
     s->problem.u.allgather.rows = s->array[GATHER_ROWS].there;
     s->problem.u.allgather.in = s->array[ARRAY_IN].there;
     return counted[me];
@@ -132,7 +135,7 @@ static uint32_t allgather_inputs(struct op_rank *rank, struct op_slot *s)
 static void allgather_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
 {
     const struct op_slot *s = &rank->slot[slot];
-    uint64_t row_bytes = rank->x->allgather.row_bytes, others = rank->world.size - 1;
+    uint64_t row_bytes = rank->params->allgather.row_bytes, others = rank->world.size - 1;
     struct op_traffic t = {.flops = 0};
 
     t.phase[0] = op_gather_bytes(rank, s, row_bytes, row_bytes, s->units * others,
@@ -141,12 +144,13 @@ static void allgather_traffic(const struct op_rank *rank, uint32_t slot, struct 
 }
 
 /* Counts the rows that each rank sends to all others. */
-static void allgather_load(const struct experiment *x, const struct op_source *source,
-                           uint64_t iteration, struct op_load out[OP_PHASES])
+static void allgather_load(const struct problem_params *x, const struct epa_footprint *footprint,
+                           const struct op_source *source, uint64_t iteration,
+                           struct op_load out[OP_PHASES])
 {
     uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks, far = x->ranks - node;
     double row = x->allgather.row_bytes, all = 0, most = 0, most_in_node = 0, fewest = INFINITY;
-    double control = (double)x->footprint.u.allgather.control_bytes * far;
+    double control = (double)footprint->u.allgather.control_bytes * far;
     struct op_load l = {0};
 
     (void)source;
@@ -183,7 +187,7 @@ static enum epa_status read_output(struct op_allgather *op, const struct op_slot
     if (b->memory == EPA_MEMORY_HOST || n == 0)
         return EPA_OK;
     if (op->read == NULL)
-        op->read = malloc(output_bytes(op->r.x));
+        op->read = malloc(output_bytes(op->r.params));
     if (op->read == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a copy of the output");
     *out = op->read;
@@ -196,7 +200,7 @@ static enum epa_status allgather_check(struct op_rank *rank, enum epa_stage_kind
 {
     struct op_allgather *op = op_of(rank);
     const struct op_slot *s = &op->r.slot[slot];
-    uint32_t row_bytes = op->r.x->allgather.row_bytes;
+    uint32_t row_bytes = op->r.params->allgather.row_bytes;
     const char *have = NULL;
     enum epa_status status;
 

@@ -7,7 +7,7 @@
 /* The first array of a slot: uint32_t [size], the rows of each rank. */
 enum { GATHER_ROWS };
 
-static inline struct op_array op_gather_array(const struct experiment *x)
+static inline struct op_array op_gather_array(const struct problem_params *x)
 {
     return (struct op_array){"rows", x->ranks * sizeof(uint32_t)};
 }

@@ -9,7 +9,8 @@
 #include "base/random.h"
 #include "epa2a/gemm.h"
 
-uint32_t op_tokens_of(const struct experiment *x, uint32_t most, uint32_t rank, uint64_t iteration)
+uint32_t op_tokens_of(const struct problem_params *x, uint32_t most, uint32_t rank,
+                      uint64_t iteration)
 {
     struct random r = {.key = random_key(x->seed, RANDOM_TOKENS, rank, iteration)};
     uint32_t least = x->tokens.min, tokens;
@@ -130,11 +131,13 @@ enum epa_status op_create(const struct operation *operation, const struct op_par
 {
     struct op_rank *rank = memory_alloc(1, operation->state_bytes);
     struct op_array array[OP_ARRAYS];
-    uint32_t n = operation->arrays(p->x, operation->most_units(p->x), array);
+    uint32_t n = operation->arrays(p->problem, operation->most_units(p->problem), array);
     enum epa_status status = EPA_OK;
 
     *rank = (struct op_rank){.operation = operation,
-                             .x = p->x,
+                             .params = p->problem,
+                             .oracle = p->oracle,
+                             .backend_name = p->backend_name,
                              .source = p->source,
                              .world = *p->world,
                              .footprint = *p->footprint,
@@ -155,7 +158,7 @@ enum epa_status op_create(const struct operation *operation, const struct op_par
 }
 
 /* With a device, only the checks need host copies of outputs. */
-uint64_t op_bytes(const struct operation *operation, const struct experiment *x,
+uint64_t op_bytes(const struct operation *operation, const struct problem_params *x,
                   const struct epa_footprint *footprint, enum epa_memory memory, uint32_t slots,
                   bool checks)
 {
@@ -179,9 +182,9 @@ enum epa_status op_inputs(struct op_rank *rank, uint32_t slot, uint64_t iteratio
     uint32_t n;
 
     s->iteration = iteration;
-    operation->shape(rank->x, &s->problem);
+    operation->shape(rank->params, &s->problem);
     s->units = operation->inputs(rank, s);
-    n = operation->arrays(rank->x, s->units, array);
+    n = operation->arrays(rank->params, s->units, array);
     for (uint32_t i = 0; i < n && status == EPA_OK; i++)
         if (!array[i].output)
             status = op_buffer_send(b, &s->array[i], array[i].bytes);

@@ -12,7 +12,7 @@
 #include <jansson.h>
 
 #include "base/text.h"
-#include "config/experiment.h"
+#include "op/problem_params.h"
 
 /* Contents of the files that an operation reads, loaded once and const from then on. Each operation
  * defines this struct. */
@@ -58,10 +58,23 @@ struct op_share {
                               of the terms: maximum, and sum over the compared elements */
 };
 
+/* Inputs and comparisons of a verification; {0} otherwise. */
+struct op_oracle {
+    /* Some inputs are hard for numerics (zeros, outliers, denormals): in verify only, since they
+     * distort times. */
+    bool hard_values;
+    bool signed_weights; /* some of these iterations have weights of both signs */
+    bool nonfinite;      /* some of these tokens have a NaN and an infinite channel */
+    bool allclose; /* outputs differ from the reference by at most atol + rtol * |reference| */
+    double rtol, atol;
+};
+
 /* State of one rank of an operation: the first member of the operation's own struct. */
 struct op_rank {
     const struct operation *operation;
-    const struct experiment *x;
+    const struct problem_params *params;
+    struct op_oracle oracle;
+    const char *backend_name;
     const struct op_source *source; /* NULL: no input files */
     struct epa_world world;
     struct epa_footprint footprint;
@@ -72,15 +85,14 @@ struct op_rank {
 };
 
 struct op_params {
-    const struct experiment *x;
+    const struct problem_params *problem; /* outlives the rank */
     const struct epa_world *world;
     const struct epa_footprint *footprint;
     const struct op_source *source; /* NULL: no input files */
     struct epa_backend *backend;
+    const char *backend_name; /* for messages */
     uint32_t slots;
-    /* Some inputs are hard for numerics (zeros, outliers, denormals): in verify only, since they
-     * distort times. */
-    bool hard_values;
+    struct op_oracle oracle;
 };
 
 /* A phase: a part of an iteration with its own count of bytes, and the kind of the stage that implements
@@ -156,29 +168,29 @@ struct operation {
     /* The key of the size of a rank's input, and its label on an axis; for sweeps (-b, -e), plots and
      * advice. */
     const char *size_key, *size_label;
-    uint64_t (*size)(const struct experiment *); /* value of size_key */
+    uint64_t (*size)(const struct problem_params *); /* value of size_key */
     /* The key of the number of copies of each unit (topk), and its value. NULL, both: one copy. */
     const char *copies_key;
-    uint32_t (*copies)(const struct experiment *);
+    uint32_t (*copies)(const struct problem_params *);
     const char *weights_keys; /* ", KEY...": keys that reduce weights; NULL: no weights */
     /* Returns a further section for the head of a report ("expert"), or NULL. NULL: never. */
-    const char *(*head_also)(const struct experiment *);
+    const char *(*head_also)(const struct problem_params *);
     /* Sections in the head of a report: the names of a line, then NULL; a second NULL ends the
      * lines. */
     const char *const *head;
     /* Rejects a footprint whose results this operation cannot verify. Optional. */
-    enum epa_status (*refuse_footprint)(const struct experiment *, const struct epa_footprint *,
+    enum epa_status (*refuse_footprint)(const struct problem_params *, const struct epa_footprint *,
                                         struct epa_error *);
     /* Algorithms on devices distinguish nodes even if loads and stores reach all ranks: ranks_per_node
      * then divides one host into nodes. */
     bool device_nodes;
     /* Sets the shapes of a problem; array pointers are NULL. */
-    void (*shape)(const struct experiment *, struct epa_problem *out);
+    void (*shape)(const struct problem_params *, struct epa_problem *out);
 
     /* ---- input files; all NULL: the operation reads no files ---- */
 
     /* Runs in the parent before ranks start. *out stays NULL without input files. */
-    enum epa_status (*source_open)(const struct experiment *, const struct op_advice *,
+    enum epa_status (*source_open)(const struct problem_params *, const struct op_advice *,
                                    struct op_source **out, struct epa_error *);
     void (*source_close)(struct op_source *);
 
@@ -188,19 +200,19 @@ struct operation {
      * for a number of units. Returns the number of arrays, at most OP_ARRAYS. */
     size_t state_bytes;
     const char *unit; /* name of a counter in traces: "tokens" */
-    uint64_t (*most_units)(const struct experiment *);
-    uint32_t (*arrays)(const struct experiment *, uint64_t units, struct op_array *out);
+    uint64_t (*most_units)(const struct problem_params *);
+    uint32_t (*arrays)(const struct problem_params *, uint64_t units, struct op_array *out);
     /* State besides the slots; all NULL: none. init() may fail with partial state, which finish()
      * accepts. */
     enum epa_status (*init)(struct op_rank *, const struct op_params *, struct epa_error *);
     void (*finish)(struct op_rank *);
     /* Upper bound of the host memory of this state with a backend, with or without the memory of
      * checks. */
-    uint64_t (*bytes)(const struct experiment *, const struct epa_footprint *, enum epa_memory,
+    uint64_t (*bytes)(const struct problem_params *, const struct epa_footprint *, enum epa_memory,
                       uint32_t slots, bool checks);
     /* Further memory of weights; NULL: none, or included in `bytes`. */
-    struct op_weights (*weights_bytes)(const struct experiment *, const struct epa_footprint *,
-                                       enum epa_memory);
+    struct op_weights (*weights_bytes)(const struct problem_params *, const struct epa_footprint *,
+                                       enum epa_memory, uint32_t workers);
     /* Sets the pointers to weights in a problem with shapes only, for the creation of an algorithm.
      * NULL: no weights. */
     void (*weights)(const struct op_rank *, struct epa_problem *);
@@ -217,7 +229,7 @@ struct operation {
     enum epa_status (*between)(struct op_rank *, uint32_t slot, struct epa_error *);
     const char *between_name; /* in traces */
     /* Returns true if this work is a timed stage with a row in reports. NULL: never. */
-    bool (*between_is_timed)(const struct experiment *, const struct epa_footprint *);
+    bool (*between_is_timed)(const struct problem_params *, const struct epa_footprint *);
     /* Replaces `between` in a graph: combine reads the outputs that `between` stored in the algorithm's
      * memory in an earlier iteration. NULL without `between`. */
     void (*between_in_graph)(struct op_rank *, uint32_t slot);
@@ -239,26 +251,27 @@ struct operation {
     struct op_phase phase[OP_PHASES];
     /* Statistics of inputs: up to OP_STATS_BYTES, initially zero, summed by rank 0 over iterations. All
      * NULL: no statistics. */
-    void (*stats_add)(void *stats, const struct experiment *, const struct op_source *,
+    void (*stats_add)(void *stats, const struct problem_params *, const struct op_source *,
                       uint64_t iteration);
     /* Adds lines under the table; none without iterations. */
     void (*stats_lines)(const void *stats, struct text *out);
     const char *stats_key; /* key of stats_json() in JSON */
     json_t *(*stats_json)(const void *stats, const struct op_source *);
-    /* Computes the load for `epa2a predict` from a planned experiment, which may have more ranks than
-     * this machine can run. NULL: unknown. */
-    void (*load)(const struct experiment *, const struct op_source *, uint64_t iteration,
-                 struct op_load load[OP_PHASES]);
+    /* Computes the load for `epa2a predict` with the plan of the algorithm, for any number of ranks.
+     * NULL: unknown. */
+    void (*load)(const struct problem_params *, const struct epa_footprint *,
+                 const struct op_source *, uint64_t iteration, struct op_load load[OP_PHASES]);
     /* Output properties that a consumer sees: {"layout": "expert", ...}. Runs that differ in them are
      * compared only with --across. NULL: all algorithms have the same properties. */
-    json_t *(*delivers)(const struct experiment *, const struct epa_footprint *);
+    json_t *(*delivers)(const struct problem_params *, const struct epa_footprint *);
     /* Adds warnings, one per line, for a result with the inputs of `iterations`. Optional. */
-    void (*warn)(const struct experiment *, const struct op_source *, uint64_t iterations,
+    void (*warn)(const struct problem_params *, const struct op_source *, uint64_t iterations,
                  struct text *out);
 };
 
 /* Returns the units of a rank in an iteration from the section `tokens`, at most `most`. */
-uint32_t op_tokens_of(const struct experiment *, uint32_t most, uint32_t rank, uint64_t iteration);
+uint32_t op_tokens_of(const struct problem_params *, uint32_t most, uint32_t rank,
+                      uint64_t iteration);
 
 /* ---- for operations ---- */
 
@@ -293,8 +306,8 @@ enum epa_status op_create(const struct operation *, const struct op_params *, st
 void op_destroy(struct op_rank *); /* accepts NULL */
 
 /* Returns an upper bound of the host memory of a rank. */
-uint64_t op_bytes(const struct operation *, const struct experiment *, const struct epa_footprint *,
-                  enum epa_memory, uint32_t slots, bool checks);
+uint64_t op_bytes(const struct operation *, const struct problem_params *,
+                  const struct epa_footprint *, enum epa_memory, uint32_t slots, bool checks);
 
 /* Makes the inputs of `iteration` in a slot and poisons its outputs. */
 enum epa_status op_inputs(struct op_rank *, uint32_t slot, uint64_t iteration);

@@ -373,9 +373,9 @@ json_t *result_world(const struct session *s)
 {
     json_t *ranks = json_array();
 
-    for (uint32_t r = 0; r < s->experiment->ranks; r++)
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++)
         json_array_append_new(ranks, rank_json(s, r));
-    return json_object_of("size", json_count(s->experiment->ranks), "launcher",
+    return json_object_of("size", json_count(s->experiment->problem.ranks), "launcher",
                           json_text(s->experiment->launcher.plugin->name), "started_by",
                           json_text_or_null(s->process_id.source), "ranks", ranks, NULL);
 }
@@ -384,7 +384,7 @@ json_t *result_fault(const struct session *s)
 {
     const struct fault_options *f = &s->experiment->fault;
     const struct session_rank *rank =
-        f->rank < s->experiment->ranks ? session_rank(s, f->rank) : NULL;
+        f->rank < s->experiment->problem.ranks ? session_rank(s, f->rank) : NULL;
     text_auto what = {0};
 
     if (!fault_is_planted(s->experiment))

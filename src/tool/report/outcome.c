@@ -16,7 +16,7 @@ json_t *result_error(const struct result *result)
 
     if (result->status == EPA_OK)
         return json_null();
-    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
 
         if (rank->status != EPA_OK && rank->status != EPA_ERR_ABORTED &&

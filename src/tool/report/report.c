@@ -25,7 +25,7 @@
 /* Adds "0-3, 6, 7": consecutive cores are shortened, the order is kept. */
 static void add_cores(struct text *out, const struct session *s)
 {
-    uint32_t ranks = s->experiment->ranks, last;
+    uint32_t ranks = s->experiment->problem.ranks, last;
 
     for (uint32_t r = 0; r < ranks; r = last + 1) {
         int32_t core = session_rank(s, r)->core;
@@ -50,19 +50,20 @@ static void print_pins(FILE *file, const struct session *s)
     text_auto cores = {0};
     uint32_t pinned = 0;
 
-    for (uint32_t r = 0; r < x->ranks; r++)
+    for (uint32_t r = 0; r < x->problem.ranks; r++)
         pinned += session_rank(s, r)->core >= 0;
     text_add(&cores, pinned > 0 ? "pinned in order to cores " : "not pinned");
     if (pinned > 0)
         add_cores(&cores, s);
-    text_comment(file, "%u rank%s by %s, %s; seed %llu", x->ranks, x->ranks == 1 ? "" : "s",
-                 x->launcher.plugin->name, cores.data, (unsigned long long)x->seed);
+    text_comment(file, "%u rank%s by %s, %s; seed %llu", x->problem.ranks,
+                 x->problem.ranks == 1 ? "" : "s", x->launcher.plugin->name, cores.data,
+                 (unsigned long long)x->problem.seed);
 }
 
 /* Adds "hosta (ranks 0, 2, 4)"; returns false if no rank is on that node. */
 static bool add_node(struct text *out, const struct session *s, uint32_t node)
 {
-    uint32_t ranks = s->experiment->ranks, n = 0;
+    uint32_t ranks = s->experiment->problem.ranks, n = 0;
 
     for (uint32_t r = 0; r < ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
@@ -144,7 +145,7 @@ static void print_pairs(FILE *file, const json_t *object, const char *before, ch
 static void print_operation_section(FILE *file, const struct session *s)
 {
     const struct operation *op = session_operation(s);
-    const char *section = op->head_also != NULL ? op->head_also(s->experiment) : NULL;
+    const char *section = op->head_also != NULL ? op->head_also(&s->experiment->problem) : NULL;
 
     if (s->notes != NULL && s->notes->products_by[0] != '\0')
         text_comment(file, "products by %s", s->notes->products_by);
@@ -274,7 +275,7 @@ static const char *const clocks[] = {
     "{timing.clock=events}clock: events around each stage[{verb=bench}, cache {timing.cache}]; "
     "total is their sum",
     "{timing.arrivals.rate>0}open loop: {timing.arrivals.process} arrivals by seed "
-    "{experiment.seed}, {timing.arrivals.rate%.6g} due a second[, "
+    "{experiment.problem.seed}, {timing.arrivals.rate%.6g} due a second[, "
     "{timing.arrivals.rate/timing.arrivals.closed_rate%.3g} of the "
     "{timing.arrivals.closed_rate%.6g} of a closed loop]; latency counts from when one was due, "
     "service from when it began[; {timing.arrivals.late/.01%.0f} % were due before it could begin]",
@@ -503,7 +504,7 @@ void report_table(FILE *file, const struct session *s, const json_t *result)
         print_layers(file, &s->experiment->model, result);
     }
     print_traffic(file, s, result);
-    if (s->experiment->ranks > 1)
+    if (s->experiment->problem.ranks > 1)
         fill_comment(file, "sent: as planned, and not counted: {verify.uncounted}", facts);
     print_all(file, computes, facts);
     fill_comment(file,

@@ -522,7 +522,7 @@ static json_t *make_result(struct making *m, const struct result *result, const 
     if (m->op->stats_json != NULL)
         json_object_set_new(out, m->op->stats_key, m->op->stats_json(s->stats, s->source));
     json_object_set_new(out, "delivers",
-                        m->op->delivers != NULL ? m->op->delivers(x, f) : json_null());
+                        m->op->delivers != NULL ? m->op->delivers(&x->problem, f) : json_null());
     json_object_set_new(out, "traffic", traffic_json(m));
     json_object_set_new(out, "compute", compute_json(m, total));
     json_object_set_new(out, "memory",
@@ -540,7 +540,7 @@ static json_t *make_result(struct making *m, const struct result *result, const 
 
 static void init_making(struct making *m, const struct session *s, struct arena *arena)
 {
-    *m = (struct making){.s = s, .op = session_operation(s), .ranks = s->experiment->ranks};
+    *m = (struct making){.s = s, .op = session_operation(s), .ranks = s->experiment->problem.ranks};
     m->n_samples = count_samples(m);
     m->rank_ns = arena_alloc(arena, m->ranks * m->n_samples * sizeof(*m->rank_ns));
     m->sample = arena_alloc(arena, m->n_samples * sizeof(*m->sample));

@@ -123,7 +123,7 @@ static double median_of(const struct session *s, enum epa_stage_kind kind, uint6
     double *sample = memory_alloc(n, sizeof(*sample)), median = NAN;
     bool any = false;
 
-    for (uint32_t r = 0; n > 0 && r < s->experiment->ranks; r++) {
+    for (uint32_t r = 0; n > 0 && r < s->experiment->problem.ranks; r++) {
         for (uint64_t k = 0; k < n; k++) {
             double sum = 0;
 

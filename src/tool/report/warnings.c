@@ -31,7 +31,7 @@ static const char isa[] = "EPA2A_ISA={machine.build.isa_refused} is not supporte
 static const char overflow[] =
     "{verify.outputs_overflowed>0}{verify.outputs_overflowed%count} of {verify.outputs%count} outputs "
     "({verify.outputs_overflowed/verify.outputs/.01%.3g} %) were not compared: their right values may exceed "
-    "the range of {experiment.moe.dtype} or float32; use smaller routing.hidden_states";
+    "the range of {experiment.problem.moe.dtype} or float32; use smaller routing.hidden_states";
 
 static const char *const of_bench[] = {
     "{profiled=true}ranks were profiled, which increases times; measure without profile",
@@ -80,11 +80,11 @@ static const char *const of_bench[] = {
  * rank to its own core, so the cores of all ranks of a node are counted. */
 static json_t *share_json(const struct session *s, const json_t *result)
 {
-    uint32_t near = s->experiment->ranks, threads = threads_of(s->experiment);
+    uint32_t near = s->experiment->problem.ranks, threads = threads_of(s->experiment);
     uint32_t cores = (uint32_t)json_number_at(
         result, "machine.cores"); /* of this process, if the ranks reported none */
 
-    for (uint32_t r = 0, known = 0; r < s->experiment->ranks; r++) {
+    for (uint32_t r = 0, known = 0; r < s->experiment->problem.ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
 
         if (rank->local_size == 0 || (known++ > 0 && (uint64_t)rank->local_size * cores <=
@@ -128,7 +128,7 @@ static void add_facts(json_t *facts, const struct session *s)
     uint32_t loose = 0;
     bool p999 = false;
 
-    for (uint32_t r = 0; r < s->experiment->ranks; r++)
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++)
         loose += session_rank(s, r)->core < 0;
     for (uint32_t i = 0; (bounds = expect_row_at(&s->experiment->expect, i, &row)) != NULL; i++)
         p999 = p999 || bounds->p999 != UINT64_MAX;
@@ -174,7 +174,7 @@ void result_warn(json_t *result, const struct session *s)
     append_warning(result, overflow, facts);
     text_add(&lines, "%s", "");
     if (session_operation(s)->warn != NULL)
-        session_operation(s)->warn(s->experiment, s->source, sets, &lines);
+        session_operation(s)->warn(&s->experiment->problem, s->source, sets, &lines);
     for (char *at = strtok(lines.data, "\n"); at != NULL; at = strtok(NULL, "\n"))
         json_array_append_new(json_object_get(result, "warnings"), json_text(at));
     if (s->verb != VERB_BENCH) {

@@ -41,7 +41,7 @@ static uint64_t times(uint64_t a, uint64_t b)
 /* Returns the number of ranks on this host. */
 static uint32_t ranks_here(const struct session *s)
 {
-    return s->process_id.local_size != 0 ? s->process_id.local_size : s->experiment->ranks;
+    return s->process_id.local_size != 0 ? s->process_id.local_size : s->experiment->problem.ranks;
 }
 
 /* Bytes of the flush buffers, which the host backend allocates at its first flush. */
@@ -60,8 +60,9 @@ static struct op_weights weights_of(const struct session *s)
     const struct operation *op = session_operation(s);
     enum epa_memory memory = backend_of(x)->memory;
 
-    return op->weights_bytes != NULL ? op->weights_bytes(x, &s->footprint, memory)
-                                     : (struct op_weights){0, 0};
+    return op->weights_bytes != NULL
+               ? op->weights_bytes(&x->problem, &s->footprint, memory, threads_of(x))
+               : (struct op_weights){0, 0};
 }
 
 static struct sum sum_up(const struct session *s)
@@ -75,13 +76,15 @@ static struct sum sum_up(const struct session *s)
     if (sum.on_host)
         sum.heap = add(s->footprint.heap_bytes, s->footprint.private_bytes);
     sum.buffers = s->footprint.private_bytes != 0;
-    sum.inputs = op_bytes(session_operation(s), x, &s->footprint, memory, slots, false);
-    all = op_bytes(session_operation(s), x, &s->footprint, memory, slots, session_checks(s));
+    sum.inputs = op_bytes(session_operation(s), &x->problem, &s->footprint, memory, slots, false);
+    all = op_bytes(session_operation(s), &x->problem, &s->footprint, memory, slots,
+                   session_checks(s));
     sum.reference = all > sum.inputs ? all - sum.inputs : 0;
     if (s->verb != VERB_VERIFY) /* the number of stages is unknown before ranks start */
-        sum.samples = times(times(SESSION_STAGES, x->ranks), times(s->iterations, sizeof(double)));
+        sum.samples =
+            times(times(SESSION_STAGES, x->problem.ranks), times(s->iterations, sizeof(double)));
     if (s->trace.lanes != 0)
-        sum.trace = times(record_bytes(&s->trace), x->ranks);
+        sum.trace = times(record_bytes(&s->trace), x->problem.ranks);
     sum.flush = flush_bytes(s);
     sum.weights = weights_of(s).host;
     rank = add(add(add(sum.heap, sum.flush), sum.weights), add(sum.inputs, sum.reference));
@@ -131,7 +134,7 @@ static void add_advice(struct text *out, const struct session *s, const struct s
     }
     text_add(out, ": lower %s, ranks", session_operation(s)->size_key);
     if (session_operation(s)->weights_keys != NULL &&
-        sum->weights > sum->total / 4 / s->experiment->ranks)
+        sum->weights > sum->total / 4 / s->experiment->problem.ranks)
         text_add(out, "%s", session_operation(s)->weights_keys);
     if (buffers)
         text_add(out, ", algorithm.buffers");
@@ -193,7 +196,8 @@ static enum epa_status check_address_space(const char *root, const struct sessio
                                            const struct sum *sum, struct epa_error *err)
 {
     bool one_process = strcmp(s->experiment->launcher.plugin->name, "thread") == 0;
-    uint64_t room = memory_address_space(root), heaps = times(s->experiment->ranks, sum->heap);
+    uint64_t room = memory_address_space(root),
+             heaps = times(s->experiment->problem.ranks, sum->heap);
     uint64_t need = one_process
                         ? sum->total
                         : add(add(heaps, add(sum->samples, sum->trace)),
@@ -227,12 +231,12 @@ void preflight_scratch(struct session *s)
 {
     const struct experiment *x = s->experiment;
     const struct epa_world world = {
-        .size = x->ranks, .local_size = s->process_id.local_size, .local_cores = 1};
+        .size = x->problem.ranks, .local_size = s->process_id.local_size, .local_cores = 1};
     struct epa_problem problem = operation_problem(x);
     struct epa_footprint f = {0};
     struct epa_error ignored = {EPA_OK, ""};
 
-    if (s->footprint.device_bytes != 0 && x->ranks_per_node == 0 && world.local_size != 0 &&
+    if (s->footprint.device_bytes != 0 && x->problem.ranks_per_node == 0 && world.local_size != 0 &&
         ep_plan(&x->algorithm, &problem, &world, experiment_transport_flags(x), &f, &ignored) ==
             EPA_OK)
         s->footprint.device_bytes = f.device_bytes;

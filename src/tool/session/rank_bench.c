@@ -151,7 +151,7 @@ static void create_schedule(struct rank *r, struct rank_schedule *out)
     mine.period_ns =
         warmup > 0 ? (double)(mine.now_ns - out->half_ns) / (double)(warmup - warmup / 2) : NAN;
     *out = (struct rank_schedule){
-        .random = {.key = random_key(experiment_of(r)->seed, RANDOM_ARRIVALS, 0, 0)}};
+        .random = {.key = random_key(experiment_of(r)->problem.seed, RANDOM_ARRIVALS, 0, 0)}};
     record_name_clock(mine.clock);
     (void)rank_boot(r, r->comm.boot->allgather(r->comm.boot, &mine, sizeof(mine), all));
     for (uint32_t i = 0; i < size && rank_good(r); i++) {

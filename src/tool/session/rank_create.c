@@ -3,6 +3,7 @@
 #include "session/rank_create.h"
 
 #include "experiment/operation.h"
+#include "config/origin.h"
 #include "session/rank_graph.h"
 #include "session/rank_guard.h"
 #include "session/rank_stages.h"
@@ -14,23 +15,37 @@ void rank_clear_heap(struct rank *r)
         r->status = ep_clear_heap(&r->ep, &r->err);
 }
 
+static struct op_oracle oracle_of(const struct session *s)
+{
+    const struct verify_options *v = &s->experiment->verify;
+
+    return (struct op_oracle){
+        .hard_values = s->verb == VERB_VERIFY && v->tolerance == TOLERANCE_EXACT,
+        .signed_weights = origin_find(s->experiment, "routing.weights") == NULL,
+        .nonfinite = v->nonfinite,
+        .allclose = v->tolerance == TOLERANCE_ALLCLOSE,
+        .rtol = v->rtol,
+        .atol = v->atol,
+    };
+}
+
 /* Creates the operation with its weights, which the algorithm needs. All ranks measure the peak of
  * computing at the same time. */
 static void create_operation(struct rank *r, const struct epa_footprint *footprint)
 {
     const struct session *s = r->session;
-    bool exact = s->experiment->verify.tolerance == TOLERANCE_EXACT;
 
     if (!rank_good(r))
         return;
     r->status = op_create(session_operation(s),
-                          &(struct op_params){.x = s->experiment,
+                          &(struct op_params){.problem = &s->experiment->problem,
                                               .world = &r->comm.boot->world,
                                               .footprint = footprint,
                                               .source = s->source,
                                               .backend = r->comm.backend,
+                                              .backend_name = s->experiment->backend.plugin->name,
                                               .slots = session_slots(s),
-                                              .hard_values = s->verb == VERB_VERIFY && exact},
+                                              .oracle = oracle_of(s)},
                           &r->op, &r->err);
     if (!rank_good(r) || !session_has_peaks(s) || r->op->operation->measure == NULL)
         return;
@@ -98,7 +113,7 @@ static uint32_t list_stages(struct rank *r)
     const struct operation *op = session_operation(r->session);
     const struct epa_algorithm *a = r->ep.algorithm;
     bool timed = op->between_is_timed != NULL &&
-                 op->between_is_timed(experiment_of(r), &r->session->footprint);
+                 op->between_is_timed(&experiment_of(r)->problem, &r->session->footprint);
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < a->n_stages; i++) {

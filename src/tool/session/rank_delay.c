@@ -39,7 +39,7 @@ void rank_straggle(const struct rank *r, uint64_t iteration, uint32_t stage)
             rank_rest(r, epa_now_ns() + x->verify.straggle_ns, 0);
         return;
     }
-    draw = random_at(random_key(x->seed, RANDOM_STRAGGLE, me, iteration), stage);
+    draw = random_at(random_key(x->problem.seed, RANDOM_STRAGGLE, me, iteration), stage);
     if (draw % 4 == 0)
         rank_rest(r, epa_now_ns() + (draw >> 8) % x->verify.straggle_ns, 0);
 }

@@ -111,8 +111,8 @@ static uint32_t list_arrays(const struct rank *r, uint32_t slot, struct op_array
 {
     const struct operation *op = r->op->operation;
 
-    (void)op->arrays(r->op->x, r->op->slot[slot].units, used);
-    return op->arrays(r->op->x, op->most_units(r->op->x), all);
+    (void)op->arrays(r->op->params, r->op->slot[slot].units, used);
+    return op->arrays(r->op->params, op->most_units(r->op->params), all);
 }
 
 void rank_guard_inputs(struct rank *r, uint32_t slot)

@@ -44,7 +44,7 @@ void rank_memory_check(struct rank *r, uint64_t iterations)
 {
     uint64_t bytes;
 
-    if (!rank_good(r) || !frees_memory || experiment_of(r)->tokens.kind == TOKENS_RANDOM ||
+    if (!rank_good(r) || !frees_memory || experiment_of(r)->problem.tokens.kind == TOKENS_RANDOM ||
         (iterations != FIRST_CALL && iterations != SECOND_CALL &&
          (iterations != r->session->iterations || r->memory_bytes == 0)))
         return;

@@ -46,15 +46,16 @@ static bool has_room(struct session *s)
 void session_plan_puts(struct session *s)
 {
     const struct experiment *x = s->experiment;
-    uint32_t local = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node;
-    const struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
+    uint32_t local = x->problem.ranks_per_node == 0 ? x->problem.ranks : x->problem.ranks_per_node;
+    const struct epa_world world = {
+        .size = x->problem.ranks, .local_size = local, .local_cores = 1};
     struct epa_problem problem = operation_problem(x);
     struct epa_error err = {EPA_OK, ""};
     const char *why = NULL;
 
     if (s->verb != VERB_VERIFY)
         return;
-    if (x->ranks == 1)
+    if (x->problem.ranks == 1)
         why = "one rank sends no puts";
     else if (fault_is_planted(x))
         why = "a fault is planted";

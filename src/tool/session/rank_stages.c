@@ -127,7 +127,7 @@ void rank_inputs(struct rank *r, uint32_t slot, uint64_t iteration)
     op->traffic(r->op, slot, &r->shared->traffic);
     r->shared->traffic_n++;
     if (r->comm.boot->world.rank == 0 && op->stats_add != NULL)
-        op->stats_add(r->session->stats, experiment_of(r), r->session->source, iteration);
+        op->stats_add(r->session->stats, &experiment_of(r)->problem, r->session->source, iteration);
 }
 
 void rank_between(struct rank *r, uint32_t stage, uint32_t slot)

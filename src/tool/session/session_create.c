@@ -71,7 +71,7 @@ struct shared {
 
 static enum epa_status map_all(struct session *s, struct epa_error *err)
 {
-    uint32_t ranks = s->experiment->ranks;
+    uint32_t ranks = s->experiment->problem.ranks;
     struct shared *shared = map_shared(s, sizeof(*shared), &s->shared_at);
 
     s->block_bytes = session_block_bytes(s);
@@ -123,8 +123,9 @@ static void shape_trace(struct session *s)
 
     if (x->profile.file == NULL)
         return;
-    s->trace = (struct record_shape){
-        .lanes = threads_of(x), .turns = x->profile.iterations, .room = 128 + 16 * x->ranks + own};
+    s->trace = (struct record_shape){.lanes = threads_of(x),
+                                     .turns = x->profile.iterations,
+                                     .room = 128 + 16 * x->problem.ranks + own};
     if (x->between.plugin != NULL)
         s->trace.beside[EPA_TRACE_PROXY] = 1u << 15;
     if (backend_of(x)->memory == EPA_MEMORY_CUDA)
@@ -136,7 +137,7 @@ void session_destroy(struct session *s)
     if (s == NULL)
         return;
     if (s->block != NULL)
-        unmap_shared(s, s->block, s->experiment->ranks * s->block_bytes, s->block_at);
+        unmap_shared(s, s->block, s->experiment->problem.ranks * s->block_bytes, s->block_at);
     if (s->stats != NULL) /* its first member */
         unmap_shared(s, s->stats, sizeof(struct shared), s->shared_at);
     text_free(&s->fingerprint);
@@ -158,7 +159,7 @@ static enum epa_status check_stop(const struct session *s, struct epa_error *err
 
     if (x->verify.stop == STOP_NONE)
         return EPA_OK;
-    if (x->ranks == 1)
+    if (x->problem.ranks == 1)
         return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "verify.stop",
                             "verify.stop: needs two ranks or more");
     if (launcher_of(x)->process_id != NULL)
@@ -184,10 +185,10 @@ static enum epa_status check_machine(const struct experiment *x, struct epa_erro
  * states come from a file. */
 static void resolve_values(enum verb verb, struct experiment *x)
 {
-    bool integers = verb == VERB_VERIFY && x->routing.hidden_states == NULL;
+    bool integers = verb == VERB_VERIFY && x->problem.routing.hidden_states == NULL;
 
-    if (x->expert.kind == EXPERT_MLP && x->expert.values == EXPERT_VALUES_AUTO)
-        x->expert.values = integers ? EXPERT_VALUES_INTEGERS : EXPERT_VALUES_RANDOM;
+    if (x->problem.expert.kind == EXPERT_MLP && x->problem.expert.values == EXPERT_VALUES_AUTO)
+        x->problem.expert.values = integers ? EXPERT_VALUES_INTEGERS : EXPERT_VALUES_RANDOM;
 }
 
 static enum epa_status create_session(struct status_page *status_page, uint64_t *memory_passed,
@@ -222,7 +223,7 @@ static enum epa_status create_session(struct status_page *status_page, uint64_t 
         shape_trace(s);
     }
     if (status == EPA_OK && session_operation(s)->source_open != NULL)
-        status = session_operation(s)->source_open(x, &advice, &s->source, err);
+        status = session_operation(s)->source_open(&x->problem, &advice, &s->source, err);
     if (status == EPA_OK && !are_elsewhere(s))
         status = preflight_memory("", s, err);
     if (status == EPA_OK && runs) {
@@ -262,7 +263,7 @@ struct status_page *session_status_page(const struct session *s, struct status_p
     if (s->block_at == 0 || s->shared_at == 0)
         return NULL;
     out->verb = s->verb;
-    out->ranks = s->experiment->ranks;
+    out->ranks = s->experiment->problem.ranks;
     out->place_rank = s->process_id.rank;
     out->place_size = s->process_id.size;
     out->warmup = s->warmup;

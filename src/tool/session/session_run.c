@@ -21,7 +21,7 @@ static const struct session_rank *first_failure(const struct session *s, enum ep
 {
     const struct session_rank *first = NULL;
 
-    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
         /* Acquire: pairs with the release in record_failure(); the text is complete. */
         enum epa_status status = __atomic_load_n(&rank->status, __ATOMIC_ACQUIRE);
@@ -65,7 +65,7 @@ static void report_silent(const struct session *s, struct epa_error *err)
     char first[sizeof(err->text)], names[sizeof(err->text) / 2] = "";
     uint32_t n = 0, last = 0;
 
-    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
         size_t at = strlen(names);
 
@@ -100,7 +100,7 @@ static void bound_facts(struct session_facts *facts)
 /* Bounds all counts and strings: blocks from other hosts can contain any value. */
 static void bound_blocks(struct session *s)
 {
-    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++) {
         struct session_rank *rank = session_rank(s, r);
 
         if (rank->samples > s->iterations)
@@ -149,8 +149,8 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
     own = stdout_lend();
     status = launcher_of(x)->launch(
         x->launcher.config,
-        &(struct epa_launch){.ranks = x->ranks,
-                             .ranks_per_node = x->ranks_per_node,
+        &(struct epa_launch){.ranks = x->problem.ranks,
+                             .ranks_per_node = x->problem.ranks_per_node,
                              .threads = threads_of(x),
                              .stop_fd = stop_fd,
                              .poll_launch = s->poll_launch,
@@ -171,7 +171,7 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
         return EPA_OK;
     /* All processes of a launch end with the same status, although each knows only some ranks. */
     failed = first_failure(s, s->process_id.size > 0 ? status : EPA_OK);
-    if (status == EPA_ERR_DIED && failed_rank < x->ranks)
+    if (status == EPA_ERR_DIED && failed_rank < x->problem.ranks)
         report_lost(s, failed_rank, why.text, err);
     else if (status != EPA_ERR_INTERRUPTED && failed != NULL)
         (void)epa_fail_key(err, failed->status, failed->key, "%s", failed->text);

@@ -36,7 +36,7 @@ static bool is_sound(const struct session *s, const struct record *record,
                      const struct epa_trace_event *e)
 {
     return e->name < record->names.n && e->kind <= EPA_TRACE_COUNT && e->end_ns >= e->begin_ns &&
-           (e->peer == EPA_TRACE_NOBODY || e->peer < s->experiment->ranks);
+           (e->peer == EPA_TRACE_NOBODY || e->peer < s->experiment->problem.ranks);
 }
 
 static bool is_flow(const struct epa_trace_event *e)
@@ -116,7 +116,7 @@ static void gather_parts(const struct session *s, struct gathered *g, bool add)
 {
     struct record_part part;
 
-    for (uint32_t r = 0; r < s->experiment->ranks; r++)
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++)
         for (uint32_t turn = 0; g->rank[r].record != NULL && turn <= s->trace.turns; turn++)
             for (uint32_t lane = 0; lane < s->trace.lanes; lane++) {
                 if (!record_part(g->rank[r].record, &s->trace, turn, lane, &part))
@@ -164,7 +164,7 @@ static void gather_beside(void *arg, const struct epa_trace_event *e)
 /* Adds the side lanes after the events of iterations. */
 static void gather_besides(const struct session *s, struct gathered *g)
 {
-    for (uint32_t r = 0; r < s->experiment->ranks && g->first <= g->last; r++)
+    for (uint32_t r = 0; r < s->experiment->problem.ranks && g->first <= g->last; r++)
         for (int which = 0; which < EPA_TRACE_BESIDES && g->rank[r].end_ns != 0; which++)
             record_each_beside(g->rank[r].record, &s->trace, (uint32_t)which, gather_beside,
                                &(struct gathering){s, g, r, which});
@@ -232,11 +232,11 @@ static void cut_flows(struct gathered *g)
 
 struct gathered trace_gather(const struct session *s)
 {
-    struct gathered g = {.rank = memory_alloc(s->experiment->ranks, sizeof(*g.rank)),
+    struct gathered g = {.rank = memory_alloc(s->experiment->problem.ranks, sizeof(*g.rank)),
                          .event = memory_alloc(1, sizeof(*g.event)),
-                         .ranks = s->experiment->ranks};
+                         .ranks = s->experiment->problem.ranks};
 
-    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++) {
         g.rank[r].record = record_of(s, r);
         if (g.rank[r].record != NULL)
             g.rank[r].clock = record_offset(g.rank[r].record);
@@ -249,7 +249,7 @@ struct gathered trace_gather(const struct session *s)
         g.first = 1;
     else
         g.last--;
-    for (uint32_t r = 0; r < s->experiment->ranks; r++)
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++)
         g.rank[r].begin_ns = memory_alloc(s->trace.turns + 1, sizeof(uint64_t));
     gather_parts(s, &g, true);
     gather_besides(s, &g);
@@ -292,7 +292,7 @@ static json_t *other_json(const struct session *s, const struct gathered *g, enu
     json_t *clocks = json_array(), *missing = json_array();
 
     for (uint32_t r = only == ALL ? 0 : (uint32_t)only;
-         r < (only == ALL ? x->ranks : (uint32_t)only + 1); r++) {
+         r < (only == ALL ? x->problem.ranks : (uint32_t)only + 1); r++) {
         if (g->rank[r].record != NULL)
             json_array_append_new(clocks, clock_json(r, &g->rank[r]));
         else
@@ -302,7 +302,7 @@ static json_t *other_json(const struct session *s, const struct gathered *g, enu
                      "epa2a", "version", EPA2A_RELEASE, "trace", TRACE_SCHEMA, "verb",
                      session_verb(s), "name", json_text(x->name), "run", x->id != NULL ? x->id : "",
                      "algorithm", x->algorithm.plugin->name, "transport", x->transport.plugin->name,
-                     "status", status_name(ended), "ranks", (int)x->ranks, "base_ns",
+                     "status", status_name(ended), "ranks", (int)x->problem.ranks, "base_ns",
                      json_sprintf("%llu", (unsigned long long)g->base_ns), "iterations",
                      g->first <= g->last
                          ? json_pack("[I,I]", (json_int_t)g->first, (json_int_t)g->last)
@@ -350,9 +350,10 @@ static void add_names_beside(json_t *events, const struct session *s, const stru
     static const char *const proxy[] = {[EPA_TRACE_LANE_PROXY] = "proxy",
                                         [EPA_TRACE_LANE_COPIES_OUT] = "copies to staging",
                                         [EPA_TRACE_LANE_COPIES_IN] = "copies from staging"};
-    bool *seen = memory_alloc((size_t)s->experiment->ranks * KERNEL_LANES, sizeof(*seen));
+    bool *seen = memory_alloc((size_t)s->experiment->problem.ranks * KERNEL_LANES, sizeof(*seen));
 
-    for (uint32_t r = 0; r < s->experiment->ranks && s->trace.beside[EPA_TRACE_PROXY] != 0; r++)
+    for (uint32_t r = 0; r < s->experiment->problem.ranks && s->trace.beside[EPA_TRACE_PROXY] != 0;
+         r++)
         for (uint32_t i = 0; i < EPA_TRACE_PROXY_LANES && g->rank[r].record != NULL; i++) {
             uint32_t lane = lane_beside(s, EPA_TRACE_PROXY, i);
 
@@ -448,7 +449,7 @@ static json_t *events_json(const struct session *s, const struct gathered *g)
 {
     json_t *events = json_array();
 
-    for (uint32_t r = 0; r < s->experiment->ranks; r++)
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++)
         if (g->rank[r].record != NULL)
             add_names(events, s, r);
     add_names_beside(events, s, g);
@@ -516,7 +517,7 @@ enum epa_status trace_write_check(const struct session *s, bool force, struct ep
     if (strlen(file) > sizeof(path) - 128)
         return epa_fail_key(err, EPA_ERR_CONFIG, "profile.file",
                             "profile.file: the name is too long");
-    for (int r = ALL; r < (int)s->experiment->ranks && status == EPA_OK; r++) {
+    for (int r = ALL; r < (int)s->experiment->problem.ranks && status == EPA_OK; r++) {
         path_of(s, r, path, sizeof(path));
         status = file_check("profile.file:", path, force, err);
     }
@@ -551,7 +552,7 @@ static void sum_up(const struct session *s, const struct gathered *g, struct tra
         .dropped = g->dropped,
         .busiest = (double)g->busiest,
     };
-    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++) {
         const struct gathered_rank *rank = &g->rank[r];
 
         if (rank->record == NULL)
@@ -575,7 +576,7 @@ enum epa_status trace_write(const struct session *s, bool force, enum epa_status
         return EPA_OK;
     g = trace_gather(s);
     events = events_json(s, &g);
-    for (int r = 0; r < (int)s->experiment->ranks && status == EPA_OK; r++)
+    for (int r = 0; r < (int)s->experiment->problem.ranks && status == EPA_OK; r++)
         status = write_one(s, &g, ended, events, r, force, path, sizeof(path), err);
     if (status == EPA_OK)
         status = write_one(s, &g, ended, events, ALL, force, path, sizeof(path), err);

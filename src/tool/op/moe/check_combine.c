@@ -61,7 +61,7 @@ static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, fl
                        float *scale)
 {
     const struct moe_check *c = op->check;
-    uint32_t hidden = op->r.x->moe.hidden, group = op->weights.x_group;
+    uint32_t hidden = op->r.params->moe.hidden, group = op->weights.x_group;
     bool f16 = is_f16(op), quantised = op->footprint.recv_dtype == EPA_FP8_E4M3;
 
     check_load_row(op, op->r.world.rank, iteration, token);
@@ -79,14 +79,14 @@ static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, fl
 static void compute_outputs(struct op_moe *op, uint64_t iteration, uint32_t n)
 {
     struct moe_check *c = op->check;
-    size_t hidden = op->r.x->moe.hidden, topk = op->r.x->moe.topk,
+    size_t hidden = op->r.params->moe.hidden, topk = op->r.params->moe.topk,
            groups = hidden / op->weights.x_group;
     bool fp8 = op->weights.shape.mlp.dtype == EPA_FP8_E4M3;
 
     for (uint32_t i = 0; i < n; i++)
         load_token(op, iteration, c->token[i], c->block_x + i * hidden,
                    c->block_scale + i * groups);
-    for (uint32_t e = 0; e < op->r.x->moe.experts; e++) {
+    for (uint32_t e = 0; e < op->r.params->moe.experts; e++) {
         uint32_t rows = 0;
 
         for (uint32_t i = 0; i < n; i++)
@@ -110,8 +110,8 @@ static void load_output(const struct op_moe *op, int32_t expert, uint32_t i, uin
                         float *out[2])
 {
     const struct moe_check *c = op->check;
-    uint32_t hidden = op->r.x->moe.hidden;
-    size_t at = is_real(op) ? ((size_t)i * op->r.x->moe.topk + k) * hidden : 0;
+    uint32_t hidden = op->r.params->moe.hidden;
+    size_t at = is_real(op) ? ((size_t)i * op->r.params->moe.topk + k) * hidden : 0;
     float factor;
 
     out[0] = c->output[0] + at;
@@ -137,7 +137,7 @@ static bool adds_by_rank(const struct op_moe *op)
  * ranks ascending, which is the order of op_moe_experts(). */
 static uint32_t order_of(const struct op_moe *op, int32_t expert)
 {
-    if (op->footprint.layout == EPA_LAYOUT_RANK || op->r.x->verify.tolerance == TOLERANCE_ALLCLOSE)
+    if (op->footprint.layout == EPA_LAYOUT_RANK || op->r.oracle.allclose)
         return (uint32_t)expert;
     return adds_by_rank(op) ? (uint32_t)expert / op->local_experts : 0;
 }
@@ -147,7 +147,7 @@ static uint32_t sort_choices(const struct op_moe *op, const int32_t *expert)
 {
     uint32_t n = 0, *order = op->check->order;
 
-    for (uint32_t k = 0; k < op->r.x->moe.topk; k++) {
+    for (uint32_t k = 0; k < op->r.params->moe.topk; k++) {
         uint32_t at = n;
 
         if (expert[k] < 0)
@@ -164,7 +164,7 @@ static uint32_t sort_choices(const struct op_moe *op, const int32_t *expert)
 static void quantise_outputs(const struct op_moe *op, float *const v[2])
 {
     const struct moe_check *c = op->check;
-    uint32_t hidden = op->r.x->moe.hidden, group = op->r.x->moe.fp8_group_size;
+    uint32_t hidden = op->r.params->moe.hidden, group = op->r.params->moe.fp8_group_size;
     bool f16 = is_f16(op);
 
     for (uint32_t g = 0; g < hidden; g += group) {
@@ -197,7 +197,7 @@ static void add_ordered(const struct op_moe *op, float weight, float *const outp
         const float *restrict from = output[weight < 0 ? ends - 1 - end : end];
         float *restrict to = acc[end];
 
-        for (uint32_t h = 0; h < op->r.x->moe.hidden; h++)
+        for (uint32_t h = 0; h < op->r.params->moe.hidden; h++)
             to[h] = fmaf(weight, from[h], to[h]);
     }
 }
@@ -210,7 +210,7 @@ static void add_exactly(const struct op_moe *op, float weight, float *const outp
     const float *restrict low = output[weight < 0 ? last : 0];
     const float *restrict high = output[weight < 0 ? 0 : last];
 
-    for (uint32_t h = 0; h < op->r.x->moe.hidden; h++) {
+    for (uint32_t h = 0; h < op->r.params->moe.hidden; h++) {
         double a = (double)weight * (double)low[h], b = (double)weight * (double)high[h];
 
         c->sum[0][h] += a;
@@ -224,7 +224,7 @@ static void add_exactly(const struct op_moe *op, float weight, float *const outp
 static void add_part(const struct op_moe *op)
 {
     const struct moe_check *c = op->check;
-    uint32_t hidden = op->r.x->moe.hidden;
+    uint32_t hidden = op->r.params->moe.hidden;
     bool fp8 = op->footprint.output_dtype == EPA_FP8_E4M3;
 
     for (uint32_t end = 0; end < ends_of(op); end++)
@@ -244,7 +244,7 @@ static uint32_t add_up_choices(const struct op_moe *op, uint32_t i, const int32_
                                const float *weight)
 {
     const struct moe_check *c = op->check;
-    uint32_t hidden = op->r.x->moe.hidden, n = sort_choices(op, expert), terms = 0;
+    uint32_t hidden = op->r.params->moe.hidden, n = sort_choices(op, expert), terms = 0;
 
     for (uint32_t end = 0; end < ends_of(op); end++) {
         memset(c->total[end], 0, hidden * sizeof(float));
@@ -284,12 +284,12 @@ static uint32_t add_up_as_contest(const struct op_moe *op, const int32_t *expert
     uint32_t n = sort_choices(op, expert);
     bool f16 = is_f16(op);
 
-    memset(total, 0, op->r.x->moe.hidden * sizeof(*total));
+    memset(total, 0, op->r.params->moe.hidden * sizeof(*total));
     for (uint32_t j = 0; j < n; j++) {
         uint32_t k = op->check->order[j];
 
         load_output(op, expert[k], 0, k, output);
-        for (uint32_t h = 0; h < op->r.x->moe.hidden; h++) {
+        for (uint32_t h = 0; h < op->r.params->moe.hidden; h++) {
             float term = output[0][h] * weight[k];
 
             total[h] = round_to_dtype(f16, total[h] + term);
@@ -342,7 +342,7 @@ static void compare_output(const struct op_moe *op, uint32_t token, const uint16
         WEIGHTS_UNIT_X * WEIGHTS_UNIT_UP * WEIGHTS_UNIT_DOWN * (double)WEIGHTS_UNIT_ROUTING;
     uint32_t last = ends_of(op) - 1;
 
-    for (uint32_t h = 0; h < op->r.x->moe.hidden; h++) {
+    for (uint32_t h = 0; h < op->r.params->moe.hidden; h++) {
         /* Each product and each addition has an error of at most 2^-24 of the sum of magnitudes, or half
          * of the least denormal; so does the conversion from float64 to float32 below. Sums of units
          * that fit a float32 are exact. */
@@ -382,11 +382,11 @@ static void compare_output(const struct op_moe *op, uint32_t token, const uint16
 static void compare_close(const struct op_moe *op, uint32_t token, const uint16_t *out,
                           uint32_t terms, struct op_finding *f)
 {
-    const struct verify_options *v = &op->r.x->verify;
+    const struct op_oracle *v = &op->r.oracle;
 
-    f->compared += op->r.x->moe.hidden;
-    f->share.compared += op->r.x->moe.hidden;
-    for (uint32_t h = 0; h < op->r.x->moe.hidden; h++) {
+    f->compared += op->r.params->moe.hidden;
+    f->share.compared += op->r.params->moe.hidden;
+    for (uint32_t h = 0; h < op->r.params->moe.hidden; h++) {
         double want = (double)op->check->total[0][h],
                is = (double)float_of_word(is_f16(op), out[h]);
         double slack = v->atol + v->rtol * fabs(want);
@@ -404,7 +404,7 @@ static void compare_close(const struct op_moe *op, uint32_t token, const uint16_
 /* Returns how many of the tokens are checked. */
 static uint32_t tokens_to_check(const struct op_moe *op, uint32_t tokens)
 {
-    double cost = is_real(op) ? reference_cost(&op->weights) * op->r.x->moe.topk : 0;
+    double cost = is_real(op) ? reference_cost(&op->weights) * op->r.params->moe.topk : 0;
 
     if (op->weights.integers || cost * tokens <= budget)
         return tokens;
@@ -424,7 +424,7 @@ static void check_real(struct op_moe *op, const struct op_slot *s, uint32_t toke
                        const uint16_t *out, struct op_finding *f)
 {
     uint32_t checked = tokens_to_check(op, tokens);
-    size_t hidden = op->r.x->moe.hidden;
+    size_t hidden = op->r.params->moe.hidden;
     struct moe_check *c = op->check;
 
     for (size_t i = 0; i < tokens * hidden; i++)
@@ -448,9 +448,9 @@ static void check_real(struct op_moe *op, const struct op_slot *s, uint32_t toke
 static void check_synthetic(struct op_moe *op, const struct op_slot *s, uint32_t tokens,
                             const uint16_t *out, struct op_finding *f)
 {
-    bool close = op->r.x->verify.tolerance == TOLERANCE_ALLCLOSE;
+    bool close = op->r.oracle.allclose;
 
-    for (uint32_t t = 0; t < tokens; t++, out += op->r.x->moe.hidden) {
+    for (uint32_t t = 0; t < tokens; t++, out += op->r.params->moe.hidden) {
         size_t choice = check_choice(op, op->r.world.rank, t);
         const int32_t *expert = op->check->expert + choice;
         const float *weight = op->check->weight + choice;
@@ -467,7 +467,7 @@ enum epa_status op_moe_check_out(struct op_rank *side, uint32_t slot, struct op_
 {
     struct op_moe *op = op_moe_of(side);
     struct op_slot *s = &op->r.slot[slot];
-    size_t hidden = op->r.x->moe.hidden, end = op->r.x->moe.max_tokens * hidden;
+    size_t hidden = op->r.params->moe.hidden, end = op->r.params->moe.max_tokens * hidden;
     enum epa_status status = check_begin(op, s->iteration, f->err);
     const uint16_t *out = s->array[ARRAY_OUT].here;
     uint32_t tokens;

@@ -13,7 +13,7 @@
 enum { ROOM_BYTES = 64 << 20, MOST_ROWS = 256 };
 
 /* Returns the number of tokens whose outputs are computed at a time. */
-static uint32_t block_tokens(const struct experiment *x)
+static uint32_t block_tokens(const struct problem_params *x)
 {
     uint64_t n = ROOM_BYTES / ((uint64_t)x->moe.topk * x->moe.hidden * 2 * sizeof(float));
 
@@ -22,7 +22,7 @@ static uint32_t block_tokens(const struct experiment *x)
 }
 
 /* Allocates the arrays of check_combine.c from the pool. */
-static void check_combine_lay_out(const struct experiment *x, struct moe_check *c)
+static void check_combine_lay_out(const struct problem_params *x, struct moe_check *c)
 {
     size_t n = block_tokens(x), hidden = x->moe.hidden;
     uint32_t ends = x->expert.kind == EXPERT_MLP ? 2 : 1;
@@ -53,7 +53,7 @@ static void check_combine_lay_out(const struct experiment *x, struct moe_check *
 }
 
 /* Returns the bytes of the other memory of check_combine.c. */
-static uint64_t check_combine_bytes(const struct experiment *x)
+static uint64_t check_combine_bytes(const struct problem_params *x)
 {
     struct weights w;
 
@@ -63,7 +63,7 @@ static uint64_t check_combine_bytes(const struct experiment *x)
     return reference_bytes(&w, block_tokens(x));
 }
 
-static void allocate_check(const struct experiment *x, struct moe_check *c)
+static void allocate_check(const struct problem_params *x, struct moe_check *c)
 {
     size_t hidden = x->moe.hidden, choices = (size_t)x->ranks * x->moe.max_tokens * x->moe.topk;
     struct pool *p = &c->pool;
@@ -80,7 +80,7 @@ static void allocate_check(const struct experiment *x, struct moe_check *c)
     check_combine_lay_out(x, c);
 }
 
-uint64_t op_moe_check_bytes(const struct experiment *x)
+uint64_t op_moe_check_bytes(const struct problem_params *x)
 {
     struct moe_check c = {.pool = {.counting = true}};
 
@@ -99,7 +99,7 @@ void op_moe_check_destroy(struct moe_check *c)
 
 size_t check_choice(const struct op_moe *op, uint32_t rank, uint32_t token)
 {
-    return ((size_t)rank * op->r.x->moe.max_tokens + token) * op->r.x->moe.topk;
+    return ((size_t)rank * op->r.params->moe.max_tokens + token) * op->r.params->moe.topk;
 }
 
 enum epa_status check_begin(struct op_moe *op, uint64_t iteration, struct epa_error *err)
@@ -110,11 +110,11 @@ enum epa_status check_begin(struct op_moe *op, uint64_t iteration, struct epa_er
         return EPA_OK;
     if (c == NULL) {
         c = memory_alloc(1, sizeof(*c));
-        allocate_check(op->r.x, c);
+        allocate_check(op->r.params, c);
         if (c->pool.failed) {
             op_moe_check_destroy(c);
             return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks: %llu bytes",
-                            (unsigned long long)op_moe_check_bytes(op->r.x));
+                            (unsigned long long)op_moe_check_bytes(op->r.params));
         }
         for (uint32_t q = 0; q < 256; q++)
             c->decode[q] = float_of_e4m3((uint8_t)q);
@@ -123,7 +123,7 @@ enum epa_status check_begin(struct op_moe *op, uint64_t iteration, struct epa_er
     for (uint32_t r = 0; r < op->r.world.size; r++) {
         size_t at = check_choice(op, r, 0);
 
-        c->tokens[r] = routing_tokens_of(op->r.x, r, iteration);
+        c->tokens[r] = routing_tokens_of(op->r.params, r, iteration);
         op_moe_route(op, r, iteration, c->tokens[r], c->expert + at, c->weight + at);
     }
     c->iteration = iteration;
@@ -133,7 +133,7 @@ enum epa_status check_begin(struct op_moe *op, uint64_t iteration, struct epa_er
 void check_load_row(struct op_moe *op, uint32_t rank, uint64_t iteration, uint32_t token)
 {
     struct moe_check *c = op->check;
-    uint32_t hidden = op->r.x->moe.hidden, group = op->r.x->moe.fp8_group_size;
+    uint32_t hidden = op->r.params->moe.hidden, group = op->r.params->moe.fp8_group_size;
     bool f16 = is_f16(op);
 
     op_moe_token(op, rank, iteration, token, c->x);

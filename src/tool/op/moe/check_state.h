@@ -46,7 +46,7 @@ struct moe_check {
     struct reference_row *row;    /* [tokens]: rows of one expert */
 };
 
-uint64_t op_moe_check_bytes(const struct experiment *);
+uint64_t op_moe_check_bytes(const struct problem_params *);
 void op_moe_check_destroy(struct moe_check *);
 
 /* Allocates op->check at first use, and loads the routing of an iteration. check_choice() is the index of

@@ -9,7 +9,7 @@
 
 static const struct epa_kernels *kernels_of(const struct op_moe *op)
 {
-    return epa_kernels_get((enum epa_dtype)op->r.x->moe.dtype, NULL);
+    return epa_kernels_get((enum epa_dtype)op->r.params->moe.dtype, NULL);
 }
 
 /* Computes the output of one of this rank's experts for a received row. */
@@ -67,7 +67,7 @@ static enum epa_status send_factors(struct op_moe *op, uint64_t iteration)
     if (op->weights.shape.mlp.ffn != 0)
         return EPA_OK;
     op_moe_factors(op, iteration, op->factor.here);
-    return op_buffer_send(op->r.backend, &op->factor, op->r.x->moe.experts * sizeof(float));
+    return op_buffer_send(op->r.backend, &op->factor, op->r.params->moe.experts * sizeof(float));
 }
 
 enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_error *err)
@@ -76,7 +76,7 @@ enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_e
     const struct op_slot *s = &op->r.slot[slot];
     struct epa_moe *moe = &op->r.slot[slot].problem.u.moe;
     uint64_t bytes = op_moe_rows(&op->footprint) * moe->hidden * sizeof(uint16_t);
-    bool apart = op->r.x->expert.output == OUTPUT_SEPARATE || moe->y_space == NULL;
+    bool apart = op->r.params->expert.output == OUTPUT_SEPARATE || moe->y_space == NULL;
     const struct epa_kernels *kernels;
     struct view v;
     uint16_t *y;

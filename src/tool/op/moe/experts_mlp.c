@@ -5,7 +5,7 @@
 #include "op/moe/moe_shape.h"
 
 /* Returns true if the options select oneDNN; auto selects the own kernels, which were never slower. */
-static bool is_by_library(const struct experiment *x)
+static bool is_by_library(const struct problem_params *x)
 {
     return x->expert.library == EXPERT_LIBRARY_ONEDNN;
 }
@@ -31,7 +31,7 @@ static enum epa_status device_create(struct op_moe *op, const struct epa_experts
     if (ops->experts_create == NULL)
         return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "backend.name algorithm.name",
                             "backend '%s' computes no experts: use an algorithm that computes them",
-                            op->r.x->backend.plugin->name);
+                            op->r.backend_name);
     params.factor = op->mlp.ffn == 0 ? factor : NULL;
     return ops->experts_create(op->r.backend, &params, &op->device_experts, err);
 }
@@ -48,7 +48,7 @@ enum epa_status op_moe_mlp_create(struct op_moe *op, struct epa_error *err)
         status = op_moe_weights_place(op, err);
     if (status != EPA_OK || fused || (host && op->mlp.ffn == 0))
         return status;
-    op_moe_shape(op->r.x, &problem);
+    op_moe_shape(op->r.params, &problem);
     problem.u.moe.mlp = op->mlp;
     params = params_of(&problem.u.moe, op->local_experts, &op->footprint);
     if (!host)
@@ -56,7 +56,7 @@ enum epa_status op_moe_mlp_create(struct op_moe *op, struct epa_error *err)
     return host_experts_create(op->r.backend,
                                &(struct host_experts_params){.experts = params,
                                                              .source = op_moe_weights_source(op),
-                                                             .onednn = is_by_library(op->r.x)},
+                                                             .onednn = is_by_library(op->r.params)},
                                &op->experts, err);
 }
 
@@ -82,8 +82,9 @@ void op_moe_mlp_destroy(struct op_moe *op)
     host_experts_destroy(op->experts);
 }
 
-struct op_weights op_moe_mlp_bytes(const struct experiment *x,
-                                   const struct epa_footprint *footprint, enum epa_memory memory)
+struct op_weights op_moe_mlp_bytes(const struct problem_params *x,
+                                   const struct epa_footprint *footprint, enum epa_memory memory,
+                                   uint32_t workers)
 {
     const struct epa_moe_footprint *f = &footprint->u.moe;
     uint32_t local = x->moe.experts / x->ranks;
@@ -101,7 +102,7 @@ struct op_weights op_moe_mlp_bytes(const struct experiment *x,
         out.host = host_experts_bytes(
             &(struct host_experts_params){.experts = params_of(&problem.u.moe, local, f),
                                           .onednn = is_by_library(x)},
-            backend_of(x) != NULL ? threads_of(x) : 1);
+            workers);
     } else if (memory == EPA_MEMORY_HOST) {
         out.host = weights_bytes(&w, local);
     } else {

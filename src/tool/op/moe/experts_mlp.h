@@ -11,8 +11,8 @@
  * the experts, or for synthetic experts on hosts. */
 enum epa_status op_moe_mlp_create(struct op_moe *, struct epa_error *);
 void op_moe_mlp_destroy(struct op_moe *);
-struct op_weights op_moe_mlp_bytes(const struct experiment *, const struct epa_footprint *,
-                                   enum epa_memory);
+struct op_weights op_moe_mlp_bytes(const struct problem_params *, const struct epa_footprint *,
+                                   enum epa_memory, uint32_t workers);
 
 void op_moe_mlp_by(const struct op_rank *, char *out, size_t room);
 

@@ -9,16 +9,15 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "epa2a/quant.h"
-#include "config/origin.h"
 #include "op/moe/routing.h"
 
-uint64_t op_moe_most_tokens(const struct experiment *x)
+uint64_t op_moe_most_tokens(const struct problem_params *x)
 {
     return x->moe.max_tokens;
 }
 
 /* Arrays that the input type does not use have 0 bytes. */
-uint32_t op_moe_arrays(const struct experiment *x, uint64_t tokens, struct op_array *out)
+uint32_t op_moe_arrays(const struct problem_params *x, uint64_t tokens, struct op_array *out)
 {
     const struct moe_options *m = &x->moe;
     bool fp8 = m->input_dtype == MOE_INPUT_FP8;
@@ -37,18 +36,18 @@ uint32_t op_moe_arrays(const struct experiment *x, uint64_t tokens, struct op_ar
 
 void op_moe_factors(const struct op_moe *op, uint64_t iteration, float *out)
 {
-    for (uint32_t e = 0; e < op->r.x->moe.experts; e++)
+    for (uint32_t e = 0; e < op->r.params->moe.experts; e++)
         out[e] = op_moe_factor(op, iteration, e);
 }
 
 void op_moe_route(const struct op_moe *op, uint32_t rank, uint64_t iteration, uint32_t tokens,
                   int32_t *expert, float *weight)
 {
-    const struct experiment *x = op->r.x;
+    const struct problem_params *x = op->r.params;
 
     routing_fill(x, op->r.source, rank, iteration, tokens, expert, weight);
-    if (op->hard_values && iteration % 4 == 3 && x->routing.kind != ROUTING_FILE &&
-        origin_find(x, "routing.weights") == NULL)
+    if (op->r.oracle.hard_values && op->r.oracle.signed_weights && iteration % 4 == 3 &&
+        x->routing.kind != ROUTING_FILE)
         routing_fill_signed(x, rank, iteration, tokens, expert, weight);
 }
 
@@ -103,7 +102,7 @@ static void plant_hard_values(uint64_t key, bool f16, float times, uint32_t grou
 void op_moe_token(const struct op_moe *op, uint32_t rank, uint64_t iteration, uint32_t token,
                   uint16_t *out)
 {
-    const struct experiment *x = op->r.x;
+    const struct problem_params *x = op->r.params;
     const uint16_t *read = routing_hidden(op->r.source, x, rank, iteration, token);
 
     if (read != NULL) {
@@ -118,22 +117,23 @@ void op_moe_token(const struct op_moe *op, uint32_t rank, uint64_t iteration, ui
     }
     random_words(random_at(random_key(x->seed, RANDOM_X, rank, iteration), token), x->moe.hidden,
                  is_f16(op), out);
-    if (op->hard_values)
+    if (op->r.oracle.hard_values)
         plant_hard_values(random_at(random_key(x->seed, RANDOM_HARD, rank, iteration), token),
                           is_f16(op),
                           !is_f16(op)        ? 1000.0f
                           : op->mlp.ffn != 0 ? 100.0f
                                              : 0,
                           x->moe.fp8_group_size, (uint32_t)hidden_groups(op), out);
-    if (op->hard_values && x->verify.nonfinite)
+    if (op->r.oracle.hard_values && op->r.oracle.nonfinite)
         plant_nonfinite(random_at(random_key(x->seed, RANDOM_NONFINITE, rank, iteration), token),
                         is_f16(op), x->moe.hidden, out);
 }
 
 static void fill_tokens(struct op_moe *op, struct op_slot *s, uint32_t tokens)
 {
-    const struct epa_kernels *kernels = epa_kernels_get((enum epa_dtype)op->r.x->moe.dtype, NULL);
-    const struct moe_options *moe = &op->r.x->moe;
+    const struct epa_kernels *kernels =
+        epa_kernels_get((enum epa_dtype)op->r.params->moe.dtype, NULL);
+    const struct moe_options *moe = &op->r.params->moe;
     uint32_t rank = op->r.world.rank;
 
     for (uint32_t t = 0; t < tokens; t++) {
@@ -173,7 +173,7 @@ static void count_row(struct rows *rows, bool first)
     rows->once += first;
 }
 
-static void count_token(const struct experiment *x, uint32_t node, struct counted *all,
+static void count_token(const struct problem_params *x, uint32_t node, struct counted *all,
                         uint32_t from, const int32_t *expert, uint64_t token)
 {
     uint32_t local = x->moe.experts / x->ranks;
@@ -199,7 +199,7 @@ static void count_token(const struct experiment *x, uint32_t node, struct counte
 }
 
 /* Returns the counts [ranks] with `node` ranks per node. of_expert: [experts], choices of each. */
-static struct counted *count_all(const struct experiment *x, const struct op_source *source,
+static struct counted *count_all(const struct problem_params *x, const struct op_source *source,
                                  uint64_t iteration, uint32_t node, uint64_t *of_expert)
 {
     size_t choices = (size_t)x->moe.max_tokens * x->moe.topk;
@@ -232,7 +232,7 @@ static uint64_t sent_of(const struct epa_moe_footprint *f, struct rows rows)
 /* Returns the bytes of a token or an expert output with its scales. */
 static uint64_t least_bytes(const struct op_moe *op, enum epa_dtype dtype)
 {
-    const struct moe_options *moe = &op->r.x->moe;
+    const struct moe_options *moe = &op->r.params->moe;
 
     return dtype == EPA_FP8_E4M3 ? moe->hidden + hidden_groups(op) * sizeof(float)
                                  : moe->hidden * sizeof(uint16_t);
@@ -242,7 +242,7 @@ static uint64_t least_bytes(const struct op_moe *op, enum epa_dtype dtype)
 static double mlp_flops(const struct op_moe *op, uint64_t entries)
 {
     const struct epa_mlp *m = &op->mlp;
-    double row = (double)op->r.x->moe.hidden * ((double)epa_mlp_up_rows(m) + (double)m->ffn);
+    double row = (double)op->r.params->moe.hidden * ((double)epa_mlp_up_rows(m) + (double)m->ffn);
 
     return 2 * row * (double)entries;
 }
@@ -252,9 +252,9 @@ void op_moe_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
     const struct op_moe *op = op_moe_of(rank);
     const struct epa_moe_footprint *f = &op->footprint;
     const struct op_slot *s = &rank->slot[slot];
-    const struct moe_options *moe = &rank->x->moe;
+    const struct moe_options *moe = &rank->params->moe;
     uint64_t *of_expert = memory_alloc(moe->experts, sizeof(*of_expert));
-    struct counted *all = count_all(rank->x, rank->source, s->iteration, 1, of_expert);
+    struct counted *all = count_all(rank->params, rank->source, s->iteration, 1, of_expert);
     struct counted c = all[rank->world.rank];
     uint64_t out = sent_of(f, c.out), in = sent_of(f, c.in);
     uint64_t most = c.out.once > c.in.once ? c.out.once : c.in.once;
@@ -287,10 +287,10 @@ static double larger(const struct epa_moe_footprint *f, struct rows a, struct ro
     return fmax((double)sent_of(f, a), (double)sent_of(f, b));
 }
 
-void op_moe_load(const struct experiment *x, const struct op_source *source, uint64_t iteration,
-                 struct op_load load[OP_PHASES])
+void op_moe_load(const struct problem_params *x, const struct epa_footprint *footprint,
+                 const struct op_source *source, uint64_t iteration, struct op_load load[OP_PHASES])
 {
-    const struct epa_moe_footprint *f = &x->footprint.u.moe;
+    const struct epa_moe_footprint *f = &footprint->u.moe;
     const double row[] = {(double)f->dispatch_row_bytes, (double)f->combine_row_bytes};
     uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks, far = x->ranks - node;
     uint64_t *of_expert = memory_alloc(x->moe.experts, sizeof(*of_expert));
@@ -339,7 +339,7 @@ static void spread_add(struct routing_spread *s, const uint64_t *count, uint32_t
     s->imbalance += (this_imbalance - s->imbalance) / (double)(before + 1);
 }
 
-void op_moe_stats_add(void *sums, const struct experiment *x, const struct op_source *source,
+void op_moe_stats_add(void *sums, const struct problem_params *x, const struct op_source *source,
                       uint64_t iteration)
 {
     struct routing_stats *stats = sums;
@@ -367,7 +367,7 @@ void op_moe_stats_add(void *sums, const struct experiment *x, const struct op_so
 uint32_t op_moe_inputs(struct op_rank *rank, struct op_slot *s)
 {
     struct op_moe *op = op_moe_of(rank);
-    uint32_t me = rank->world.rank, tokens = routing_tokens_of(rank->x, me, s->iteration);
+    uint32_t me = rank->world.rank, tokens = routing_tokens_of(rank->params, me, s->iteration);
     struct epa_moe *m = &s->problem.u.moe;
 
     op_moe_route(op, me, s->iteration, tokens, s->array[ARRAY_EXPERT].here,

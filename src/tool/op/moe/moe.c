@@ -21,7 +21,7 @@ static void moe_set_weights(const struct op_rank *rank, struct epa_problem *out)
 }
 
 /* Real experts are part of a real layer and are timed; synthetic experts are not. */
-static bool experts_are_timed(const struct experiment *x, const struct epa_footprint *footprint)
+static bool experts_are_timed(const struct problem_params *x, const struct epa_footprint *footprint)
 {
     return x->expert.kind == EXPERT_MLP && !footprint->u.moe.fused;
 }
@@ -32,7 +32,8 @@ static void outputs_in_graph(struct op_rank *rank, uint32_t slot)
     const struct op_moe *op = op_moe_of(rank);
     struct epa_moe *moe = &rank->slot[slot].problem.u.moe;
 
-    if (!op->footprint.fused && op->r.x->expert.output == OUTPUT_IN_PLACE && moe->y_space != NULL)
+    if (!op->footprint.fused && op->r.params->expert.output == OUTPUT_IN_PLACE &&
+        moe->y_space != NULL)
         moe->y = moe->y_space;
 }
 
@@ -93,7 +94,7 @@ static json_t *stats_json(const void *stats, const struct op_source *source)
 
 /* The layout of rows is visible only if the core computes the experts. Outputs that stay float32 in
  * transit are as precise as outputs in dtype. */
-static json_t *moe_delivers(const struct experiment *x, const struct epa_footprint *footprint)
+static json_t *moe_delivers(const struct problem_params *x, const struct epa_footprint *footprint)
 {
     static const char *const names[] = {
         [EPA_F32] = "f32", [EPA_BF16] = "bf16", [EPA_FP8_E4M3] = "fp8", [EPA_F16] = "f16"};
@@ -107,7 +108,7 @@ static json_t *moe_delivers(const struct experiment *x, const struct epa_footpri
                           json_boolean(f->fused), NULL);
 }
 
-static void moe_warn(const struct experiment *x, const struct op_source *source,
+static void moe_warn(const struct problem_params *x, const struct op_source *source,
                      uint64_t iterations, struct text *out)
 {
     unsigned long long period = routing_period(source, x), made = iterations,
@@ -143,7 +144,7 @@ static void moe_warn(const struct experiment *x, const struct op_source *source,
 }
 
 /* Synthetic experts have no options that influence results. */
-static const char *moe_head_also(const struct experiment *x)
+static const char *moe_head_also(const struct problem_params *x)
 {
     return x->expert.kind == EXPERT_MLP ? "expert" : NULL;
 }
@@ -159,7 +160,7 @@ static enum epa_status moe_measure(struct op_rank *rank, struct op_peaks *out,
     return mlp->ffn == 0 ? EPA_OK : op_measure_peaks(rank, (enum epa_dtype)mlp->dtype, out, err);
 }
 
-static uint32_t moe_choices(const struct experiment *x)
+static uint32_t moe_choices(const struct problem_params *x)
 {
     return x->moe.topk;
 }

@@ -9,7 +9,7 @@
 #include "op/moe/check_state.h"
 #include "op/moe/experts_mlp.h"
 
-static void lay_out_scratch(const struct experiment *x, const struct epa_moe_footprint *f,
+static void lay_out_scratch(const struct problem_params *x, const struct epa_moe_footprint *f,
                             struct op_moe *op)
 {
     const struct moe_options *moe = &x->moe;
@@ -26,7 +26,7 @@ static void lay_out_scratch(const struct experiment *x, const struct epa_moe_foo
     op->part_weight = pool_alloc(p, moe->topk, sizeof(*op->part_weight));
 }
 
-enum epa_status op_moe_refuse(const struct experiment *x, const struct epa_footprint *footprint,
+enum epa_status op_moe_refuse(const struct problem_params *x, const struct epa_footprint *footprint,
                               struct epa_error *err)
 {
     const struct epa_moe_footprint *f = &footprint->u.moe;
@@ -88,28 +88,27 @@ void op_moe_finish(struct op_rank *rank)
 enum epa_status op_moe_init(struct op_rank *rank, const struct op_params *p, struct epa_error *err)
 {
     struct op_moe *op = op_moe_of(rank);
-    enum epa_status status = op_moe_refuse(p->x, p->footprint, err);
+    enum epa_status status = op_moe_refuse(p->problem, p->footprint, err);
 
     if (status != EPA_OK)
         return status;
     op->footprint = p->footprint->u.moe;
-    op->local_experts = p->x->moe.experts / p->world->size;
-    op->hard_values = p->hard_values;
+    op->local_experts = p->problem->moe.experts / p->world->size;
     op->y = memory_alloc(p->slots, sizeof(*op->y));
     op->kept = memory_alloc(p->slots, sizeof(*op->kept));
-    if (p->x->expert.kind == EXPERT_MLP)
-        weights_init(p->x, &op->weights);
-    lay_out_scratch(p->x, &op->footprint, op);
+    if (p->problem->expert.kind == EXPERT_MLP)
+        weights_init(p->problem, &op->weights);
+    lay_out_scratch(p->problem, &op->footprint, op);
     if (op->scratch.failed)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' work space");
     if (op->r.backend->memory != EPA_MEMORY_HOST && !op->footprint.fused)
         status = op_buffer_alloc(op->r.backend, "the experts' factors",
-                                 p->x->moe.experts * sizeof(float), &op->factor, err);
+                                 p->problem->moe.experts * sizeof(float), &op->factor, err);
     return status == EPA_OK ? op_moe_mlp_create(op, err) : status;
 }
 
 /* Returns the maximum number of entries of a rank; the rest of the plan's capacity is gaps. */
-static uint64_t most_entries(const struct experiment *x, const struct epa_moe_footprint *f)
+static uint64_t most_entries(const struct problem_params *x, const struct epa_moe_footprint *f)
 {
     uint64_t local = x->moe.experts / x->ranks;
     uint64_t most =
@@ -119,7 +118,7 @@ static uint64_t most_entries(const struct experiment *x, const struct epa_moe_fo
 }
 
 /* Returns the bytes of host copies of received rows and lists, for checks with a device. */
-static uint64_t staged_bytes(const struct experiment *x, const struct epa_moe_footprint *f)
+static uint64_t staged_bytes(const struct problem_params *x, const struct epa_moe_footprint *f)
 {
     uint64_t entries = most_entries(x, f);
 
@@ -128,7 +127,7 @@ static uint64_t staged_bytes(const struct experiment *x, const struct epa_moe_fo
     return f->recv_rows * f->dispatch_row_bytes + entries * (sizeof(uint32_t) + sizeof(float));
 }
 
-uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *footprint,
+uint64_t op_moe_bytes(const struct problem_params *x, const struct epa_footprint *footprint,
                       enum epa_memory memory, uint32_t slots, bool checks)
 {
     const struct epa_moe_footprint *f = &footprint->u.moe;

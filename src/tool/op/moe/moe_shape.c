@@ -1,10 +1,10 @@
 /* The shape of a moe problem. */
 #include "op/moe/moe_shape.h"
 
-#include "config/experiment.h"
+#include "op/problem_params.h"
 #include "op/moe/weights.h"
 
-void op_moe_shape(const struct experiment *x, struct epa_problem *out)
+void op_moe_shape(const struct problem_params *x, struct epa_problem *out)
 {
     const struct moe_options *m = &x->moe;
 

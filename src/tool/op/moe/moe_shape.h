@@ -4,9 +4,9 @@
 
 #include <epa2a/problem.h>
 
-struct experiment;
+struct problem_params;
 
 /* Sets the members that are the same in all ranks and iterations. */
-void op_moe_shape(const struct experiment *, struct epa_problem *out);
+void op_moe_shape(const struct problem_params *, struct epa_problem *out);
 
 #endif

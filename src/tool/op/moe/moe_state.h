@@ -76,7 +76,6 @@ struct op_moe {
     struct op_rank r; /* first */
     struct epa_moe_footprint footprint;
     uint32_t local_experts;
-    bool hard_values;
     void **y; /* [slots]: backend memory, allocated at first use unless y_space exists */
     struct op_buffer factor; /* float [experts]: input of the synthetic experts of a device */
 
@@ -114,21 +113,21 @@ static inline struct op_moe *op_moe_of(const struct op_rank *rank)
 /* Tokens, expert outputs and sums are f16, not bf16. */
 static inline bool is_f16(const struct op_moe *op)
 {
-    return op->r.x->moe.dtype == EPA_F16;
+    return op->r.params->moe.dtype == EPA_F16;
 }
 
 static inline uint64_t hidden_groups(const struct op_moe *op)
 {
-    return op->r.x->moe.hidden / op->r.x->moe.fp8_group_size;
+    return op->r.params->moe.hidden / op->r.params->moe.fp8_group_size;
 }
 
 /* Returns the factor of a synthetic expert in an iteration, exact in each dtype. It depends on the seed,
  * which is unknown to plugins, so a combine cannot compute the expert outputs itself. */
 static inline float op_moe_factor(const struct op_moe *op, uint64_t iteration, uint32_t expert)
 {
-    uint64_t draw = random_key(op->r.x->seed, RANDOM_FACTOR, 0, iteration);
+    uint64_t draw = random_key(op->r.params->seed, RANDOM_FACTOR, 0, iteration);
 
-    return op->r.x->expert.kind == EXPERT_RANK
+    return op->r.params->expert.kind == EXPERT_RANK
                ? 1.0f + (float)(expert / op->local_experts)
                : expert_factor(expert + (uint32_t)(draw % EXPERT_FACTORS));
 }

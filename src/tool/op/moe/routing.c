@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "config/experiment.h"
+#include "op/problem_params.h"
 #include "base/random.h"
 #include "op/moe/weights.h"
 #include "op/op.h"
@@ -78,7 +78,7 @@ uint64_t routing_warmup(const struct routing_table *t, uint64_t *repeated)
     return r.leading;
 }
 
-uint64_t routing_period(const struct op_source *source, const struct experiment *x)
+uint64_t routing_period(const struct op_source *source, const struct problem_params *x)
 {
     uint64_t tokens = UINT64_MAX;
 
@@ -89,7 +89,7 @@ uint64_t routing_period(const struct op_source *source, const struct experiment 
     return tokens == UINT64_MAX ? tokens : tokens / ((uint64_t)x->ranks * x->moe.max_tokens);
 }
 
-uint64_t routing_repeats(const struct op_source *source, const struct experiment *x,
+uint64_t routing_repeats(const struct op_source *source, const struct problem_params *x,
                          uint64_t iterations, uint64_t *leading)
 {
     uint64_t step = (uint64_t)x->ranks * x->moe.max_tokens, period = routing_period(source, x);
@@ -102,7 +102,7 @@ uint64_t routing_repeats(const struct op_source *source, const struct experiment
 }
 
 /* Returns the first row of the window of (rank, iteration) in a table with `rows` rows. */
-static uint64_t window_begin(const struct experiment *x, uint32_t rank, uint64_t iteration,
+static uint64_t window_begin(const struct problem_params *x, uint32_t rank, uint64_t iteration,
                              uint64_t rows)
 {
     uint64_t step = (uint64_t)x->ranks * x->moe.max_tokens % rows;
@@ -112,7 +112,7 @@ static uint64_t window_begin(const struct experiment *x, uint32_t rank, uint64_t
     return (iteration % rows * step + start) % rows;
 }
 
-uint32_t routing_tokens_of(const struct experiment *x, uint32_t rank, uint64_t iteration)
+uint32_t routing_tokens_of(const struct problem_params *x, uint32_t rank, uint64_t iteration)
 {
     return op_tokens_of(x, x->moe.max_tokens, rank, iteration);
 }
@@ -124,7 +124,7 @@ static void add_along(struct popularity *p, uint32_t expert, uint64_t weight)
 }
 
 /* Writes the logarithm of the popularity of each expert to `out`. */
-static void popularity_logs(const struct experiment *x, double *out)
+static void popularity_logs(const struct problem_params *x, double *out)
 {
     struct random r = {.key = random_key(x->seed, RANDOM_POPULARITY, 0, 0)};
     uint32_t n = x->moe.experts;
@@ -149,7 +149,7 @@ static void popularity_logs(const struct experiment *x, double *out)
 }
 
 /* The most popular expert weighs 2^31 and each at least 1, so topk distinct choices always exist. */
-static void popularity_init(struct popularity *p, const struct experiment *x)
+static void popularity_init(struct popularity *p, const struct problem_params *x)
 {
     double logs[PROBLEM_EXPERTS_MAX], top = -INFINITY;
     uint32_t n = x->moe.experts;
@@ -222,7 +222,7 @@ static float draw_signed(struct random *r)
 }
 
 /* Draws weights in [0, 1), of both signs, or positive with the sum 1 over the kept choices. */
-static void draw_weights(const struct experiment *x, struct random *r, const int32_t *expert,
+static void draw_weights(const struct problem_params *x, struct random *r, const int32_t *expert,
                          float *weight)
 {
     uint32_t topk = x->moe.topk;
@@ -246,7 +246,7 @@ static void draw_weights(const struct experiment *x, struct random *r, const int
         weight[k] = expert[k] < 0 ? 0 : (float)(weight[k] / sum);
 }
 
-static void generate_choices(const struct experiment *x, struct popularity *p, uint64_t key,
+static void generate_choices(const struct problem_params *x, struct popularity *p, uint64_t key,
                              int32_t *expert, float *weight)
 {
     struct random r = {.key = key};
@@ -304,7 +304,8 @@ static void shuffle(int32_t *item, uint32_t n, uint64_t key)
 }
 
 /* The hot expert is the same in all iterations; the order of the others differs. */
-static void deal_init(struct deal *d, const struct experiment *x, uint32_t rank, uint64_t iteration)
+static void deal_init(struct deal *d, const struct problem_params *x, uint32_t rank,
+                      uint64_t iteration)
 {
     uint32_t experts = x->moe.experts;
     double mean;
@@ -331,7 +332,7 @@ static uint64_t hot_of(const struct deal *d, uint64_t n)
     return d->tokens > 0 ? n * d->hot / d->tokens : 0;
 }
 
-static void maxvio_fill(const struct experiment *x, uint32_t rank, uint64_t iteration,
+static void maxvio_fill(const struct problem_params *x, uint32_t rank, uint64_t iteration,
                         uint32_t tokens, int32_t *expert)
 {
     uint32_t topk = x->moe.topk, others = x->moe.experts - 1;
@@ -352,8 +353,8 @@ static void maxvio_fill(const struct experiment *x, uint32_t rank, uint64_t iter
 
 /* ---- rows of an iteration ---- */
 
-static void copy_rows(const struct experiment *x, const struct routing_table *table, uint64_t row,
-                      uint32_t tokens, int32_t *expert, float *weight)
+static void copy_rows(const struct problem_params *x, const struct routing_table *table,
+                      uint64_t row, uint32_t tokens, int32_t *expert, float *weight)
 {
     uint32_t topk = x->moe.topk;
 
@@ -366,7 +367,7 @@ static void copy_rows(const struct experiment *x, const struct routing_table *ta
     }
 }
 
-static void fill_rows(const struct experiment *x, const struct op_source *source, uint32_t rank,
+static void fill_rows(const struct problem_params *x, const struct op_source *source, uint32_t rank,
                       uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight)
 {
     uint64_t key = random_key(x->seed, RANDOM_ROUTE, rank, iteration);
@@ -392,7 +393,7 @@ static void fill_rows(const struct experiment *x, const struct op_source *source
 
 /* expert.values: integers: rounds weights to multiples of a unit, so that sums are exact. The weight of a
  * kept choice stays non-zero. */
-static void round_weights(const struct experiment *x, size_t n, const int32_t *expert,
+static void round_weights(const struct problem_params *x, size_t n, const int32_t *expert,
                           float *weight)
 {
     if (x->expert.kind != EXPERT_MLP || x->expert.values != EXPERT_VALUES_INTEGERS)
@@ -404,14 +405,14 @@ static void round_weights(const struct experiment *x, size_t n, const int32_t *e
     }
 }
 
-void routing_fill(const struct experiment *x, const struct op_source *source, uint32_t rank,
+void routing_fill(const struct problem_params *x, const struct op_source *source, uint32_t rank,
                   uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight)
 {
     fill_rows(x, source, rank, iteration, tokens, expert, weight);
     round_weights(x, (size_t)tokens * x->moe.topk, expert, weight);
 }
 
-void routing_fill_signed(const struct experiment *x, uint32_t rank, uint64_t iteration,
+void routing_fill_signed(const struct problem_params *x, uint32_t rank, uint64_t iteration,
                          uint32_t tokens, const int32_t *expert, float *weight)
 {
     struct random r = {.key = random_key(x->seed, RANDOM_SIGNED, rank, iteration)};
@@ -422,7 +423,7 @@ void routing_fill_signed(const struct experiment *x, uint32_t rank, uint64_t ite
     round_weights(x, n, expert, weight);
 }
 
-const uint16_t *routing_hidden(const struct op_source *source, const struct experiment *x,
+const uint16_t *routing_hidden(const struct op_source *source, const struct problem_params *x,
                                uint32_t rank, uint64_t iteration, uint32_t token)
 {
     uint64_t row;

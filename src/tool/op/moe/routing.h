@@ -9,7 +9,7 @@
 #include <epa2a/problem.h>
 #include <epa2a/status.h>
 
-struct experiment;
+struct problem_params;
 
 struct routing_table {
     uint64_t tokens;
@@ -35,27 +35,27 @@ struct op_source {
 
 /* Returns the number of whole iterations that the files contain; further iterations start again at the
  * first token, and reports warn about it. UINT64_MAX without input files. */
-uint64_t routing_period(const struct op_source *, const struct experiment *);
+uint64_t routing_period(const struct op_source *, const struct problem_params *);
 
 /* Returns in how many of the first `iterations` most tokens of all ranks have the choices of one token, as
  * in the log of a server's warm-up; and the number of tokens of such iterations at the start of the file,
  * after routing.skip. Ignores iterations with fewer than 8 tokens and those after the end of the file. */
-uint64_t routing_repeats(const struct op_source *, const struct experiment *, uint64_t iterations,
-                         uint64_t *leading);
+uint64_t routing_repeats(const struct op_source *, const struct problem_params *,
+                         uint64_t iterations, uint64_t *leading);
 
 /* The number of tokens of `rank` in `iteration`, and their choices. Any rank can compute the tokens of any
  * other rank. expert and weight have room for [max_tokens][topk]. A dropped choice (-1) has weight 0; other
  * weights follow routing.weights or the file. */
-uint32_t routing_tokens_of(const struct experiment *, uint32_t rank, uint64_t iteration);
-void routing_fill(const struct experiment *, const struct op_source *, uint32_t rank,
+uint32_t routing_tokens_of(const struct problem_params *, uint32_t rank, uint64_t iteration);
+void routing_fill(const struct problem_params *, const struct op_source *, uint32_t rank,
                   uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight);
 /* Replaces the weights of kept choices by weights of both signs, like routing.weights: signed. */
-void routing_fill_signed(const struct experiment *, uint32_t rank, uint64_t iteration,
+void routing_fill_signed(const struct problem_params *, uint32_t rank, uint64_t iteration,
                          uint32_t tokens, const int32_t *expert, float *weight);
 
 /* Returns the hidden state of a token in dtype from routing.hidden_states; NULL without this file. */
-const uint16_t *routing_hidden(const struct op_source *, const struct experiment *, uint32_t rank,
-                               uint64_t iteration, uint32_t token);
+const uint16_t *routing_hidden(const struct op_source *, const struct problem_params *,
+                               uint32_t rank, uint64_t iteration, uint32_t token);
 
 /* Statistics over iterations: minimum and maximum in an iteration, and means of iterations. */
 struct routing_spread {

@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "base/memory.h"
-#include "config/experiment.h"
+#include "op/problem_params.h"
 
 enum {
     PARTS = 8,           /* parts of the file, in order */
@@ -117,7 +117,7 @@ struct fit {
  * on both sides: 0 is a perfect fit. */
 static double fit_distance(struct fit *f, int kind, double parameter)
 {
-    struct experiment x = {.seed = 1, .ranks = 1};
+    struct problem_params x = {.seed = 1, .ranks = 1};
     double share[PROBLEM_EXPERTS_MAX], sum = 0;
 
     x.moe.max_tokens = DRAWN_TOKENS;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "config/experiment.h"
+#include "op/problem_params.h"
 #include "op/moe/routing_file.h"
 
 void routing_close(struct op_source *source)
@@ -29,7 +29,7 @@ static enum epa_status check_skip(uint64_t skip, const char *what, uint64_t toke
                         (unsigned long long)skip, what, (unsigned long long)tokens);
 }
 
-static enum epa_status skip_tokens(const struct experiment *x, struct op_source *s,
+static enum epa_status skip_tokens(const struct problem_params *x, struct op_source *s,
                                    struct epa_error *err)
 {
     uint64_t skip = x->routing.skip, topk = x->moe.topk, hidden = x->moe.hidden, repeated;
@@ -58,7 +58,7 @@ static enum epa_status skip_tokens(const struct experiment *x, struct op_source 
     return EPA_OK;
 }
 
-enum epa_status routing_open(const struct experiment *x, const struct op_advice *advice,
+enum epa_status routing_open(const struct problem_params *x, const struct op_advice *advice,
                              struct op_source **out, struct epa_error *err)
 {
     bool hidden = x->routing.hidden_states != NULL;

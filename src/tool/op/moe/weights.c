@@ -9,7 +9,7 @@
 /* integers, FP8: entry of a pilot row before its block's scale. */
 static const float pilot_product = 128;
 
-struct epa_mlp weights_shape(const struct experiment *x)
+struct epa_mlp weights_shape(const struct problem_params *x)
 {
     const struct expert_options *e = &x->expert;
 
@@ -23,7 +23,7 @@ struct epa_mlp weights_shape(const struct experiment *x)
 }
 
 /* Returns the group size of tokens of integers, a divisor of hidden. */
-static uint32_t x_group_of(const struct experiment *x)
+static uint32_t x_group_of(const struct problem_params *x)
 {
     uint32_t hidden = x->moe.hidden, group = x->moe.fp8_group_size;
 
@@ -32,7 +32,7 @@ static uint32_t x_group_of(const struct experiment *x)
     return hidden % MLP_BLOCK == 0 ? MLP_BLOCK : EPA_GEMM_STEP;
 }
 
-void weights_init(const struct experiment *x, struct weights *out)
+void weights_init(const struct problem_params *x, struct weights *out)
 {
     bool fp8 = x->expert.weights == EXPERT_WEIGHTS_FP8;
     bool integers = x->expert.values == EXPERT_VALUES_INTEGERS;

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config/experiment.h"
+#include "op/problem_params.h"
 #include "experts/mlp_shape.h"
 
 enum { WEIGHTS_ENTRIES = 16 };
@@ -35,10 +35,10 @@ struct weights {
 };
 
 /* Initialises the weights of an experiment with expert.kind: mlp. */
-void weights_init(const struct experiment *, struct weights *out);
+void weights_init(const struct problem_params *, struct weights *out);
 
 /* Returns the shape of the experts without pointers; ffn is 0 for synthetic experts. */
-struct epa_mlp weights_shape(const struct experiment *);
+struct epa_mlp weights_shape(const struct problem_params *);
 
 /* Returns the bytes of the weights and scales of `experts` experts. */
 uint64_t weights_bytes(const struct weights *, uint32_t experts);

@@ -1,6 +1,7 @@
-/* Options that define a problem: its shape and its generated inputs. */
-#ifndef CONFIG_PROBLEM_PARAMS_H
-#define CONFIG_PROBLEM_PARAMS_H
+/* Numbers that define a problem: its ranks, its shape and its generated inputs. The options of the
+ * sections moe, routing, tokens, expert, allgather and gemm have these structs. */
+#ifndef OP_PROBLEM_PARAMS_H
+#define OP_PROBLEM_PARAMS_H
 
 #include <epa2a/plugin.h>
 
@@ -97,6 +98,19 @@ struct expert_options {
     uint32_t fp8_group_size; /* weights fp8: channels of the intermediate that share a scale */
     int values;              /* enum expert_values: of weights and inputs */
     int library;             /* enum expert_library: for experts that a host computes */
+};
+
+/* An operation reads the members of its own sections only. The owner of the struct owns strings and
+ * lists. */
+struct problem_params {
+    uint32_t ranks, ranks_per_node; /* ranks_per_node 0: all ranks on one node */
+    uint64_t seed;                  /* of all generated inputs */
+    struct moe_options moe;
+    struct routing_options routing;
+    struct tokens_options tokens;
+    struct expert_options expert;
+    struct allgather_options allgather;
+    struct gemm_options gemm;
 };
 
 #endif
