@@ -35,13 +35,14 @@ void nvlink_destroy(struct nvlink *n, bool lost)
 void nvlink_close(struct epa_transport *t)
 {
     struct nvlink *n = (struct nvlink *)t;
+    struct epa_wait wait = {.timeout_ns = leave_ns}, reads = wait;
     bool lost;
 
     (void)n->backend->ops->sync(n->backend);
     lost = !far_close(n->far);
     n->far = NULL;
-    lost = lost || nvlink_drain(n, n->stream, leave_ns, false) == EPA_ERR_TIMEOUT ||
-           nvlink_drain(n, n->reads, leave_ns, false) == EPA_ERR_TIMEOUT ||
+    lost = lost || nvlink_drain(n, n->stream, &wait, false) == EPA_ERR_TIMEOUT ||
+           nvlink_drain(n, n->reads, &reads, false) == EPA_ERR_TIMEOUT ||
            cudaStreamQuery(n->backend->stream) == cudaErrorNotReady;
     nvlink_destroy(n, lost);
 }

@@ -186,16 +186,16 @@ static enum epa_status count_done(struct proxy_copies *copies, enum proxy_lane l
 static bool leave(struct proxy_copies *copies)
 {
     struct copies *c = copies_of(copies);
-    uint64_t begun = epa_now_ns(), now = begun;
+    uint64_t begun = 0, waited = 0;
 
     (void)flush_words(c);
     for (uint32_t lane = 0; lane < PROXY_LANES; lane++)
         while (c->lane[lane].stream != NULL &&
                cudaStreamQuery(c->lane[lane].stream) == cudaErrorNotReady) {
-            now = epa_now_ns();
-            if (now - begun > leave_ns)
+            waited = epa_waited_ns(&begun, waited, leave_ns);
+            if (waited > leave_ns)
                 return false;
-            epa_backoff(now - begun, 0);
+            epa_backoff(waited, 0);
         }
     for (uint32_t lane = 0; lane < PROXY_LANES; lane++)
         if (c->lane[lane].stream != NULL)

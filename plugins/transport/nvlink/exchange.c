@@ -46,14 +46,21 @@ struct exchange {
     struct epa_error *err;
     const bool *near;
     uint32_t rank, size;
-    uint64_t end_ns;
+    struct epa_wait wait; /* of the whole exchange */
     int mine, listener, to[EXCHANGE_RANKS];
     struct card card[EXCHANGE_RANKS];
     int *out;
 };
 
-/* Waits until `fd` is readable, or until end_ns. */
-static enum epa_status await(const struct exchange *x, int fd, uint64_t end_ns)
+/* Reads the clock; returns whether the time limit has expired. */
+static bool wait_is_over(struct epa_wait *wait)
+{
+    wait->waited_ns = epa_waited_ns(&wait->begun_ns, wait->waited_ns, wait->timeout_ns);
+    return wait->waited_ns > wait->timeout_ns;
+}
+
+/* Waits until `fd` is readable, or until the time limit. */
+static enum epa_status await(const struct exchange *x, int fd, struct epa_wait *wait)
 {
     for (;;) {
         struct pollfd one = {.fd = fd, .events = POLLIN};
@@ -65,15 +72,15 @@ static enum epa_status await(const struct exchange *x, int fd, uint64_t end_ns)
             return epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: poll: %s", strerror(errno));
         if (epa_aborted(x->boot))
             return EPA_ERR_ABORTED;
-        if (epa_now_ns() > end_ns)
+        if (wait_is_over(wait))
             return EPA_ERR_TIMEOUT;
     }
 }
 
 /* Waits for a message of rank `r`. */
-static enum epa_status await_rank(const struct exchange *x, int fd, uint32_t r)
+static enum epa_status await_rank(struct exchange *x, int fd, uint32_t r)
 {
-    enum epa_status status = await(x, fd, x->end_ns);
+    enum epa_status status = await(x, fd, &x->wait);
 
     if (status == EPA_ERR_TIMEOUT)
         (void)epa_fail(x->err, status,
@@ -195,7 +202,7 @@ static enum epa_status connect_to(struct exchange *x, uint32_t r)
                             "it in another network namespace?",
                             x->rank, r, strerror(errno));
         poll(NULL, 0, 1);
-        if (epa_now_ns() <= x->end_ns && !epa_aborted(x->boot))
+        if (!wait_is_over(&x->wait) && !epa_aborted(x->boot))
             continue;
         status = epa_aborted(x->boot) ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT;
         return epa_fail(x->err, status, "nvlink: rank %u found no room in the queue of rank %u",
@@ -213,13 +220,14 @@ static enum epa_status connect_to(struct exchange *x, uint32_t r)
  * connection. */
 static enum epa_status serve(struct exchange *x, int fd, uint32_t *missing)
 {
+    struct epa_wait visit = {.timeout_ns = visit_ns};
     enum epa_status status;
     uint32_t r = x->size;
     int got;
 
     if (!is_ours(fd))
         return EPA_OK;
-    status = await(x, fd, epa_now_ns() + visit_ns);
+    status = await(x, fd, &visit);
     if (status == EPA_OK)
         r = receive_fd(x, fd, &got);
     if (r >= x->size)
@@ -301,6 +309,7 @@ enum epa_status exchange_fds(struct epa_bootstrap *boot, const bool *near, int m
                          .mine = mine,
                          .rank = boot->world.rank,
                          .size = boot->world.size,
+                         .wait = {.timeout_ns = timeout_ns},
                          .listener = -1,
                          .out = out};
     struct card card = {.name_bytes = 0};
@@ -316,7 +325,6 @@ enum epa_status exchange_fds(struct epa_bootstrap *boot, const bool *near, int m
         status = boot->allgather(boot, &card, sizeof(card), x.card);
         boot->explain(boot, err);
     }
-    x.end_ns = epa_now_ns() + timeout_ns;
     for (uint32_t r = 0; r < x.rank && status == EPA_OK; r++)
         status = near[r] ? connect_to(&x, r) : EPA_OK;
     if (status == EPA_OK)

@@ -249,13 +249,13 @@ static enum epa_status attach_ipc(struct memory *m, uint32_t r, const struct car
 static void wait_for_others(const struct memory *m)
 {
     const uint64_t *mapped = page_word(m, m->rank, PAGE_MAPPED);
-    uint64_t begun = epa_now_ns(), now = begun;
+    uint64_t begun = 0, waited = 0;
 
     /* Acquire: pairs with the release in detach(). */
-    while (__atomic_load_n(mapped, __ATOMIC_ACQUIRE) != 0 && now - begun < leave_ns &&
+    while (__atomic_load_n(mapped, __ATOMIC_ACQUIRE) != 0 && waited < leave_ns &&
            !epa_aborted(m->params.boot)) {
-        epa_backoff(now - begun, m->wait.spin_ns);
-        now = epa_now_ns();
+        epa_backoff(waited, m->wait.spin_ns);
+        waited = epa_waited_ns(&begun, waited, leave_ns);
     }
 }
 

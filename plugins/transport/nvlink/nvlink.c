@@ -114,7 +114,8 @@ static enum epa_status fence(struct epa_transport *t, uint32_t peer)
 static enum epa_status quiet(struct epa_transport *t)
 {
     struct nvlink *n = nvlink_of(t);
-    enum epa_status status = nvlink_drain(n, n->stream, stuck_ns, true);
+    enum epa_status status =
+        nvlink_drain(n, n->stream, &(struct epa_wait){.timeout_ns = stuck_ns}, true);
     struct failure f;
 
     if (status != EPA_OK || n->far == NULL)
@@ -135,7 +136,7 @@ static enum epa_status look_at(struct nvlink *n, uint32_t signal, uint64_t *out)
                                          sizeof(*out), cudaMemcpyDeviceToHost, n->reads),
                          "a copy of a signal");
     if (status == EPA_OK)
-        status = nvlink_drain(n, n->reads, stuck_ns, false);
+        status = nvlink_drain(n, n->reads, &(struct epa_wait){.timeout_ns = stuck_ns}, false);
     if (status == EPA_OK)
         *out = *n->pinned;
     return status;
@@ -183,52 +184,55 @@ static enum epa_status progress(struct epa_transport *t)
                                 : check_far(n); /* the GPU needs no progress of the host */
 }
 
-/* Remaining part of a time limit. */
-static uint64_t rest_of(uint64_t timeout_ns, uint64_t begun)
+/* Subtracts a wait from the remaining part of a time limit. A wait counts no pause of the process,
+ * which the clock would. */
+static void take_wait(uint64_t *left_ns, uint64_t waited_ns)
 {
-    uint64_t waited = epa_now_ns() - begun;
-
-    return timeout_ns > waited ? timeout_ns - waited : 0;
+    *left_ns -= waited_ns < *left_ns ? waited_ns : *left_ns;
 }
 
-static enum epa_status pass_node_barrier(struct nvlink *n, uint64_t timeout_ns)
+static enum epa_status pass_node_barrier(struct nvlink *n, uint64_t *left_ns)
 {
     struct failure f;
     enum epa_status status =
-        segments_barrier(&n->memory.pages, &n->memory.wait, ++n->memory.barriers, timeout_ns, &f);
+        segments_barrier(&n->memory.pages, &n->memory.wait, ++n->memory.barriers, *left_ns, &f);
 
+    take_wait(left_ns, f.waited_ns);
     if (status != EPA_OK)
         n->failure = f;
     return status;
 }
 
 /* Signals ranks of other nodes before the wait for ranks of this node. */
-static enum epa_status pass_far_barrier(struct nvlink *n, uint64_t timeout_ns, uint64_t begun)
+static enum epa_status pass_far_barrier(struct nvlink *n, uint64_t left_ns)
 {
     struct failure f;
-    enum epa_status status = far_quiet(n->far, rest_of(timeout_ns, begun), &f);
+    enum epa_status status = far_quiet(n->far, left_ns, &f);
 
-    if (status == EPA_OK)
-        status = far_arrive(n->far, rest_of(timeout_ns, begun), &f);
+    take_wait(&left_ns, f.waited_ns);
+    if (status == EPA_OK) {
+        status = far_arrive(n->far, left_ns, &f);
+        take_wait(&left_ns, f.waited_ns);
+    }
     if (status != EPA_OK)
         return waited_far(n, status, &f);
-    status = pass_node_barrier(n, rest_of(timeout_ns, begun));
+    status = pass_node_barrier(n, &left_ns);
     if (status != EPA_OK)
         return status;
-    status = far_await(n->far, rest_of(timeout_ns, begun), &f);
+    status = far_await(n->far, left_ns, &f);
     return waited_far(n, status, &f);
 }
 
 static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
 {
     struct nvlink *n = nvlink_of(t);
-    uint64_t begun = epa_now_ns();
-    enum epa_status status = nvlink_drain(n, n->stream, timeout_ns, true);
+    struct epa_wait wait = {.timeout_ns = timeout_ns};
+    enum epa_status status = nvlink_drain(n, n->stream, &wait, true);
 
     if (status != EPA_OK)
         return status;
-    return n->far != NULL ? pass_far_barrier(n, timeout_ns, begun)
-                          : pass_node_barrier(n, rest_of(timeout_ns, begun));
+    take_wait(&timeout_ns, wait.waited_ns);
+    return n->far != NULL ? pass_far_barrier(n, timeout_ns) : pass_node_barrier(n, &timeout_ns);
 }
 
 static enum epa_status meet_in_set_up(struct nvlink *n)

@@ -22,7 +22,7 @@ static enum epa_status fetch_time(struct nvlink *n, const uint64_t *own)
                     "a copy of what was measured");
 
     if (status == EPA_OK)
-        status = nvlink_drain(n, n->stream, kernels_ns, true);
+        status = nvlink_drain(n, n->stream, &(struct epa_wait){.timeout_ns = kernels_ns}, true);
     if (status != EPA_OK)
         return status;
     memcpy(&fault, n->pinned + 1, sizeof(fault));

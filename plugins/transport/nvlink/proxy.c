@@ -136,7 +136,7 @@ static void rest(const struct proxy *p, uint64_t idle_ns)
 
 static enum epa_status serve(struct proxy *p)
 {
-    uint64_t idle_since = 0, stop_since = 0;
+    uint64_t idle_since = 0, stop_since = 0, stopping = 0;
 
     for (;;) {
         /* Reads `stop` before the turn, which then handles all earlier descriptors. Acquire: pairs
@@ -156,8 +156,8 @@ static enum epa_status serve(struct proxy *p)
         }
         now = epa_now_ns();
         if (stops) {
-            stop_since = stop_since == 0 ? now : stop_since;
-            if ((!moved && p->way->are_done(&p->messages)) || now - stop_since > leave_ns)
+            stopping = epa_waited_ns(&stop_since, stopping, leave_ns);
+            if ((!moved && p->way->are_done(&p->messages)) || stopping > leave_ns)
                 return EPA_OK;
         }
         idle_since = idle_since == 0 ? now : idle_since;

@@ -11,12 +11,11 @@ enum epa_status nvlink_cuda(struct nvlink *n, cudaError_t error, const char *wha
     return EPA_ERR_SYSTEM;
 }
 
-enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream, uint64_t timeout_ns,
+enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream, struct epa_wait *wait,
                              bool heeds_abort)
 {
     static const uint32_t never = 0;
     struct epa_wait_config config = n->memory.wait;
-    struct epa_wait wait = {.timeout_ns = timeout_ns};
     struct epa_wait_state state = {
         .kind = EPA_WAIT_DEVICE, .peer = EPA_WAIT_NOBODY, .number = EPA_WAIT_NOBODY};
 
@@ -26,13 +25,13 @@ enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream, uint64_t tim
         enum epa_status status;
 
         if (error == cudaSuccess)
-            return epa_wait_done(&config, &wait);
+            return epa_wait_done(&config, wait);
         if (error != cudaErrorNotReady)
             return nvlink_cuda(n, error, "waiting for a stream");
-        status = epa_wait_turn(&config, &wait, &state);
+        status = epa_wait_turn(&config, wait, &state);
         if (status != EPA_OK) {
-            n->failure =
-                (struct failure){.at = FAILED_QUIET, .status = status, .waited_ns = wait.waited_ns};
+            n->failure = (struct failure){
+                .at = FAILED_QUIET, .status = status, .waited_ns = wait->waited_ns};
             return status;
         }
     }

@@ -7,6 +7,6 @@
 /* Records a failed call of CUDA. */
 enum epa_status nvlink_cuda(struct nvlink *, cudaError_t, const char *what);
 /* Waits until the stream is empty or, with heeds_abort, until a rank has failed. */
-enum epa_status nvlink_drain(struct nvlink *, cudaStream_t, uint64_t timeout_ns, bool heeds_abort);
+enum epa_status nvlink_drain(struct nvlink *, cudaStream_t, struct epa_wait *, bool heeds_abort);
 
 #endif
