@@ -5,11 +5,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <sched.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../../common/helper_thread.h"
 
 enum {
     SPIN_NS = 20000000, /* an idle proxy with a core of its own polls for this time, */
@@ -250,28 +250,10 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* The rank's own thread is pinned; a new thread would inherit the same core. */
-static void unpin(pthread_attr_t *attributes)
-{
-    cpu_set_t all;
-
-    memset(&all, 0xff, sizeof(all)); /* the kernel reduces it to the allowed cores */
-    (void)pthread_attr_setaffinity_np(attributes, sizeof(all), &all);
-}
-
 static enum epa_status start_thread(struct proxy *p, struct epa_error *err)
 {
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    int error;
+    int error = helper_thread_start(run, p, &p->thread);
 
-    pthread_attr_init(&attributes);
-    unpin(&attributes);
-    sigfillset(&all); /* the launcher handles signals */
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    error = pthread_create(&p->thread, &attributes, run, p);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
     return error == 0 ? EPA_OK
                       : epa_fail(err, EPA_ERR_SYSTEM, "nvlink: no thread for the proxy: %s",
                                  strerror(error));
