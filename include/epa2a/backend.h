@@ -52,8 +52,10 @@ struct epa_backend {
     void *stream; /* cudaStream_t, NULL on host: queues work in order */
     /* CUDA; NULL on host. Waiting kernels poll both words, and exit when one of them is not 0:
      * sync() sets *stop once a rank has failed; *device_fault (device memory) receives the reason
-     * from the first kernel that stops waiting. sync() copies it to `fault`. */
-    const uint32_t *stop;
+     * from the first kernel that stops waiting. sync() copies it to `fault`. *beat changes every
+     * few milliseconds while this process runs: kernels do not count the time without a beat, in
+     * which the process is suspended, as waiting time. NULL: kernels count all time. */
+    const uint32_t *stop, *beat;
     struct epa_fault *device_fault;
     struct epa_fault fault;
     /* CUDA: free device memory in bytes before the backend opened the device; 0: unknown. */

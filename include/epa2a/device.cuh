@@ -17,6 +17,14 @@ enum { EPA_DEV_POLLS = 32 };
 #define EPA_DEV_STOP_POLLS 64
 #endif
 
+/* A pause of the rank's process (SIGSTOP, Ctrl-Z, a frozen cgroup) does not count as waiting time,
+ * although kernels run on during the pause. A time limit has this number of parts. A part counts
+ * only if the host's beat has moved since the end of the previous part, so that a pause counts as
+ * two parts at most: its begin and its end. A kernel also counts a single part if its thread did
+ * not run for longer, as on a GPU that several processes share. All ranks of a suspended run skip
+ * the pause. Ranks that wait for one stopped rank have a beat, and count all of their time. */
+enum { EPA_DEV_PARTS = 4 };
+
 /* Description of a wait, for the host's error message. */
 struct epa_dev_wait {
     uint32_t stage, what, peer, index;
@@ -52,20 +60,29 @@ static __device__ __noinline__ void epa_dev_fault(const epa_device_view &v, int3
 
 /* State of a polling loop; all 0 at its start. */
 struct epa_dev_poll {
-    uint32_t polls, looks;
-    uint64_t start;
-    bool late; /* the time-out has expired; one last poll follows */
+    uint32_t polls;
+    uint32_t parts; /* counted parts of the time limit */
+    uint32_t beat;  /* the host's beat at the end of the last part */
+    uint64_t start; /* of the current part */
 };
 
+/* After the time-out the caller polls once more, so that a thread that was suspended for that long
+ * finds data that arrived meanwhile. */
+EPA_DEV bool epa_dev_poll_is_last(const struct epa_dev_poll *p)
+{
+    return p->parts == EPA_DEV_PARTS;
+}
+
 /* Called between two polls: reads the clock and the stop word at intervals. Returns true if the
- * caller must leave the loop; the reason is recorded then. After the time-out the caller polls once
- * more, so that a thread that was suspended for that long finds data that arrived meanwhile. */
+ * caller must leave the loop; the reason is recorded then. */
 EPA_DEV bool epa_dev_poll_expired(const epa_device_view &v, struct epa_dev_poll *p,
                                   uint64_t timeout_ns, struct epa_dev_wait w, uint64_t seen,
                                   uint64_t wanted)
 {
+    const uint64_t part_ns = timeout_ns / EPA_DEV_PARTS;
     uint64_t now;
-    bool stop, late;
+    uint32_t beat;
+    bool stop;
 
     if (++p->polls % EPA_DEV_POLLS != 0)
         return false;
@@ -73,14 +90,20 @@ EPA_DEV bool epa_dev_poll_expired(const epa_device_view &v, struct epa_dev_poll 
     p->start = p->start == 0 ? now : p->start;
     if (*(volatile uint32_t *)&v.fault->claimed != 0)
         return true;
-    stop = ++p->looks % EPA_DEV_STOP_POLLS == 0 && *(const volatile uint32_t *)v.stop != 0;
-    late = now - p->start > timeout_ns;
-    if (!stop && !(late && p->late)) {
-        p->late = late;
-        p->polls -= late; /* read the clock again after the last poll */
+    stop = p->polls % (EPA_DEV_POLLS * EPA_DEV_STOP_POLLS) == 0 &&
+           *(const volatile uint32_t *)v.stop != 0;
+    if (!stop && !epa_dev_poll_is_last(p)) {
+        if (now - p->start > part_ns) {
+            beat = v.beat == NULL ? p->beat + 1 : *(const volatile uint32_t *)v.beat;
+            p->parts += beat != p->beat;
+            p->beat = beat;
+            p->start = now;
+            p->polls -= epa_dev_poll_is_last(p); /* read the clock again after the last poll */
+        }
         return false;
     }
-    epa_dev_fault(v, stop ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT, w, seen, wanted, now - p->start);
+    epa_dev_fault(v, stop ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT, w, seen, wanted,
+                  p->parts * part_ns + (now - p->start));
     return true;
 }
 

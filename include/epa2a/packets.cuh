@@ -124,7 +124,7 @@ EPA_DEV bool epa_dev_packet_wait(const ARGS &a, const char *from, uint32_t packe
         seen = epa_dev_load_relaxed(last);
         if (epa_dev_poll_expired(a.v, poll, a.timeout_ns, w, seen, call))
             return false;
-    } while (seen < call && !poll->late);
+    } while (seen < call && !epa_dev_poll_is_last(poll));
     return true;
 }
 

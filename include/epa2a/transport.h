@@ -55,7 +55,7 @@ struct epa_device_view {
     /* NULL, like peer_signal: only the transport's `ring` reaches this peer. */
     char *peer_heap[EPA_DEVICE_RANKS];
     uint64_t *peer_signal[EPA_DEVICE_RANKS];
-    const uint32_t *stop; /* as in epa_backend */
+    const uint32_t *stop, *beat; /* as in epa_backend */
     struct epa_fault *fault;
 };
 

@@ -85,7 +85,7 @@ EPA_DEV bool v1_take_share(const struct v1_args &a, uint32_t token, uint32_t sha
 {
     struct dev_part s = dev_part_at(token, share, a.share_channels, a.c.hidden);
     uint32_t packets = epa_packets_of(2 * s.channels);
-    struct epa_dev_poll poll = {0, 0, 0};
+    struct epa_dev_poll poll = {};
     struct epa_dev_words word;
     float sum[2 * DEV_CHANNELS] = {};
     char *from = dev_own(a.c.v, a.outputs[call % V1_POSITIONS] + (uint64_t)of.place * a.sent_bytes +

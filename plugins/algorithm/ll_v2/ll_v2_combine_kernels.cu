@@ -40,7 +40,7 @@ EPA_DEV bool take_words(const struct ll_args &a, const struct dev_part &p, uint3
                         uint64_t epoch, struct word_sum *s)
 {
     uint32_t packets = epa_packets_of(2 * p.channels);
-    struct epa_dev_poll poll = {0, 0, 0};
+    struct epa_dev_poll poll = {};
 
     while (list != 0) {
         struct epa_dev_words v[TAKE][PUSH_GROUPS];
@@ -151,7 +151,7 @@ EPA_DEV bool take_codes(const struct ll_args &a, const struct dev_part &p,
                         float by, const struct outputs &of, uint64_t epoch, struct code_sum *to)
 {
     uint32_t skip = four * EPA_DEV_PACKETS * EPA_PACKET;
-    struct epa_dev_poll poll = {0, 0, 0};
+    struct epa_dev_poll poll = {};
 
     while (list != 0) {
         struct epa_dev_words v[TAKE_CODES];

@@ -126,7 +126,7 @@ EPA_DEV bool wait_row(const struct ll_args &a, uint32_t row, struct epa_dev_wait
 EPA_DEV bool wait_choices(const struct ll_args &a, const char *from, uint32_t source,
                           uint64_t epoch, uint2 *out)
 {
-    struct epa_dev_poll poll = {0, 0, 0};
+    struct epa_dev_poll poll = {};
     struct epa_dev_wait w = {LL_DISPATCH, LL_COUNT, source, 0};
     uint32_t lane = epa_dev_lane(), n;
     uint64_t received;

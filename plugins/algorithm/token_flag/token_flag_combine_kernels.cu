@@ -199,7 +199,7 @@ template <bool F16, bool PROFILE>
 EPA_DEV bool add_outputs(const struct tf_args &a, uint64_t epoch, uint32_t token,
                          const struct tf_part &p, const struct dev_choices &of, struct sum *s)
 {
-    struct epa_dev_poll poll = {0, 0, 0};
+    struct epa_dev_poll poll = {};
     uint32_t list = of.list, begun = dev_begun<PROFILE>();
 
     while (list != 0) {

@@ -30,7 +30,7 @@ EPA_DEV bool tf_count(const struct tf_args &a, uint64_t epoch, uint32_t source, 
     const char *from = dev_own(a.c.v, tf_counts_of(a, epoch, source));
     const uint64_t *word = reinterpret_cast<const uint64_t *>(from) + expert;
     struct epa_dev_wait w = {a.c.stage, TF_WAIT_COUNTS, source, expert};
-    struct epa_dev_poll poll = {0, 0, 0};
+    struct epa_dev_poll poll = {};
     uint64_t seen;
 
     while ((seen = epa_dev_load_relaxed(word)) < tf_count_flag(epoch, 0))
@@ -101,7 +101,7 @@ EPA_DEV bool tf_await_part(const struct tf_args &a, const char *message, const s
     const char *from = message + p.unit * TF_UNIT_PACKETS * EPA_PACKET;
     const char *last = message + (a.packets - 1) * EPA_PACKET;
     uint64_t wanted = a.by_token ? epoch : 0; /* flag_granularity: rank: all rows have arrived */
-    struct epa_dev_poll poll = {0, 0, 0};
+    struct epa_dev_poll poll = {};
 
     for (;;) {
         bool received, ok = true;

@@ -5,6 +5,8 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
+#include <epa2a/transport.h>
+
 #define CLOCK_WAITS_NS 2000000000u /* time limit of the kernel for the host's next request */
 
 #ifdef __cplusplus
@@ -18,8 +20,10 @@ struct clock_words {
     uint64_t answered; /* round of the reply; the kernel stores with release */
 };
 
-/* Queues the kernel that replies in `rounds` rounds. `words` is a device address. */
-cudaError_t clock_queue(struct clock_words *words, uint32_t rounds, cudaStream_t);
+/* Queues the kernel that replies in `rounds` rounds. `words` is a device address; the view has no
+ * heap and no signals. */
+cudaError_t clock_queue(const struct epa_device_view *, struct clock_words *words, uint32_t rounds,
+                        cudaStream_t);
 
 #ifdef __cplusplus
 }

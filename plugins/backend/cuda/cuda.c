@@ -1,5 +1,6 @@
 /* The CUDA backend of a rank: memory, a stream and events of one device. Set-up calls (alloc, write,
  * read, fill) are synchronous. Kernels are queued, and sync() waits for them. */
+#include "beat.h"
 #include "choose.h"
 #include "describe.h"
 #include "experts.h"
@@ -149,6 +150,7 @@ static void cuda_close(struct epa_backend *base)
         end_capture(c);
         (void)cuda_drain(c, true);
     }
+    beat_stop(c);
     if (!c->lost) {
         for (uint32_t i = 0; i < CUDA_MARKS; i++) {
             if (c->mark[i] != NULL)
@@ -159,7 +161,7 @@ static void cuda_close(struct epa_backend *base)
         (void)cudaFree(c->flush);
         (void)cudaFree(c->base.device_fault);
         (void)cudaFreeHost(c->fault);
-        (void)cudaFreeHost(c->stop);
+        (void)cudaFreeHost(c->words);
     }
     (void)cudaGetLastError();
     free(c);
@@ -194,17 +196,22 @@ static const struct epa_backend_ops ops = {
 /* Allocates the words that host and device both poll. */
 static enum epa_status make_words(struct cuda *c)
 {
-    void *stop = NULL;
+    void *there = NULL;
     enum epa_status status = cuda_check(c,
-                                        cudaHostAlloc((void **)&c->stop, sizeof(*c->stop),
+                                        cudaHostAlloc((void **)&c->words, sizeof(*c->words),
                                                       cudaHostAllocMapped | cudaHostAllocPortable),
                                         "cudaHostAlloc");
 
     if (status != EPA_OK)
         return status;
-    *c->stop = 0;
-    status = cuda_check(c, cudaHostGetDevicePointer(&stop, c->stop, 0), "cudaHostGetDevicePointer");
-    c->base.stop = stop;
+    *c->words = (struct cuda_words){0};
+    status =
+        cuda_check(c, cudaHostGetDevicePointer(&there, c->words, 0), "cudaHostGetDevicePointer");
+    if (status == EPA_OK) {
+        c->base.stop = &((struct cuda_words *)there)->stop;
+        c->base.beat = &((struct cuda_words *)there)->beat;
+        status = beat_start(c);
+    }
     if (status == EPA_OK)
         status = cuda_check(
             c, cudaHostAlloc((void **)&c->fault, sizeof(*c->fault), cudaHostAllocDefault),

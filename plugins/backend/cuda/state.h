@@ -4,8 +4,9 @@
 #define CUDA_STATE_H
 
 #include <cuda_runtime_api.h>
-#include <stdint.h>
+#include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <epa2a/backend.h>
 
 enum { CUDA_MARKS = 64 };
@@ -15,13 +16,23 @@ struct cuda_config {
     struct epa_u32_list devices;
 };
 
+/* Pinned, mapped memory that kernels read. */
+struct cuda_words {
+    uint32_t stop, beat; /* base.stop and base.beat are their device addresses */
+};
+
 struct cuda {
     struct epa_backend base; /* first */
     struct epa_bootstrap *boot;
     cudaStream_t stream;
     cudaEvent_t mark[CUDA_MARKS];
-    uint64_t marked;         /* bit mask of the recorded marks */
-    uint32_t *stop;          /* pinned, mapped: base.stop is its device address */
+    uint64_t marked; /* bit mask of the recorded marks */
+    struct cuda_words *words;
+    struct {
+        pthread_t thread;
+        bool started;
+        uint32_t stop; /* the rank's own thread writes it */
+    } beat;
     struct epa_fault *fault; /* pinned: sync() copies *base.device_fault here */
     void *flush;             /* buffer that flush_cache() writes */
     size_t flush_bytes;

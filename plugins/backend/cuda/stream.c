@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include <epa2a/transport.h>
 #include <epa2a/wait.h>
 
 enum {
@@ -18,6 +19,8 @@ enum {
     QUERIES = 64, /* queries between two reads of the clock */
     SETTLE_S = 3, /* seconds for kernels to end after *stop is set */
 };
+
+static const uint64_t settle_ns = SETTLE_S * UINT64_C(1000000000);
 
 struct cuda *cuda_fresh(struct epa_backend *base)
 {
@@ -68,8 +71,8 @@ static void pause_after(const struct epa_world *world, uint64_t questions)
 /* Relaxed: the word itself is the message. Kernels read it in epa_dev_wait_for(). */
 static void raise_stop(struct cuda *c)
 {
-    if (c->stop != NULL) /* NULL: partly opened, no kernel was queued */
-        __atomic_store_n(c->stop, 1, __ATOMIC_RELAXED);
+    if (c->words != NULL) /* NULL: partly opened, no kernel was queued */
+        __atomic_store_n(&c->words->stop, 1, __ATOMIC_RELAXED);
 }
 
 /* Reports a wait without a signal: the host does not know the signal that a kernel waits for. */
@@ -90,7 +93,8 @@ static void tell_of_wait(const struct cuda *c, uint64_t *begun, uint64_t *report
 /* Kernels limit their own waits, so the host needs no limit before a rank has failed. */
 enum epa_status cuda_drain(struct cuda *c, bool stop)
 {
-    uint64_t begun = 0, reported = 0, end = 0;
+    uint64_t begun = 0, reported = 0, settle_begun = 0, settled = 0;
+    bool stopped = false;
 
     for (uint64_t i = 0;; i++) {
         cudaError_t status = cudaStreamQuery(c->stream);
@@ -100,11 +104,13 @@ enum epa_status cuda_drain(struct cuda *c, bool stop)
             epa_wait_clear(c->boot->observer, reported);
             return cuda_check(c, status, "cudaStreamQuery");
         }
-        if (end == 0 && (stop || epa_aborted(c->boot))) {
+        if (!stopped && (stop || epa_aborted(c->boot))) {
             raise_stop(c);
-            end = epa_now_ns() + SETTLE_S * UINT64_C(1000000000);
+            stopped = true;
         }
-        if (end != 0 && epa_now_ns() > end) {
+        if (stopped)
+            settled = epa_waited_ns(&settle_begun, settled, settle_ns);
+        if (settled > settle_ns) {
             c->lost = true;
             return epa_fail(&c->last, EPA_ERR_TIMEOUT,
                             "cuda: GPU %d did not finish its kernels within %d s after a rank "
@@ -158,16 +164,17 @@ static enum epa_status ask_clock(struct cuda *c, struct clock_words *words, int6
     *low_ns = INT64_MIN;
     *high_ns = INT64_MAX;
     for (uint64_t round = 1; round <= CLOCK_ROUNDS; round++) {
-        uint64_t begin = epa_now_ns(), now = begin;
+        uint64_t begin = epa_now_ns(), now = begin, wait_begun = 0, waited = 0;
         int64_t low, high;
 
         /* Release and acquire pair with the kernel answer(). */
         __atomic_store_n(&words->asked, round, __ATOMIC_RELEASE);
         while (__atomic_load_n(&words->answered, __ATOMIC_ACQUIRE) < round) {
-            if (epa_now_ns() - begin > CLOCK_WAITS_NS)
+            waited = epa_waited_ns(&wait_begun, waited, CLOCK_WAITS_NS);
+            if (waited > CLOCK_WAITS_NS)
                 return epa_fail(&c->last, EPA_ERR_TIMEOUT, "cuda: the clock of GPU %d: no answer",
                                 c->base.device);
-            epa_backoff(epa_now_ns() - begin, CLOCK_SPIN_NS);
+            epa_backoff(waited, CLOCK_SPIN_NS);
         }
         now = epa_now_ns();
         low = (int64_t)(words->time_ns - now);
@@ -181,6 +188,8 @@ static enum epa_status ask_clock(struct cuda *c, struct clock_words *words, int6
 enum epa_status cuda_clock(struct epa_backend *base, int64_t *low_ns, int64_t *high_ns)
 {
     struct cuda *c = cuda_fresh(base);
+    struct epa_device_view view = {
+        .size = 1, .stop = c->base.stop, .beat = c->base.beat, .fault = c->base.device_fault};
     struct clock_words *words = NULL;
     void *there = NULL;
     enum epa_status status = cuda_enter_eager(c, "reading its clock"), drained;
@@ -195,7 +204,8 @@ enum epa_status cuda_clock(struct epa_backend *base, int64_t *low_ns, int64_t *h
     *words = (struct clock_words){0};
     status = cuda_check(c, cudaHostGetDevicePointer(&there, words, 0), "cudaHostGetDevicePointer");
     if (status == EPA_OK)
-        status = cuda_check(c, clock_queue(there, CLOCK_ROUNDS, c->stream), "launching a kernel");
+        status =
+            cuda_check(c, clock_queue(&view, there, CLOCK_ROUNDS, c->stream), "launching a kernel");
     if (status == EPA_OK)
         status = ask_clock(c, words, low_ns, high_ns);
     drained = cuda_drain(c, false);

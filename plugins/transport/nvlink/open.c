@@ -119,6 +119,7 @@ static void show(struct nvlink *n)
     n->view = (struct epa_device_view){.rank = n->base.rank,
                                        .size = n->base.size,
                                        .stop = n->backend->stop,
+                                       .beat = n->backend->beat,
                                        .fault = n->backend->device_fault};
     for (uint32_t r = 0; r < n->base.size; r++) {
         if (!n->near[r])

@@ -98,6 +98,17 @@ TEST(lanes_of_a_line_see_it_at_one_time)
     assert_int_equal(probe_torn_line(), 0);
 }
 
+/* A pause counts as two of four parts of the time limit at most. */
+TEST(a_wait_does_not_count_the_pause_of_its_host)
+{
+    assert_true(probe_suspended_word() >= 0.5);
+}
+
+TEST(a_wait_does_not_count_the_pause_of_its_thread)
+{
+    assert_int_equal(probe_stalled_word(), 0);
+}
+
 /* The wait polls once after the poll that reads the clock, not as often as between two clock
  * reads. */
 TEST(a_wait_for_a_missing_word_times_out)

@@ -77,9 +77,10 @@ enum { PACKETS = 8, MOST_LOOKS = 1000 };
 /* The words that kernels poll, and a row. */
 struct late {
     struct epa_fault fault;
-    uint32_t stop;
+    uint32_t stop, beat;
     __align__(128) char row[PACKETS * EPA_PACKET];
     unsigned looks;
+    uint64_t ns;
 };
 
 /* Polls as kernels do until the whole row has arrived, which is at the time limit. */
@@ -104,7 +105,7 @@ static __global__ void late_row(struct late *l, bool last)
         }
         if (!epa_dev_packet_wait(a, l->row, PACKETS, 1, {}, &poll))
             return;
-        if (poll.late)
+        if (epa_dev_poll_is_last(&poll))
             *first_count = *last_count = 1;
     }
 }
@@ -118,6 +119,44 @@ static __global__ void late_word(struct late *l)
     v.stop = &l->stop;
     for (l->looks = 1; !epa_dev_poll_expired(v, &poll, 0, {}, 0, 1); l->looks++)
         ;
+}
+
+enum { LIMIT_NS = 1000000, PAUSE_NS = 10 * LIMIT_NS, STALLED_LOOKS = 2 };
+
+/* Waits for a missing word while the host has no beat for the time of a pause, then a beat at each
+ * poll. */
+static __global__ void suspended_word(struct late *l)
+{
+    struct epa_device_view v = {};
+    struct epa_dev_poll poll = {};
+    uint64_t begun = epa_dev_time();
+
+    v.fault = &l->fault;
+    v.stop = &l->stop;
+    v.beat = &l->beat;
+    l->beat = 1;
+    while (!epa_dev_poll_expired(v, &poll, LIMIT_NS, {}, 0, 1))
+        l->beat += epa_dev_time() - begun > PAUSE_NS;
+    l->ns = epa_dev_time() - begun;
+}
+
+/* Waits for a missing word and runs no instruction for the time of a pause, then looks at the clock
+ * a few times. */
+static __global__ void stalled_word(struct late *l)
+{
+    struct epa_device_view v = {};
+    struct epa_dev_poll poll = {};
+    uint64_t begun;
+
+    v.fault = &l->fault;
+    v.stop = &l->stop;
+    for (uint32_t i = 0; i < EPA_DEV_POLLS; i++)
+        (void)epa_dev_poll_expired(v, &poll, LIMIT_NS, {}, 0, 1);
+    begun = epa_dev_time();
+    while (epa_dev_time() - begun < PAUSE_NS)
+        ;
+    for (uint32_t i = 0; i < STALLED_LOOKS * EPA_DEV_POLLS; i++)
+        l->looks += epa_dev_poll_expired(v, &poll, LIMIT_NS, {}, 0, 1);
 }
 
 /* ---- a line that is read while it is stored ---- */
@@ -171,6 +210,26 @@ unsigned probe_late_word(void)
     struct late *l = create<struct late>(1);
 
     late_word<<<1, 1>>>(l);
+    return looks_of(l);
+}
+
+double probe_suspended_word(void)
+{
+    struct late *l = create<struct late>(1);
+    double counted;
+
+    suspended_word<<<1, 1>>>(l);
+    (void)cudaDeviceSynchronize();
+    counted = l->fault.status == EPA_ERR_TIMEOUT ? ((double)l->ns - PAUSE_NS) / LIMIT_NS : -1;
+    (void)cudaFree(l);
+    return counted;
+}
+
+unsigned probe_stalled_word(void)
+{
+    struct late *l = create<struct late>(1);
+
+    stalled_word<<<1, 1>>>(l);
     return looks_of(l);
 }
 

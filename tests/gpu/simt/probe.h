@@ -49,6 +49,11 @@ unsigned probe_run(enum probe_fault);
 unsigned probe_late_row(bool last);
 /* Returns the number of polls until a wait for a missing word times out. */
 unsigned probe_late_word(void);
+/* Returns the time limits that a wait for a missing word lasts after a pause of the host, in which
+ * it had no beat for ten time limits. Negative: the wait did not time out. */
+double probe_suspended_word(void);
+/* Returns the number of time-outs at the first looks after a pause of the waiting thread. */
+unsigned probe_stalled_word(void);
 /* Returns the number of lanes that saw another state of a line than other lanes of their
  * instruction. */
 unsigned probe_torn_line(void);
