@@ -67,8 +67,8 @@ class Reader:
                     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
                     "PKG_CONFIG_PATH": f"{work}/pkgconfig", "PWD": str(work)}
         (work / "pkgconfig").mkdir()
-        (work / "pkgconfig/epa2a.pc").write_text(
-            f"Name: epa2a\nDescription: not installed\nVersion: 0\nCflags: -I{source}/include\n")
+        (work / "pkgconfig/epa2a-plugin.pc").write_text(
+            f"Name: epa2a-plugin\nDescription: not installed\nVersion: 0\nCflags: -I{source}/include\n")
         for folder in ("bin", "old", "new"):
             (work / folder).mkdir()
             (work / folder / "epa2a").symlink_to(epa2a)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""release.py EPA2A SOURCE BUILD VERSION: the version of meson.build is the program's, the one of epa2a.pc, the first of
+"""release.py EPA2A SOURCE BUILD VERSION: the version of meson.build is the program's, the one of each .pc file, the first of
 CHANGELOG.md and the first of debian/changelog."""
 import json
 import pathlib
@@ -15,8 +15,9 @@ def main(epa2a, source, build, version):
     assert printed.startswith(f"epa2a {version} (plugin ABI "), printed
     told = json.loads(subprocess.run([epa2a, "--version", "--json"], capture_output=True, text=True, check=True).stdout)
     assert told["version"] == version, told
-    pc = pathlib.Path(build, "meson-private/epa2a.pc").read_text("utf-8")
-    assert f"\nVersion: {version}\n" in pc and re.search(r"^Libs: .*-lepa2a-kernels", pc, re.M), pc
+    for name, library in ("epa2a", "epa2a"), ("epa2a-plugin", "epa2a-kernels"):
+        pc = pathlib.Path(build, f"meson-private/{name}.pc").read_text("utf-8")
+        assert f"\nVersion: {version}\n" in pc and re.search(rf"^Libs: .*-l{library}\b", pc, re.M), pc
 
     log = pathlib.Path(source, "CHANGELOG.md").read_text("utf-8")
     releases = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)$", log, re.M)

@@ -27,11 +27,11 @@ FAULTS = {  # kind: (old text, new text) of its skeleton
 class Installed:
     def __init__(self, meson, build, compiler, work):
         self.prefix, self.compiler, self.work = unpack(meson, build, work, "some/where"), compiler, work
-        (self.pc,) = self.prefix.rglob("epa2a.pc")
+        (self.pc,) = self.prefix.rglob("epa2a-plugin.pc")
         self.share = self.prefix / "share/epa2a"
 
     def ask(self, what):
-        return shlex.split(run("pkg-config", f"--define-variable=prefix={self.prefix}", what, "epa2a",
+        return shlex.split(run("pkg-config", f"--define-variable=prefix={self.prefix}", what, "epa2a-plugin",
                                PKG_CONFIG_PATH=str(self.pc.parent)).stdout)
 
     def build(self, kind, source, name):
