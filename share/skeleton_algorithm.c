@@ -1,7 +1,7 @@
 /* Skeleton of an algorithm: AllGather on hosts, over any transport. algorithm.h and problem.h
  * define the contract; the folder `contract` beside this file describes its tests.
  *
- *     cc -std=gnu11 -O2 -shared -fPIC -Wl,-z,defs $(pkg-config --cflags epa2a) \
+ *     cc -std=gnu11 -O2 -shared -fPIC -Wl,-z,defs $(pkg-config --cflags epa2a-plugin) \
  *         skeleton_algorithm.c -o epa2a-algorithm-mine.so
  *     epa2a verify mine.yaml --plugin-path $PWD --set algorithm=mine
  *
@@ -112,7 +112,7 @@ static enum epa_status gather(struct epa_algorithm *a, struct epa_problem *probl
     uint64_t bytes = (uint64_t)g->rows[me] * g->row_bytes, at = set_at(m, ++m->epoch);
     enum epa_status status = EPA_OK;
 
-    m->failure = (struct epa_error){EPA_OK, ""};
+    m->failure = (struct epa_error){.status = EPA_OK};
     for (uint32_t r = 0; r < me; r++)
         at += (uint64_t)g->rows[r] * g->row_bytes;
     if (g->in != NULL && bytes != 0) /* NULL: the rows are already in place */
