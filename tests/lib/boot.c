@@ -1,5 +1,7 @@
 /* Bootstrap over a callback: world, data, and failures that all ranks learn. */
 #include <errno.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,7 +31,7 @@ static struct boot_params params_of(struct group_rank *me)
 static bool gathers(struct epa_bootstrap *boot, size_t bytes)
 {
     uint32_t ranks = boot->world.size;
-    unsigned char *mine = malloc(bytes + 1), *all = malloc(ranks * bytes + 1);
+    unsigned char *mine = calloc(1, bytes + 1), *all = calloc(ranks, bytes + 1);
     bool good = true;
 
     for (size_t i = 0; i < bytes; i++)
@@ -89,7 +91,7 @@ static void differ_in_options(struct group_rank *me)
     struct epa_error err = {EPA_OK, ""};
     struct epa_bootstrap *boot = NULL;
     const char *what = me->arg;
-    struct epa_error failure = {EPA_ERR_UNSUPPORTED, "no such plugin"};
+    struct epa_error failure = {.status = EPA_ERR_UNSUPPORTED, .text = "no such plugin"};
 
     if (me->rank == 2 && strcmp(what, "text") == 0)
         params.fingerprint = "options: transport=ucx, and more\n";
@@ -167,4 +169,153 @@ TEST(damaged_data_fail_on_all_ranks)
     for (uint32_t call = 1; call < 4; call++)
         assert_all(group_run(4, GROUP_THREADS, damage, &call), 4, EPA_ERR_SYSTEM,
                    "rank 1: .. did not deliver the data of rank 2 to rank 1");
+}
+
+/* ---- ranks without a callback, on one host and on several ---- */
+
+static void set_job(struct group_rank *me, uint32_t port)
+{
+    char text[200];
+
+    snprintf(text, sizeof(text),
+             "RANK=%u WORLD_SIZE=%u LOCAL_RANK=%u LOCAL_WORLD_SIZE=%u MASTER_ADDR=127.0.0.1 "
+             "MASTER_PORT=%u",
+             me->rank, me->ranks, me->rank, me->ranks, port);
+    set_variables(text);
+}
+
+struct job {
+    uint32_t port;
+    const char *what;
+    bool hosts, callback; /* odd ranks on another host; ranks have a callback */
+};
+
+/* Moves the process to another host: processes with other names of the host share no memory. */
+static bool leave_host(void)
+{
+    return (unshare(CLONE_NEWUTS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWUTS) == 0) &&
+           sethostname("elsewhere", 9) == 0;
+}
+
+static enum epa_status check_hosts(const struct epa_bootstrap *boot, struct epa_error *err)
+{
+    const struct epa_world *w = &boot->world;
+    bool good = w->node != NULL && w->interface != NULL && strcmp(w->interface, "lo") == 0;
+
+    for (uint32_t r = 0; good && r < w->size; r++)
+        good = w->node[r] == r % 2;
+    return good && w->local_rank == w->rank / 2 ? EPA_OK
+                                                : epa_fail(err, EPA_ERR_MISMATCH, "the nodes");
+}
+
+static void join_job(struct group_rank *me)
+{
+    const struct job *job = me->arg;
+    struct boot_params params = params_of(me);
+    struct epa_error err = {EPA_OK, ""};
+    struct epa_bootstrap *boot = NULL;
+    enum epa_status status;
+    double begun;
+
+    params.timeout_ns = 2000000000;
+    if (!job->callback) {
+        set_job(me, job->port);
+        params.allgather = NULL;
+        params.rank = params.ranks = 0;
+    }
+    if (me->rank == 1 && strcmp(job->what, "ranks") == 0)
+        set_variables("WORLD_SIZE=7 LOCAL_WORLD_SIZE=7");
+    if (me->rank == 1 && strcmp(job->what, "twin") == 0)
+        set_variables("RANK=2 LOCAL_RANK=2");
+    if (job->hosts && me->rank % 2 == 1 && !leave_host()) {
+        finish(me, EPA_ERR_UNSUPPORTED, &err);
+        return;
+    }
+    if (me->rank == 1 && strcmp(job->what, "absent") == 0)
+        return;
+    status = boot_create(&params, &boot, &err);
+    if (status == EPA_OK && job->hosts)
+        status = check_hosts(boot, &err);
+    for (size_t bytes = 1; status == EPA_OK && bytes < 100000; bytes *= 10)
+        if (!gathers(boot, bytes))
+            status = epa_fail(&err, EPA_ERR_MISMATCH, "allgather of %zu bytes", bytes);
+    if (me->rank == 1 && status == EPA_OK && strcmp(job->what, "dies") == 0) {
+        __atomic_store_n(&me->result->left_out, 1, __ATOMIC_RELEASE);
+        raise(SIGKILL);
+    }
+    if (me->rank == 1 && status == EPA_OK && strcmp(job->what, "stops") == 0) {
+        __atomic_store_n(&me->result->left_out, 1, __ATOMIC_RELEASE);
+        raise(SIGSTOP);
+    }
+    if (me->rank == 1 && status == EPA_OK && strcmp(job->what, "fails") == 0)
+        boot_fail(boot, EPA_ERR_SYSTEM, "rank 1: no such luck");
+    begun = group_now();
+    if (status == EPA_OK)
+        status = boot_agree(boot, EPA_OK, &err);
+    me->result->seconds = group_now() - begun;
+    boot_destroy(boot);
+    finish(me, status, &err);
+}
+
+static struct group *run_job(const char *what, bool hosts, bool callback)
+{
+    static uint32_t jobs;
+    struct job job = {.port = 20000 + (uint32_t)getpid() % 20000 + jobs++,
+                      .what = what,
+                      .hosts = hosts,
+                      .callback = callback};
+
+    return group_run(4, GROUP_PROCESSES, join_job, &job);
+}
+
+TEST(variables_of_torchrun_connect_ranks)
+{
+    assert_all(run_job("", false, false), 4, EPA_OK, "");
+    assert_all(run_job("ranks", false, false), 4, EPA_ERR_CONFIG,
+               "rank 1 (host .. expects 7 ranks .. rank 0 expects 4");
+    assert_all(run_job("twin", false, false), 4, EPA_ERR_CONFIG, "rank 2 (host .. rank 2 (host");
+}
+
+TEST(ranks_of_several_hosts_gather)
+{
+    struct group *group = run_job("", true, false);
+
+    if (group_result(group, 1)->code == EPA_ERR_UNSUPPORTED)
+        skip(); /* no name space for another host */
+    assert_all(group, 4, EPA_OK, "");
+    assert_all(run_job("", true, true), 4, EPA_OK, "");
+}
+
+TEST(ranks_of_several_hosts_name_the_failed_rank)
+{
+    static const struct {
+        const char *what, *words;
+    } cases[] = {
+        {"dies", "rank 1 (host elsewhere, pid"},
+        {"stops", "rank 1 (host elsewhere, pid"},
+        {"fails", "rank 1: no such luck"},
+    };
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct group *group = run_job(cases[i].what, true, false);
+
+        if (group_result(group, 1)->code == EPA_ERR_UNSUPPORTED)
+            skip(); /* no name space for another host */
+        for (uint32_t r = 0; r < 4; r += r == 0 ? 2 : 1) {
+            assert_words(group_result(group, r)->text, cases[i].words);
+            assert_true(group_result(group, r)->seconds < 3);
+        }
+        group_free(group);
+    }
+}
+
+TEST(a_missing_rank_is_named)
+{
+    struct group *group = run_job("absent", false, false);
+
+    for (uint32_t r = 0; r < 4; r += r == 0 ? 2 : 1) {
+        assert_words(group_result(group, r)->text, "rank 0 waited 2 .. s for rank 1 to connect");
+        assert_true(group_result(group, r)->code != EPA_OK);
+    }
+    group_free(group);
 }

@@ -10,6 +10,7 @@
 #include "boot/bootstrap.h"
 #include "boot/exchange.h"
 #include "boot/peers.h"
+#include "boot/star.h"
 #include "boot/world.h"
 
 enum { GROUP_CLOSE_MS = 100 }; /* from the closed sockets of a dying process to its end */
@@ -26,7 +27,8 @@ struct callback {
 struct boot {
     struct bootstrap bootstrap; /* first member, so that all three pointers convert */
     struct callback callback;
-    struct exchange set_up;    /* over the callback */
+    struct star *star;         /* NULL: the application has a callback, or there is one rank */
+    struct exchange set_up;    /* over the callback or the star */
     struct exchange page;      /* over the page of the host; unused with several hosts */
     struct exchange *exchange; /* `set_up` or `page` */
     struct world_facts facts;
@@ -68,6 +70,17 @@ static bool process_has_left(void *arg, const struct peer_process *process)
     return true;
 }
 
+/* Fails the group if a connection of the star is closed or has brought a failure. */
+static void check_star(struct boot *boot)
+{
+    struct epa_error found = {EPA_OK, ""};
+
+    if (boot->star == NULL || !boot->attached || !star_find_loss(boot->star, &found))
+        return;
+    control_fail(boot->bootstrap.control, found.status, found.text);
+    star_send_abort(boot->star, &found);
+}
+
 /* Fails the group if a process of this host has died. Another thread that checks does the work. */
 static void check_peers(struct boot *boot, int wait_ms)
 {
@@ -88,19 +101,24 @@ static void check_peers(struct boot *boot, int wait_ms)
 void boot_fail(struct epa_bootstrap *base, enum epa_status status, const char *text)
 {
     struct boot *boot = boot_of(base);
+    struct epa_error failure;
 
     if (!epa_aborted(base) && (status == EPA_ERR_SYSTEM || status == EPA_ERR_TIMEOUT))
         check_peers(boot, status == EPA_ERR_SYSTEM ? GROUP_CLOSE_MS : 0);
     control_fail(boot->bootstrap.control, status, text);
+    if (boot->star != NULL && control_failure(boot->bootstrap.control, &failure))
+        star_send_abort(boot->star, &failure);
 }
 
 enum epa_status boot_check(struct epa_bootstrap *base, struct epa_error *err)
 {
     struct boot *boot = boot_of(base);
-    struct epa_error failure = {EPA_ERR_ABORTED, "another rank failed"};
+    struct epa_error failure = {.status = EPA_ERR_ABORTED, .text = "another rank failed"};
 
-    if (!epa_aborted(base))
+    if (!epa_aborted(base)) {
         check_peers(boot, 0);
+        check_star(boot);
+    }
     if (!epa_aborted(base))
         return EPA_OK;
     (void)control_failure(boot->bootstrap.control, &failure);
@@ -154,6 +172,7 @@ static void on_wait(struct epa_wait_observer *observer, const struct epa_wait_st
     if (now - before >= check_ns) {
         __atomic_store_n(&boot->checked_ns, now, __ATOMIC_RELAXED);
         check_peers(boot, 0);
+        check_star(boot);
     }
     if (boot->log != NULL && wait->waited_ns - logged >= log_ns &&
         __atomic_compare_exchange_n(&boot->logged_ns, &logged, wait->waited_ns, false,
@@ -175,6 +194,25 @@ static enum epa_status gather_by_callback(void *arg, const void *mine, size_t by
                         "the allgather callback of the application returned %d on rank %u", got,
                         c->rank);
     return EPA_OK;
+}
+
+static enum epa_status gather_by_star(void *arg, const void *mine, size_t bytes, void *all,
+                                      struct epa_error *err)
+{
+    struct boot *boot = arg;
+    struct epa_error found = {EPA_OK, ""}, failure;
+    enum epa_status status = star_gather(
+        boot->star, mine, all, boot->attached ? boot->bootstrap.base.aborted : NULL, &found);
+
+    (void)bytes;
+    if (status == EPA_OK)
+        return EPA_OK;
+    if (found.status != EPA_OK && boot->attached)
+        control_fail(boot->bootstrap.control, found.status, found.text);
+    if (boot->attached && control_failure(boot->bootstrap.control, &failure))
+        found = failure;
+    star_send_abort(boot->star, &found);
+    return epa_fail(err, status, "%s", found.text);
 }
 
 /* One rank without callback. */
@@ -246,6 +284,18 @@ void boot_begin(struct epa_bootstrap *base)
 
 /* ---- creation ---- */
 
+static enum epa_status check_ranks(const struct boot_params *params, struct epa_error *err)
+{
+    if (params->ranks == 0 || params->ranks > BOOT_RANKS_MAX)
+        return epa_fail(err, EPA_ERR_CONFIG, "%u ranks; the number of ranks must be 1 to %d",
+                        params->ranks, BOOT_RANKS_MAX);
+    if (params->rank >= params->ranks)
+        return epa_fail(err, EPA_ERR_CONFIG, "rank %u is not below the number of ranks, %u",
+                        params->rank, params->ranks);
+    return EPA_OK;
+}
+
+/* Prepares the exchange over the callback; without a callback for one rank. */
 static enum epa_status init_set_up(const struct boot_params *params, struct callback *callback,
                                    struct exchange *out, struct epa_error *err)
 {
@@ -253,24 +303,66 @@ static enum epa_status init_set_up(const struct boot_params *params, struct call
                                 .ranks = params->ranks,
                                 .version = params->version,
                                 .frame_bytes = EXCHANGE_FRAME,
-                                .gather = gather_by_callback,
+                                .gather =
+                                    params->allgather != NULL ? gather_by_callback : gather_alone,
                                 .arg = callback};
+    enum epa_status status = check_ranks(params, err);
 
-    if (params->ranks == 0 || params->ranks > BOOT_RANKS_MAX)
-        return epa_fail(err, EPA_ERR_CONFIG, "%u ranks; the number of ranks must be 1 to %d",
-                        params->ranks, BOOT_RANKS_MAX);
-    if (params->rank >= params->ranks)
-        return epa_fail(err, EPA_ERR_CONFIG, "rank %u is not below the number of ranks, %u",
-                        params->rank, params->ranks);
     *callback = (struct callback){.allgather = params->allgather,
                                   .arg = params->arg,
                                   .frame_bytes = EXCHANGE_FRAME,
                                   .rank = params->rank};
-    if (params->allgather == NULL && params->ranks > 1)
-        return epa_fail(err, EPA_ERR_CONFIG, "%u ranks need an allgather callback", params->ranks);
-    if (params->allgather == NULL)
-        p.gather = gather_alone;
-    return exchange_init(out, &p, err);
+    return status == EPA_OK ? exchange_init(out, &p, err) : status;
+}
+
+/* Finds rank, number of ranks and the contact of rank 0 in the environment. */
+static enum epa_status find_job(struct boot_params *params, struct contact *contact,
+                                struct epa_error *err)
+{
+    static const struct contact_options options = {.caller = "without an allgather callback"};
+    struct process_job job;
+    enum epa_status status = contact_find_job(options.caller, &job, err);
+
+    if (status != EPA_OK)
+        return status;
+    if (params->ranks != 0 &&
+        (params->ranks != job.process_id.size || params->rank != job.process_id.rank))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "the parameters name rank %u of %u, the environment names rank %u of %u "
+                        "(%s); set both fields to 0, or set an allgather callback",
+                        params->rank, params->ranks, job.process_id.rank, job.process_id.size,
+                        job.process_id.source);
+    params->rank = job.process_id.rank;
+    params->ranks = job.process_id.size;
+    return contact_find(&options, &job, contact, err);
+}
+
+/* Connects the ranks without a callback. */
+static enum epa_status connect_star(struct boot_params *params, struct boot *boot,
+                                    struct epa_error *err)
+{
+    struct exchange_params p = {.version = params->version,
+                                .frame_bytes = EXCHANGE_FRAME,
+                                .gather = gather_by_star,
+                                .arg = boot};
+    struct contact contact;
+    enum epa_status status = find_job(params, &contact, err);
+
+    if (status == EPA_OK)
+        status = check_ranks(params, err);
+    if (status != EPA_OK || params->ranks == 1)
+        return status == EPA_OK ? init_set_up(params, &boot->callback, &boot->set_up, err) : status;
+    p.rank = params->rank;
+    p.ranks = params->ranks;
+    status = exchange_init(&boot->set_up, &p, err);
+    if (status == EPA_OK)
+        status = star_create(&(struct star_params){.rank = p.rank,
+                                                   .ranks = p.ranks,
+                                                   .contact = &contact,
+                                                   .frame_bytes = EXCHANGE_FRAME,
+                                                   .timeout_ns = params->timeout_ns},
+                             &boot->star, err);
+    return status;
 }
 
 /* Prepares gathering over the page, which replaces the callback if all ranks are on this host. */
@@ -344,6 +436,7 @@ static void init_base(struct boot *boot, const struct boot_params *params,
 static void free_boot(struct boot *boot)
 {
     peers_close(&boot->peers);
+    star_destroy(boot->star);
     if (boot->attached)
         control_detach(boot->bootstrap.control, &boot->card);
     exchange_finish(&boot->set_up);
@@ -352,44 +445,57 @@ static void free_boot(struct boot *boot)
     free(boot);
 }
 
+static enum epa_status connect_ranks(struct boot_params *params, struct boot *boot,
+                                     struct epa_error *err)
+{
+    return params->allgather == NULL && params->ranks != 1
+               ? connect_star(params, boot, err)
+               : init_set_up(params, &boot->callback, &boot->set_up, err);
+}
+
 /* Takes part in the first exchange in order to report a failure. */
-static enum epa_status report_failure(const struct boot_params *params, enum epa_status status,
+static enum epa_status report_failure(struct boot_params *params, enum epa_status status,
                                       struct epa_error *err)
 {
-    struct callback callback;
-    struct exchange x = {.frames = NULL};
+    struct boot boot = {.attached = false};
 
-    if (init_set_up(params, &callback, &x, NULL) == EPA_OK)
-        status = exchange_call(&x, status, NULL, 0, NULL, false, err);
-    exchange_finish(&x);
+    if (connect_ranks(params, &boot, NULL) == EPA_OK)
+        status = exchange_call(&boot.set_up, status, NULL, 0, NULL, false, err);
+    star_destroy(boot.star);
+    exchange_finish(&boot.set_up);
     return status;
 }
 
-enum epa_status boot_create(const struct boot_params *params, struct epa_bootstrap **out,
+enum epa_status boot_create(const struct boot_params *given, struct epa_bootstrap **out,
                             struct epa_error *err)
 {
-    struct boot *boot = params->failure == NULL ? calloc(1, sizeof(*boot)) : NULL;
+    struct boot_params params = *given;
+    struct boot *boot = params.failure == NULL ? calloc(1, sizeof(*boot)) : NULL;
     enum epa_status status;
     struct epa_world world;
 
-    if (params->failure != NULL)
+    if (params.failure != NULL)
         return report_failure(
-            params, epa_fail(err, params->failure->status, "%s", params->failure->text), err);
+            &params, epa_fail(err, params.failure->status, "%s", params.failure->text), err);
     if (boot == NULL)
-        return report_failure(params,
+        return report_failure(&params,
                               epa_fail(err, EPA_ERR_NOMEM, "bootstrap: no memory for a rank"), err);
-    boot->log = params->log;
-    boot->log_arg = params->log_arg;
-    status = init_set_up(params, &boot->callback, &boot->set_up, err);
+    boot->log = params.log;
+    boot->log_arg = params.log_arg;
+    status = connect_ranks(&params, boot, err);
     if (status == EPA_OK)
-        status = world_find(&boot->set_up, params->fingerprint, &world, &boot->facts, err);
+        status = world_find(&boot->set_up, params.fingerprint, &world, &boot->facts, err);
     if (status == EPA_OK)
         status = share_page(boot, err);
     if (status != EPA_OK) {
         free_boot(boot);
         return status;
     }
-    init_base(boot, params, &world);
+    init_base(boot, &params, &world);
+    if (boot->facts.nodes == 1) { /* the page replaces the connections */
+        star_destroy(boot->star);
+        boot->star = NULL;
+    }
     *out = &boot->bootstrap.base;
     return EPA_OK;
 }

@@ -2,10 +2,12 @@
  *
  * The ranks of a host share a page with the word `aborted`, the reason of the first failure and, if all
  * ranks are on this host, the data of barriers and allgathers. With several hosts barriers and
- * allgathers use the callback of the application.
+ * allgathers use the callback of the application. Without a callback all ranks connect to rank 0 by
+ * RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as under torchrun.
  *
  * A waiting rank checks the processes of the other ranks of its host, so the death of a process ends
- * all waits. Ranks of other hosts end their waits by time-outs. A stopped process causes a time-out.
+ * all waits. Ranks of other hosts end their waits by time-outs, or without a callback by the closed
+ * connection. A stopped process causes a time-out.
  *
  * One thread at a time calls the functions for an object, except boot_fail() and boot_check(). */
 #ifndef BOOT_H
@@ -16,7 +18,8 @@
 enum { BOOT_RANKS_MAX = 4096 };
 
 struct boot_params {
-    uint32_t rank, ranks;
+    uint32_t rank,
+        ranks;        /* without callback: 0, or as in the environment; ranks 1: no other rank */
     uint32_t version; /* of the public interface; equal on all ranks */
     /* Callback of the application, as in epa2a_comm_params. The library waits in the callback without
      * a time-out of its own. If a call fails on a rank, the library makes one more call there, which

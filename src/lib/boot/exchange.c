@@ -216,7 +216,7 @@ enum epa_status exchange_call(struct exchange *x, enum epa_status status, const 
 
     x->agreed = false;
     if (status != EPA_OK) {
-        struct epa_error failure = {status, ""};
+        struct epa_error failure = {.status = status};
 
         if (err != NULL)
             failure = *err;
