@@ -139,10 +139,11 @@ struct epa2a_comm_params {
      * MPI or a store. Each rank contributes `bytes` bytes at `mine`. The callback stores the
      * contribution of rank r at `all` + r * bytes. `bytes` is the same on all ranks and at most
      * 64 KiB. The callback returns 0 on success. For any other value the library call returns
-     * EPA2A_ERR_SYSTEM. The library invokes the callback in create, destroy and other set-up calls,
-     * in the thread of the caller. Data calls never invoke the callback. If NULL, the library
-     * connects the ranks by the environment variables of torchrun: RANK, WORLD_SIZE, MASTER_ADDR
-     * and MASTER_PORT. */
+     * EPA2A_ERR_SYSTEM, after one more call that reports the failure to the other ranks. The
+     * library invokes the callback in create, destroy and other set-up calls, in the thread of the
+     * caller. Data calls never invoke the callback. The library has no time-out for the callback.
+     * If NULL, the library connects the ranks by the environment variables of torchrun: RANK,
+     * WORLD_SIZE, MASTER_ADDR and MASTER_PORT. */
     int (*allgather)(void *arg, const void *mine, size_t bytes, void *all);
     void *arg;      /* first argument of allgather */
     int32_t device; /* EPA2A_HOST, or a device number of the CUDA runtime in this process */
@@ -171,6 +172,48 @@ struct epa2a_comm_params {
     void (*log)(void *arg, int level, const char *text);
     void *log_arg; /* first argument of log */
 };
+
+/* Creates a comm. Collective call. A failure on one rank makes the call fail on all ranks.
+ * epa2a_last_error() then returns the message of the first failed rank on each rank. An invalid
+ * pointer or size of the struct is an exception: the call then fails on this rank only. Without a
+ * callback the fields `rank` and `ranks` must be 0, or equal the environment variables. One rank
+ * needs neither callback nor variables. */
+EPA2A_API int epa2a_comm_create(const struct epa2a_comm_params *, struct epa2a_comm **out);
+
+/* Destroys a comm. Collective call. On a broken comm the call is local. The caller must first
+ * destroy all objects that were created from the comm. The call ignores NULL. */
+EPA2A_EXPORT void epa2a_comm_destroy(struct epa2a_comm *);
+
+/* Ends all waits of the ranks of this host and breaks the comm. The interrupted calls return
+ * EPA2A_ERR_ABORTED. The waits of ranks on other hosts end by their time-outs. Local call. Any
+ * thread may make the call. */
+EPA2A_EXPORT void epa2a_comm_abort(struct epa2a_comm *);
+
+/* Returns EPA2A_OK, or the status of the failure that breaks the comm, for example EPA2A_ERR_DIED
+ * after the death of another process of this host. The call never waits. Local call. Any thread may
+ * make the call. */
+EPA2A_API int epa2a_comm_check(struct epa2a_comm *);
+
+/* Waits until the stream has executed all enqueued work. If a rank fails during the wait, the call
+ * terminates the waiting kernels. cudaStreamSynchronize() does not terminate these kernels. */
+EPA2A_API int epa2a_comm_sync(struct epa2a_comm *, void *stream);
+
+/* Executes a barrier of all ranks of the comm, after all enqueued work of the stream. Collective
+ * call. If the ranks are on several hosts, the call invokes the callback of the comm. */
+EPA2A_API int epa2a_comm_barrier(struct epa2a_comm *, void *stream);
+
+/* Calls `say` with `arg` for each fact about the comm. A fact is a key and a value, for example
+ * ("transport", "shm") or ("isa", "avx512"). The number of facts varies. Local call. */
+EPA2A_EXPORT void epa2a_comm_describe(const struct epa2a_comm *,
+                                      void (*say)(void *arg, const char *key, const char *value),
+                                      void *arg);
+
+/* Allocates memory of the comm for tensors of the caller: host memory with large pages, or memory of
+ * the device. Collective call: if the allocation fails on one rank, the call fails on all ranks. */
+EPA2A_API int epa2a_comm_alloc(struct epa2a_comm *, size_t bytes, void **out);
+/* Frees the memory. Local call. The call ignores NULL. Memory that was not freed remains allocated
+ * after the destruction of the comm. */
+EPA2A_EXPORT void epa2a_comm_free(struct epa2a_comm *, void *);
 
 /* ---- dispatch and combine ---- */
 
