@@ -211,8 +211,8 @@ enum epa_status options_split(const char *source, const char *text, struct optio
 static enum epa_status fail_value(const char *source, const char *key,
                                   const struct value_error *error, struct epa_error *err)
 {
-    return epa_fail(err, EPA_ERR_CONFIG, "%s: %.64s: %s; %s", source, key, error->what,
-                    error->hint);
+    return epa_fail_key(err, EPA_ERR_CONFIG, key, "%s: %.64s: %s; %s", source, key, error->what,
+                        error->hint);
 }
 
 static enum epa_status store_list(const char *source, const struct epa_option *option,

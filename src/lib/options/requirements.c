@@ -102,8 +102,9 @@ enum epa_status selection_check_layout(const struct selection *s, enum epa_layou
 
     if (footprint->u.moe.layout == layout)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_CONFIG,
-                    "algorithm '%s' delivers rows by %s with these options, and the shape requires "
-                    "rows by %s",
-                    s->algorithm->plugin.name, name[footprint->u.moe.layout], name[layout]);
+    return epa_fail_key(
+        err, EPA_ERR_CONFIG, "algorithm.name",
+        "algorithm '%s' delivers rows by %s with these options, and the shape requires "
+        "rows by %s",
+        s->algorithm->plugin.name, name[footprint->u.moe.layout], name[layout]);
 }
