@@ -28,10 +28,9 @@ enum {
 
 /* ---- standard files ---- */
 
-/* Returns the descriptor that `path` stands for; -1: it names a file. Opening /dev/stdout again
- * would start at the beginning of a file that the shell has opened, and a rename would remove its
- * name. */
-static int find_descriptor(const char *path)
+/* Opening /dev/stdout again would start at the beginning of a file that the shell has opened, and a
+ * rename would remove its name. */
+int file_descriptor(const char *path)
 {
     static const char *const standard[] = {"/dev/stdin", "/dev/stdout", "/dev/stderr"};
     static const char *const folder[] = {"/dev/fd/", "/proc/self/fd/"};
@@ -54,7 +53,7 @@ static int find_descriptor(const char *path)
 
 bool file_is_stdout(const char *path)
 {
-    return find_descriptor(path) == STDOUT_FILENO;
+    return file_descriptor(path) == STDOUT_FILENO;
 }
 
 bool stdout_is_unread(void)
@@ -71,7 +70,7 @@ bool file_is_stream(const char *path)
 {
     struct stat at;
 
-    return find_descriptor(path) >= 0 || (stat(path, &at) == 0 && !S_ISREG(at.st_mode));
+    return file_descriptor(path) >= 0 || (stat(path, &at) == 0 && !S_ISREG(at.st_mode));
 }
 
 /* Descriptors from the shell stay open in programs that this one starts; our own do not. */
@@ -333,7 +332,7 @@ static enum epa_status check_place(const struct place *p, struct epa_error *err)
 
 enum epa_status file_check(const char *option, const char *path, bool force, struct epa_error *err)
 {
-    int fd = find_descriptor(path);
+    int fd = file_descriptor(path);
     struct place place;
     enum epa_status status;
 
@@ -520,7 +519,7 @@ static enum epa_status write_regular(const struct place *p, bool force, const st
 
 enum epa_status file_stream_open(struct file_stream *s, bool force, struct epa_error *err)
 {
-    int how = O_WRONLY | O_CLOEXEC, fd = find_descriptor(s->path);
+    int how = O_WRONLY | O_CLOEXEC, fd = file_descriptor(s->path);
     struct place place;
     enum epa_status status;
 
@@ -588,7 +587,7 @@ enum epa_status file_write_or_keep(const char *option, const char *path, bool fo
     enum epa_status status;
     sigset_t before;
 
-    if (find_descriptor(path) >= 0)
+    if (file_descriptor(path) >= 0)
         return write_stream(option, path, text, err);
     status = place_find(option, path, true, &place, err);
     if (status == EPA_OK && place.way == WAY_STREAM) {

@@ -15,6 +15,9 @@
 
 /* Returns true if a path stands for standard output: "-", /dev/stdout and similar. */
 bool file_is_stdout(const char *path);
+/* Returns the descriptor that a path stands for, such as 3 for /dev/fd/3 and 1 for -; -1: the path names
+ * a file. */
+int file_descriptor(const char *path);
 /* Returns true if standard output is a pipe or a socket whose reader has closed it, like `head`.
  * Writes to it then fail, and the functions below ignore the failure. */
 bool stdout_is_unread(void);

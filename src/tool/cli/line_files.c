@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/config_name.h"
@@ -32,24 +34,43 @@ static uint32_t first_experiment(const struct line *line)
     }
 }
 
-/* Copies standard input to memory, since a command may read its file more than once. */
-static enum epa_status keep_stdin(struct epa_error *err)
+/* Replaces the pipe or socket of a descriptor by a copy in memory, since a command may read its file more
+ * than once. */
+static enum epa_status keep_input(int from, const char *path, struct epa_error *err)
 {
-    int fd = memfd_create("epa2a-stdin", MFD_CLOEXEC);
+    int fd = memfd_create("epa2a-input", MFD_CLOEXEC);
     bool good = fd >= 0;
     char piece[1 << 14];
+    uint64_t bytes = 0;
     ssize_t n = 1;
 
-    while (good && n != 0) {
-        n = read(STDIN_FILENO, piece, sizeof(piece));
+    /* The reader of the file rejects more than FILE_MOST bytes. */
+    for (; good && n != 0 && bytes <= FILE_MOST; bytes += n > 0 ? (uint64_t)n : 0) {
+        n = read(from, piece, sizeof(piece));
         good = n >= 0 ? write_whole(fd, piece, (size_t)n) : errno == EINTR;
     }
-    good = good && dup2(fd, STDIN_FILENO) >= 0;
+    good = good && dup2(fd, from) >= 0;
     if (!good)
-        epa_fail(err, EPA_ERR_SYSTEM, "standard input: %s", strerror(errno));
+        epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
     if (fd >= 0)
         close(fd);
     return good ? EPA_OK : EPA_ERR_SYSTEM;
+}
+
+/* Keeps the content of pipes, except standard input for a FILE of -. */
+static enum epa_status keep_pipes(const struct cli *cli, bool reads_stdin, struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 0; i < cli->n_args && status == EPA_OK; i++) {
+        int fd = file_descriptor(cli->arg[i]);
+        struct stat at;
+
+        if ((fd > STDERR_FILENO || (fd == STDIN_FILENO && !reads_stdin)) && fstat(fd, &at) == 0 &&
+            (S_ISFIFO(at.st_mode) || S_ISSOCK(at.st_mode)))
+            status = keep_input(fd, cli->arg[i], err);
+    }
+    return status;
 }
 
 enum epa_status line_replace_stdin(struct line *line, struct epa_error *err)
@@ -65,6 +86,8 @@ enum epa_status line_replace_stdin(struct line *line, struct epa_error *err)
             line->cli.arg[i] = "/dev/stdin";
             n++;
         }
+    if ((line->command->bit & readers) != 0 && keep_pipes(&line->cli, n > 0, err) != EPA_OK)
+        return err->status;
     if (n == 0)
         return EPA_OK;
     if (n > 1)
@@ -74,7 +97,7 @@ enum epa_status line_replace_stdin(struct line *line, struct epa_error *err)
                         "- is standard input, which only one of %u processes receives (%s); give "
                         "a file that all processes can read",
                         job.process_id.size, job.process_id.source);
-    return keep_stdin(err);
+    return keep_input(STDIN_FILENO, "standard input", err);
 }
 
 enum epa_status line_resolve_names(struct line *line, struct epa_error *err)
