@@ -4,6 +4,8 @@
 
 #include <epa2a/wait.h>
 #include "session/status.h"
+#include "session/status_page.h"
+#include "session/status_text.h"
 
 enum { RANKS = 3 };
 

@@ -9,7 +9,6 @@
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
 #include "doctor/doctor.h"
-#include "session/status.h"
 
 /* Succeeds if the transport shm works, whatever else is missing. */
 int cmd_doctor(const struct cli *cli)

@@ -26,7 +26,6 @@
 #include "launch/program_registry.h"
 #include "report/fill.h"
 #include "report/result.h"
-#include "session/status.h"
 
 static const struct words {
     uint32_t bit;

@@ -15,6 +15,7 @@
 #include "options/value.h"
 #include "registry/registry.h"
 #include "session/status.h"
+#include "session/status_text.h"
 
 static json_t *number_or_null(uint32_t n)
 {

@@ -35,6 +35,7 @@
 #include "registry/check.h"
 #include "launch/program_registry.h"
 #include "session/status.h"
+#include "session/status_text.h"
 
 /* A command line up to the cursor, and the candidates for it. */
 struct completing {

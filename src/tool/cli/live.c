@@ -21,6 +21,8 @@
 #include "run/stop_signals.h"
 #include "session/session_create.h"
 #include "session/status.h"
+#include "session/status_page.h"
+#include "session/status_text.h"
 #include "session/rows.h"
 
 static const uint64_t redraw_ns = 250000000;

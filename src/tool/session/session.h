@@ -18,7 +18,7 @@
 #include "session/stop.h"
 
 struct alternation; /* session/alternation.h */
-struct status_page; /* session/status.h */
+struct status_page; /* session/status_page.h */
 
 enum verb { VERB_RUN, VERB_BENCH, VERB_VERIFY };
 

@@ -16,7 +16,7 @@
 #include "session/preflight.h"
 #include "session/rank_puts.h"
 #include "session/record.h"
-#include "session/status.h"
+#include "session/status_page.h"
 
 /* Checks that the algorithm has the capabilities that verify needs for the experiment. */
 static enum epa_status check_verify(const struct experiment *x, struct epa_error *err)

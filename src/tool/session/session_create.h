@@ -6,7 +6,7 @@
 
 #include "session/session.h"
 
-struct status_page; /* session/status.h */
+struct status_page; /* session/status_page.h */
 struct status_page_run;
 
 /* Plans `x` for `verb` with the checks of session_create_on(), except those for missing devices and
