@@ -1,0 +1,74 @@
+/* Weights that combine returns (RANK layouts). Algorithms return expert outputs in 16 bits only,
+ * and add up the outputs of a token. A repeated dispatch and its combine carry the weights: each
+ * byte of a weight is an element of a row of outputs, as a whole number from 0 to 255, which both
+ * types of 16 bits represent exactly. Only the rank of the chosen expert has an element that is not
+ * 0, so the sum over ranks is this element. */
+#include "api/moe_weights.h"
+
+#include "api/moe_open.h"
+
+#include "base/dtype.h"
+
+#include <string.h>
+
+enum { BYTES = sizeof(float) };
+
+/* Writes bytes `first` to `first` + n of the weights of each row to the outputs. */
+static void encode_rows(struct epa2a_moe *moe, uint32_t first, uint32_t n)
+{
+    const struct moe_places *p = &moe->lane.places;
+    const struct epa_moe *m = &moe->lane.problem.u.moe;
+    uint16_t *y = m->y_space;
+    bool f16 = m->dtype == EPA_F16;
+
+    for (uint64_t row = 0; row < m->recv_rows; row++)
+        memset(y + row * m->hidden, 0, m->hidden * sizeof(*y));
+    for (uint32_t e = 0; e < p->l.local; e++)
+        for (uint32_t j = 0; j < p->count[e]; j++) {
+            uint64_t entry = m->recv_start[e] + j;
+            uint32_t row = m->recv_row[entry], k = m->recv_k[entry];
+            unsigned char byte[BYTES];
+
+            memcpy(byte, &moe->outputs.topk_weight[(size_t)p->at[row] * m->topk + k], BYTES);
+            for (uint32_t b = 0; b < BYTES; b++)
+                if (k * BYTES + b >= first && k * BYTES + b < first + n)
+                    y[(size_t)row * m->hidden + k * BYTES + b - first] =
+                        word_of_float(f16, (float)byte[b]);
+        }
+}
+
+static void decode_tokens(const struct epa2a_moe *moe, uint32_t first, uint32_t n)
+{
+    const struct epa_moe *m = &moe->lane.problem.u.moe;
+    unsigned char *out = (unsigned char *)moe->outputs.out_weight;
+    const uint16_t *sum = moe->scratch;
+    bool f16 = m->dtype == EPA_F16;
+
+    for (uint32_t t = 0; t < m->tokens; t++)
+        for (uint32_t i = 0; i < n; i++)
+            out[(size_t)t * m->topk * BYTES + first + i] =
+                (unsigned char)float_of_word(f16, sum[(size_t)t * m->hidden + i]);
+}
+
+enum epa_status moe_return_weights(struct epa2a_moe *moe, struct epa_error *err)
+{
+    const struct moe_target *t = &moe->target;
+    struct epa_moe *m = &moe->lane.problem.u.moe;
+    uint32_t all = moe->plan.shape.topk * BYTES, hidden = moe->plan.shape.hidden;
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t first = 0; first < all && status == EPA_OK; first += hidden) {
+        uint32_t n = all - first < hidden ? all - first : hidden;
+
+        status = moe_open_lane(moe, t->tokens, t->expert, t->weight, err);
+        if (status != EPA_OK)
+            return status;
+        encode_rows(moe, first, n);
+        m->y = m->y_space;
+        m->out = moe->scratch;
+        status = moe_run(moe, MOE_COMBINE, &moe->lane.problem, err);
+        if (status == EPA_OK)
+            decode_tokens(moe, first, n);
+    }
+    return status;
+}
