@@ -269,16 +269,34 @@ struct epa2a_need {
     int32_t overlaps;       /* 1: send returns before the data arrives; 0: recv does all work */
 };
 
-/* Bits of epa2a_tokens.flags. */
+/* Computes the memory requirements of a shape. Local call without side effects. Before the comm
+ * exists, `comm` may be NULL; the call then uses `ranks` and `device`. The caller can thus compute
+ * epa2a_comm_params.heap_bytes. */
+EPA2A_API int epa2a_moe_need(struct epa2a_comm *comm, uint32_t ranks, int32_t device,
+                             const struct epa2a_moe_shape *, struct epa2a_need *out);
+
+/* Creates a moe. Collective call. The caller must destroy the moe with epa2a_moe_destroy(). */
+EPA2A_API int epa2a_moe_create(struct epa2a_comm *, const struct epa2a_moe_shape *,
+                               struct epa2a_moe **out);
+
+/* Destroys a moe. Collective call. The call ignores NULL. */
+EPA2A_EXPORT void epa2a_moe_destroy(struct epa2a_moe *);
+
+/* Bits of epa2a_tokens.flags. All ranks must pass the same flags. A moe with recv_dtype FP8 cannot
+ * deliver rows in dtype, since the rows are quantised at their source. A moe with another
+ * recv_dtype delivers all forms: the receiver quantises the rows, with the same result. */
 enum epa2a_dispatch_flag {
     EPA2A_RECV_NATIVE = 1 << 0, /* deliver rows in dtype; overrides recv_dtype */
     EPA2A_RECV_FP8 = 1 << 1,    /* deliver rows in FP8; overrides recv_dtype */
-    EPA2A_SCALE_POW2 = 1 << 2,  /* round scales up to powers of two */
-    /* Deliver power-of-two scales as exponents (UE8M0), one byte each, four per int32. */
+    /* Round scales up to powers of two, at least 2^-126. The codes change accordingly. */
+    EPA2A_SCALE_POW2 = 1 << 2,
+    /* Deliver power-of-two scales as exponents (UE8M0), one byte each, four per int32. Includes
+     * EPA2A_SCALE_POW2. A row has (hidden / group + 3) / 4 words; unused bytes are 0. */
     EPA2A_SCALE_UE8M0 = 1 << 3,
     /* Store scales with the group as a major dimension, as the TMA loads of a GEMM require. The
      * scales of one group are adjacent. EPA2A_EXPERT_PADDED:
-     * [L][hidden / group][ranks * max_tokens]. Other layouts: [hidden / group][rows]. */
+     * [L][hidden / group][ranks * max_tokens]. Other layouts: [hidden / group][rows]. With
+     * EPA2A_SCALE_UE8M0 a word of four groups takes the place of a group. */
     EPA2A_SCALE_BY_GROUP = 1 << 4,
 };
 
@@ -302,18 +320,22 @@ struct epa2a_tokens {
  *
  * If a pointer is NULL before the call, the library sets the pointer to memory of the moe. This
  * memory remains valid until the combine of this dispatch, or until in_flight further dispatches.
+ * The caller may use the struct again: pointers to memory of the moe count as NULL.
  * If a pointer is set before the call, the pointer refers to dense memory of the caller with room
  * for epa2a_need.rows rows and epa2a_need.entries entries. The library fills this memory and does
- * not change the pointer. */
+ * not change the pointer. Elements outside all rows and entries do not change, or are undefined in
+ * memory of the moe. */
 struct epa2a_received {
     size_t size;
     uint64_t id;            /* number of this dispatch of the moe: 1, 2 ... */
     uint64_t rows, entries; /* capacity, as in epa2a_need; `count` holds the used part */
     void *x;                /* [rows][hidden] of recv_dtype, or of the type that flags select */
-    /* float [rows][hidden / fp8_group], or the form that the flags select. NULL after the call if
-     * the rows are not FP8. */
+    /* float [rows][hidden / fp8_group], or the form that the flags select. Not written if the rows
+     * are not FP8. */
     void *x_scale;
-    size_t x_stride, x_scale_stride; /* bytes from row to row; 0 for memory of the caller */
+    /* Bytes from row to row; 0 for memory of the caller. With EPA2A_SCALE_BY_GROUP x_scale_stride
+     * is the distance of two groups. */
+    size_t x_stride, x_scale_stride;
     uint32_t *count;                 /* [L] number of rows of each local expert */
     uint64_t *start;                 /* [L] index of the first entry of each local expert */
     uint32_t *row;         /* RANK: [entries] row that an entry reads; EXPERT: NULL, entry = row */
@@ -324,18 +346,45 @@ struct epa2a_received {
      * the first row of the expert. RANK: [ranks]; begin is relative to the first row. */
     int64_t *source_range;
     /* Memory for expert outputs, of dtype, in the layout of x. Combine makes no copy of expert
-     * outputs in this memory. */
+     * outputs in memory of the moe, if the algorithm stores rows in the order of the layout and
+     * `routing` is NULL. The caller must not write the memory after the combine. */
     void *y;
     /* Host memory of the caller, [L + 1]: the number of rows of each local expert, then the number
      * of all rows. The call waits until the counts are available. NULL: no host counts. */
     uint32_t *host_count;
     /* Memory of the comm, allocated by the caller, of epa2a_need.routing_bytes. Dispatch stores the
      * routes for combine in this memory. Combine may then follow at any later time, in any order
-     * and any number of times, and later dispatches may use the same routes. If NULL, combines must
-     * follow in the order of the dispatches, with one combine per dispatch. The caller may repeat
-     * such a combine only immediately. */
+     * and any number of times. epa2a_dispatch_again() may repeat the dispatch. If NULL, combines
+     * must follow in the order of the dispatches, with one combine per dispatch. The caller may
+     * repeat such a combine only immediately. All ranks must pass routing, or all must pass NULL.
+     * A combine that does not follow its dispatch costs a further dispatch on hosts, and requires
+     * that all dispatches without routing have their combine. */
     void *routing;
 };
+
+/* Sends the tokens of each rank to the ranks of their experts. Collective calls. epa2a_dispatch()
+ * performs a complete dispatch. epa2a_dispatch_send() begins a dispatch and epa2a_dispatch_recv()
+ * completes the dispatch. Between the two halves the caller may compute. The caller must call the
+ * second half before any other call for the same moe except epa2a_test(). Inputs must remain valid
+ * until the second half returns.
+ *
+ * EPA2A_ERR_CONFIG and EPA2A_ERR_UNSUPPORTED refuse the call before any data are sent; the caller
+ * may correct the arguments and repeat the call while the other ranks wait. */
+EPA2A_API int epa2a_dispatch(struct epa2a_moe *, const struct epa2a_tokens *,
+                             struct epa2a_received *, void *stream);
+EPA2A_API int epa2a_dispatch_send(struct epa2a_moe *, const struct epa2a_tokens *,
+                                  struct epa2a_received *, void *stream);
+EPA2A_API int epa2a_dispatch_recv(struct epa2a_moe *, struct epa2a_received *, void *stream);
+
+/* Dispatches other tokens along the routes in epa2a_received.routing. Collective call. The number
+ * of tokens equals the number of the first dispatch. The library does not read topk_idx and
+ * topk_weight of the tokens. */
+EPA2A_API int epa2a_dispatch_again(struct epa2a_moe *, const struct epa2a_tokens *,
+                                   struct epa2a_received *, void *stream);
+
+/* Discards the last dispatch, if no combine will follow. Collective call. A dispatch with `routing`
+ * does not need this call. */
+EPA2A_API int epa2a_discard(struct epa2a_moe *, const struct epa2a_received *);
 
 /* Input and output buffers of combine. */
 struct epa2a_outputs {
@@ -345,17 +394,35 @@ struct epa2a_outputs {
      * epa2a_received.y contains the expert outputs. */
     const void *y;
     /* EXPERT: topk_idx of the dispatch. If set, combine reads the array again and skips choices
-     * that the caller masked after the dispatch. */
+     * that the caller set to -1 after the dispatch. Only ll_v1 can skip choices. */
     const void *topk_idx;
     int32_t topk_idx_bytes; /* bytes per element of topk_idx, 4 or 8 */
     /* EXPERT: [tokens][topk] weights of the sum; NULL: the weights of the dispatch. RANK:
      * [rows][topk] weights that combine returns in out_weight and does not use in the sum. */
     const float *topk_weight;
-    const void *bias[2]; /* each [tokens][hidden], added to the sum; NULL: no bias */
-    void *out;           /* [tokens][hidden] of dtype */
-    float *out_weight;   /* RANK: [tokens][topk] returned weights; NULL: unused */
-    uint32_t flags;      /* must be 0 */
+    /* Each [tokens][hidden] of dtype; NULL: no bias. The sum is rounded to dtype; then the biases
+     * are added in float32 and the result is rounded again. */
+    const void *bias[2];
+    void *out; /* [tokens][hidden] of dtype */
+    /* RANK: [tokens][topk] weights of topk_weight, of the rows of the token on the ranks of its
+     * experts; 0 for the choice -1. All ranks must set the pointer, or none. On hosts the weights
+     * cost a further dispatch and combine. NULL: unused. */
+    float *out_weight;
+    uint32_t flags; /* must be 0 */
 };
+
+/* Returns expert outputs to the source ranks and sums these per token. Collective calls.
+ * epa2a_combine() performs a complete combine. epa2a_combine_send() begins a combine and
+ * epa2a_combine_recv() completes the combine. The rules of epa2a_dispatch_send() apply. */
+EPA2A_API int epa2a_combine(struct epa2a_moe *, const struct epa2a_received *,
+                            const struct epa2a_outputs *, void *stream);
+EPA2A_API int epa2a_combine_send(struct epa2a_moe *, const struct epa2a_received *,
+                                 const struct epa2a_outputs *, void *stream);
+EPA2A_API int epa2a_combine_recv(struct epa2a_moe *, const struct epa2a_received *, void *stream);
+
+/* Makes progress on the half call that is open. Returns EPA2A_NOT_YET if a wait of the recv call is
+ * certain, else EPA2A_OK. On hosts the library does not know and returns EPA2A_OK. */
+EPA2A_API int epa2a_test(struct epa2a_moe *);
 
 #ifdef __cplusplus
 }

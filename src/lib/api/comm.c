@@ -163,10 +163,12 @@ enum epa_status comm_take_heap(struct epa2a_comm *comm, uint64_t bytes, void **o
     return EPA_OK;
 }
 
-void comm_give_heap(struct epa2a_comm *comm, uint64_t bytes)
+void comm_give_heap(struct epa2a_comm *comm, const void *heap, uint64_t bytes)
 {
     bytes = (bytes + HEAP_ALIGN - 1) / HEAP_ALIGN * HEAP_ALIGN;
-    if (comm->heap_bytes != 0)
+    if (comm->heap_bytes == 0)
+        return;
+    if (heap == NULL || (const char *)heap + bytes == comm->heap + comm->heap_used)
         comm->heap_used -= bytes;
 }
 

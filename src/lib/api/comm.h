@@ -13,9 +13,9 @@
  *         return comm_leave_together(comm, status, &err);
  *     }
  *
- * A set-up call ends with comm_leave_together(): if one rank fails, the call fails on all ranks, and
- * the comm stays usable after a failure such as EPA_ERR_NOMEM. The caller frees its objects first
- * if comm_agree() is not EPA_OK. A data call ends with comm_leave(). */
+ * A set-up call ends with comm_leave_together(): if one rank fails, the call fails on all ranks,
+ * and the comm stays usable after a failure such as EPA_ERR_NOMEM. The caller frees its objects
+ * first if comm_agree() is not EPA_OK. A data call ends with comm_leave(). */
 #ifndef API_COMM_H
 #define API_COMM_H
 
@@ -59,9 +59,9 @@ enum epa_status comm_choose(struct epa2a_comm *, enum epa_op, bool layer, const 
                             const char *preset, struct choice *out, struct epa_error *);
 
 /* Takes memory for the transport of an object from heap_bytes. *out is the memory of the caller, or
- * NULL if the transport allocates. Without heap_bytes there is no limit. comm_give_heap() returns the
- * memory that was taken last. */
+ * NULL if the transport allocates. Without heap_bytes there is no limit. comm_give_heap() returns
+ * the memory; in memory of the caller an object that was created later keeps the space occupied. */
 enum epa_status comm_take_heap(struct epa2a_comm *, uint64_t bytes, void **out, struct epa_error *);
-void comm_give_heap(struct epa2a_comm *, uint64_t bytes);
+void comm_give_heap(struct epa2a_comm *, const void *heap, uint64_t bytes);
 
 #endif

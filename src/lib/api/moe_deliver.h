@@ -6,8 +6,8 @@
 #include "api/moe_places.h"
 
 /* Writes the rows of the view to x, and their scales to x_scale, at the places of the layout. x and
- * x_scale are dense. NULL: not written; x is not NULL if the receiver quantises. `work` has room for
- * the scales of two rows. EPA_ERR_SYSTEM: a scale is not a power of two although the form has
+ * x_scale are dense. NULL: not written; x is not NULL if the receiver quantises. `work` has room
+ * for the scales of two rows. EPA_ERR_SYSTEM: a scale is not a power of two although the form has
  * exponents. */
 EPA_CHECKED enum epa_status moe_deliver_rows(const struct moe_places *, const struct moe_form *,
                                              const struct epa_moe *view, void *x, void *x_scale,

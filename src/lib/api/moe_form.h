@@ -36,8 +36,8 @@ static inline uint32_t moe_form_words(const struct moe_form *f)
 
 /* Selects the form from the flags of a dispatch. `m` has the shape, `sent` is the type that the
  * algorithm `name` delivers, recv_dtype is the default of the shape, and x_scale states that the
- * input is FP8. EPA_ERR_CONFIG: the flags contradict each other. EPA_ERR_UNSUPPORTED: the form cannot
- * be computed exactly from the rows of the algorithm. */
+ * input is FP8. EPA_ERR_CONFIG: the flags contradict each other. EPA_ERR_UNSUPPORTED: the form
+ * cannot be computed exactly from the rows of the algorithm. */
 EPA_CHECKED enum epa_status moe_form_select(const struct epa_moe *m, enum epa_dtype sent,
                                             int32_t recv_dtype, uint32_t flags, bool x_scale,
                                             const char *name, struct moe_form *out,
