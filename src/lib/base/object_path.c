@@ -34,16 +34,18 @@ bool object_is_program(void)
 bool object_path(char *out, size_t room)
 {
     const char *name = library_name();
-    char *real = realpath(name[0] == '\0' ? "/proc/self/exe" : name, NULL);
-    size_t bytes = real == NULL ? 0 : strlen(real);
-    bool fits = real != NULL && bytes < room;
+    char real[PATH_MAX]; /* realpath() needs no memory then */
+    size_t bytes;
 
-    if (fits)
-        memcpy(out, real, bytes + 1);
-    else if (real != NULL)
+    if (realpath(name[0] == '\0' ? "/proc/self/exe" : name, real) == NULL)
+        return false;
+    bytes = strlen(real);
+    if (bytes >= room) {
         errno = ENAMETOOLONG;
-    free(real);
-    return fits;
+        return false;
+    }
+    memcpy(out, real, bytes + 1);
+    return true;
 }
 
 bool object_build_tree(char *top, size_t room)

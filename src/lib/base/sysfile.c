@@ -2,6 +2,7 @@
 #include "base/sysfile.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,16 +18,21 @@ static FILE *open_under(const char *root, const char *path)
     return fopen(full, "re");
 }
 
+/* Allocates no memory, so that a missing value is not a failed allocation. */
 bool sysfile_line(const char *root, const char *path, char *out, size_t room)
 {
-    FILE *file = open_under(root, path);
+    char full[1024];
+    ssize_t n;
+    int fd;
 
+    snprintf(full, sizeof(full), "%s%s", root, path);
+    fd = open(full, O_RDONLY | O_CLOEXEC);
     out[0] = 0;
-    if (file == NULL)
+    if (fd < 0)
         return false;
-    if (fgets(out, (int)room, file) == NULL)
-        out[0] = 0;
-    fclose(file);
+    n = read(fd, out, room - 1);
+    close(fd);
+    out[n > 0 ? n : 0] = 0;
     out[strcspn(out, "\n")] = 0;
     return out[0] != 0;
 }

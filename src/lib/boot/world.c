@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "boot/conn.h"
+#include "boot/contact.h"
 #include "boot/net.h"
 #include "boot/nodes.h"
 #include "host/pin.h"
@@ -16,8 +17,7 @@ _Static_assert(sizeof(((struct world_facts *)NULL)->interface) >= IF_NAMESIZE, "
 
 struct card {
     struct nodes_host host;
-    char address[64]; /* of this host; "": unknown */
-    uint64_t hash;    /* of the fingerprint */
+    uint64_t hash; /* of the fingerprint */
     uint32_t text_bytes, mask_bytes;
     int32_t pid;
     uint32_t zero;
@@ -104,11 +104,15 @@ static void find_nodes(const struct card *card, const char *mask, size_t mask_ro
     world->local_cores = rank[me].local_cores;
 }
 
-/* Finds the interface on the route to rank 0; on the host of rank 0, to the first rank of another host.
- * Containers of one machine with one network reach each other by the loopback interface. */
-static void find_interface(const struct card *card, struct epa_world *world,
-                           struct world_facts *facts)
+/* Collective, with several nodes. Finds the interface on the route to rank 0; on the host of rank 0, to
+ * the first rank of another host. Containers of one machine with one network reach each other by the
+ * loopback interface. */
+static enum epa_status find_interface(struct exchange *x, const struct card *card,
+                                      struct epa_world *world, struct world_facts *facts,
+                                      struct epa_error *err)
 {
+    char(*all)[CONTACT_ADDRESS] = calloc(world->size, sizeof(*all)), own[CONTACT_ADDRESS] = "";
+    enum epa_status status = EPA_OK;
     uint32_t me = world->rank, to = 0;
     bool one_network = true;
 
@@ -117,13 +121,18 @@ static void find_interface(const struct card *card, struct epa_world *world,
         if (to == 0 && facts->node[me] == facts->node[0] && facts->node[r] != facts->node[0])
             to = r;
     }
-    if (facts->nodes == 1)
-        return;
+    if (all == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "bootstrap: no memory for %u ranks", world->size);
+    if (status == EPA_OK && !one_network)
+        net_own_address(own);
+    status = exchange_call(x, status, own, sizeof(own), all, false, err);
     world->interface = facts->interface;
     if (one_network)
         memcpy(facts->interface, "lo", sizeof("lo"));
-    else
-        net_route_interface(card[to].address, facts->interface);
+    else if (status == EPA_OK)
+        net_route_interface(all[to], facts->interface);
+    free(all);
+    return status;
 }
 
 enum epa_status world_find(struct exchange *x, const char *fingerprint, struct epa_world *out,
@@ -137,7 +146,7 @@ enum epa_status world_find(struct exchange *x, const char *fingerprint, struct e
     struct nodes_rank *rank = calloc(ranks, sizeof(*rank));
     unsigned char *mask = calloc(1, CONN_MASK_MAX);
     enum epa_status status = EPA_OK;
-    char address[CONTACT_ADDRESS], *masks = NULL;
+    char *masks = NULL;
     size_t most = 0;
 
     *out = (struct epa_world){.rank = x->params.rank, .size = ranks};
@@ -147,8 +156,6 @@ enum epa_status world_find(struct exchange *x, const char *fingerprint, struct e
         status = epa_fail(err, EPA_ERR_NOMEM, "bootstrap: no memory for %u ranks", ranks);
     if (status == EPA_OK) {
         nodes_host(&mine.host);
-        net_own_address(address);
-        memcpy(mine.address, address, sizeof(mine.address) - 1);
         mine.mask_bytes = (uint32_t)pin_mask(mask, CONN_MASK_MAX);
     }
     status = exchange_call(x, status, &mine, sizeof(mine), card, false, err);
@@ -160,7 +167,8 @@ enum epa_status world_find(struct exchange *x, const char *fingerprint, struct e
         status = gather_padded(x, mask, mine.mask_bytes, most, &masks, err);
     if (status == EPA_OK) {
         find_nodes(card, masks, most + 1, rank, out, facts);
-        find_interface(card, out, facts);
+        if (facts->nodes > 1)
+            status = find_interface(x, card, out, facts, err);
     }
     free(card);
     free(rank);

@@ -125,6 +125,16 @@ static enum epa_status add_file(struct registry *registry, const char *folder, c
     return first->hides == NULL ? fail_memory(err) : EPA_OK;
 }
 
+static enum epa_status fail_folder(const char *what, const char *folder, struct epa_error *err)
+{
+    enum epa_status status = errno == ENOMEM                       ? EPA_ERR_NOMEM
+                             : errno == ENOENT || errno == ENOTDIR ? EPA_ERR_CONFIG
+                                                                   : EPA_ERR_SYSTEM;
+
+    return epa_fail(err, status, "%s %s: %s", what == NULL ? "the plugin folder" : what, folder,
+                    strerror(errno));
+}
+
 /* Adds the plugins of a folder and counts them in *n. A default folder (`what` is NULL) may be
  * missing. */
 static enum epa_status add_folder(struct registry *registry, const char *path, const char *what,
@@ -142,9 +152,7 @@ static enum epa_status add_folder(struct registry *registry, const char *path, c
     if (dir == NULL && errno == ENOENT && what == NULL)
         return EPA_OK;
     if (dir == NULL)
-        return epa_fail(err, errno == ENOENT || errno == ENOTDIR ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
-                        "%s %s: %s", what == NULL ? "the plugin folder" : what, folder,
-                        strerror(errno));
+        return fail_folder(what, folder, err);
     while (status == EPA_OK && (file = readdir(dir)) != NULL)
         status = add_file(registry, folder, file->d_name, n, err);
     closedir(dir);
@@ -175,7 +183,7 @@ static enum epa_status add_kind(struct registry *registry, const char *path, uin
     if (dir == NULL && errno == ENOENT)
         return EPA_OK;
     if (dir == NULL)
-        return epa_fail(err, EPA_ERR_SYSTEM, "the plugin folder %s: %s", path, strerror(errno));
+        return fail_folder(NULL, path, err);
     while (status == EPA_OK && (file = readdir(dir)) != NULL) {
         if (plugin_name_ok(file->d_name) &&
             snprintf(folder, sizeof(folder), "%s/%s", path, file->d_name) < (int)sizeof(folder))
@@ -334,7 +342,7 @@ void registry_destroy(struct registry *registry)
 
 /* dlerror() returns "libx.so.0: cannot open shared object file: ..." for a library that `path`
  * needs, and "PATH: undefined symbol: x" for a defect of the file itself. */
-static enum epa_status explain_dlopen(const char *path, struct epa_error *err)
+static enum epa_status explain_dlopen(const char *path, int failed, struct epa_error *err)
 {
     const char *text = dlerror(), *colon;
 
@@ -342,6 +350,8 @@ static enum epa_status explain_dlopen(const char *path, struct epa_error *err)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "dlopen fails without a reason");
     if (strncmp(text, path, strlen(path)) == 0 && text[strlen(path)] == ':')
         text += strlen(path) + strspn(text + strlen(path), ": ");
+    if (failed == ENOMEM) /* the linker leaves out the reason of most failed allocations */
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory%s", text, memory_limit());
     colon = strstr(text, ": cannot open shared object file");
     if (colon != NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "its library %.*s is missing",
@@ -354,13 +364,16 @@ static enum epa_status explain_dlopen(const char *path, struct epa_error *err)
 struct opening {
     const char *path;
     void *handle;
+    int failed; /* errno after a failure */
 };
 
 static void open_file(void *arg)
 {
     struct opening *opening = arg;
 
+    errno = 0;
     opening->handle = dlopen(opening->path, RTLD_NOW | RTLD_LOCAL);
+    opening->failed = errno;
 }
 
 static enum epa_status load_file(const struct registry *registry, struct registry_entry *entry,
@@ -384,7 +397,7 @@ static enum epa_status load_file(const struct registry *registry, struct registr
     registry->around_load(open_file, &opening);
     entry->handle = opening.handle;
     if (entry->handle == NULL)
-        return explain_dlopen(path, err);
+        return explain_dlopen(path, opening.failed, err);
     plugin = dlsym(entry->handle, EPA_PLUGIN_SYMBOL);
     if (plugin == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "it exports no " EPA_PLUGIN_SYMBOL);
@@ -395,16 +408,20 @@ static enum epa_status load_file(const struct registry *registry, struct registr
 }
 
 /* Loads a plugin once; a failure sets `why`. */
-static void load_entry(struct registry *registry, struct registry_entry *entry)
+/* Loads the plugin unless an earlier call has decided. After EPA_ERR_NOMEM a later call tries again. */
+static enum epa_status load_entry(struct registry *registry, struct registry_entry *entry,
+                                  struct epa_error *err)
 {
-    struct epa_error err = {EPA_OK, ""};
+    struct epa_error found = {EPA_OK, ""};
 
     if (entry->plugin != NULL || entry->why != NULL ||
-        load_file(registry, entry, &entry->plugin, &err) == EPA_OK)
-        return;
-    entry->why = arena_try_strndup(registry->arena, err.text, strlen(err.text));
-    if (entry->why == NULL)
-        entry->why = "no memory";
+        load_file(registry, entry, &entry->plugin, &found) == EPA_OK)
+        return EPA_OK;
+    if (found.status == EPA_ERR_NOMEM)
+        return epa_fail(err, found.status, "%s plugin '%s' cannot be loaded: %s",
+                        plugin_kind_name(entry->kind), entry->name, found.text);
+    entry->why = arena_try_strndup(registry->arena, found.text, strlen(found.text));
+    return entry->why != NULL ? EPA_OK : fail_memory(err);
 }
 
 const struct plugin_part plugin_parts[] = {
@@ -473,7 +490,8 @@ enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind ki
         return EPA_ERR_UNSUPPORTED;
     if (entry == NULL)
         return fail_unknown(registry, kind, name, err);
-    load_entry(registry, entry);
+    if (load_entry(registry, entry, err) != EPA_OK)
+        return EPA_ERR_NOMEM;
     if (entry->plugin == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s plugin '%s' cannot be loaded: %s",
                         plugin_kind_name(kind), name, entry->why);
@@ -484,7 +502,8 @@ enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind ki
 uint32_t registry_list(struct registry *registry, const struct registry_entry **out)
 {
     for (uint32_t i = 0; i < registry->n; i++)
-        load_entry(registry, &registry->entry[i]);
+        if (load_entry(registry, &registry->entry[i], NULL) != EPA_OK)
+            registry->entry[i].why = "no memory";
     *out = registry->entry;
     return registry->n;
 }

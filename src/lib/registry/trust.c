@@ -192,7 +192,7 @@ static enum epa_status check_folder(const struct trusted *t, const char *folder,
     char what[320];
     struct stat stat;
 
-    snprintf(what, sizeof(what), "the folder %s", folder);
+    snprintf(what, sizeof(what), "the folder %.300s", folder);
     if (lstat(folder, &stat) != 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s: %s", what, strerror(errno));
     return check_owner(t, folder, &stat, what, is_above, err);
@@ -202,13 +202,13 @@ static enum epa_status check_folder(const struct trusted *t, const char *folder,
 enum epa_status plugin_trust(const char *folder, const char *base, char *out, size_t room,
                              struct epa_error *err)
 {
-    char *real = realpath(folder, NULL);
+    char real[PATH_MAX]; /* realpath() needs no memory then */
     struct trusted trusted;
     enum epa_status status;
     struct stat stat;
     int n;
 
-    if (real == NULL)
+    if (realpath(folder, real) == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "the folder %s: %s", folder, strerror(errno));
     find_trusted(&trusted);
     n = snprintf(out, room, "%s/%s", strcmp(real, "/") == 0 ? "" : real, base);
@@ -222,7 +222,6 @@ enum epa_status plugin_trust(const char *folder, const char *base, char *out, si
         *end = was;
         at = end + (was != '\0');
     }
-    free(real);
     if (status != EPA_OK)
         return status;
     if (lstat(out, &stat) != 0)
