@@ -1,6 +1,7 @@
 /* Sequences of dispatches and combines through epa2a.h, in all layouts and forms.
  *
  * lib-moe processes|threads TRANSPORT */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -150,6 +151,30 @@ static void run_several(struct rank *r)
     epa2a_comm_destroy(comm[1]);
 }
 
+/* The routes of one moe are not valid for another moe of the same shape. */
+static void run_foreign_routes(struct rank *r, struct epa2a_comm *comm, struct subject *t)
+{
+    struct way w = {.own = true, .routing = true};
+    struct epa2a_outputs o = {.size = sizeof(o)};
+    struct subject other;
+    struct slot p, own;
+
+    subject_begin(&other, r, t->s, comm);
+    if (r->failed)
+        return;
+    slot_begin(&other, &p, &w);
+    slot_begin(t, &own, &w);
+    dispatch(&other, &p, &w, 3);
+    dispatch(t, &own, &w, 0);
+    o.out = t->out;
+    fails(r, epa2a_combine(t->moe, &p.got, &o, NULL), EPA2A_ERR_CONFIG, "of this moe");
+    combine(t, &own, &w, false);
+    combine(&other, &p, &w, false);
+    slot_end(&p);
+    slot_end(&own);
+    subject_end(&other);
+}
+
 /* Calls that fail before any data are sent, and do not disturb the calls after them. */
 static void run_errors(struct rank *r)
 {
@@ -191,6 +216,7 @@ static void run_errors(struct rank *r)
     fails(r, epa2a_combine(t.moe, &p.got, &o, NULL), EPA2A_ERR_CONFIG, "flags");
     combine(&t, &p, &w, false);
     fails(r, epa2a_discard(t.moe, &p.got), EPA2A_ERR_CONFIG, "not open");
+    run_foreign_routes(r, comm, &t);
     if (!r->failed && works(r, epa2a_dispatch_send(t.moe, &in, &p.got, NULL))) {
         fails(r, epa2a_dispatch(t.moe, &in, &second.got, NULL), EPA2A_ERR_CONFIG,
               "epa2a_dispatch_recv");
@@ -289,6 +315,34 @@ static void run_abort(struct rank *r)
     fails(r, epa2a_dispatch(t.moe, &in, &p.got, NULL), EPA2A_ERR_ABORTED, "");
     fails(r, epa2a_combine(t.moe, &p.got, &o, NULL), EPA2A_ERR_ABORTED, "");
     fails(r, epa2a_test(t.moe), EPA2A_ERR_ABORTED, "");
+    slot_end(&p);
+    subject_end(&t);
+    epa2a_comm_destroy(comm);
+}
+
+/* A process dies between two dispatches: the calls of the other ranks name its rank. */
+static void run_death(struct rank *r)
+{
+    const struct setting *s = r->arg;
+    struct epa2a_comm *comm = create_comm(r);
+    struct way w = {.own = false};
+    struct epa2a_tokens in;
+    struct subject t;
+    struct slot p;
+
+    subject_begin(&t, r, s, comm);
+    if (r->failed)
+        return;
+    slot_begin(&t, &p, &w);
+    dispatch(&t, &p, &w, 0);
+    combine(&t, &p, &w, false);
+    fill_inputs(&t, &p, &w, &in);
+    (void)claim(r, group_meet(r->of), "ranks did not end the combine");
+    if (r->rank == 1) {
+        r->of->result->code = r->failed;
+        (void)raise(SIGKILL);
+    }
+    fails(r, epa2a_dispatch(t.moe, &in, &p.got, NULL), EPA2A_ERR_DIED, "rank 1");
     slot_end(&p);
     subject_end(&t);
     epa2a_comm_destroy(comm);
@@ -419,6 +473,8 @@ int main(int argc, char **argv)
     s = setting_of(3, EPA2A_EXPERT_PADDED, EPA2A_BF16, NULL);
     run("shapes", run_shapes, &s);
     run("abort", run_abort, &s);
+    if (kind == GROUP_PROCESSES)
+        run("death", run_death, &s);
     s = setting_of(2, EPA2A_EXPERT_PADDED, EPA2A_BF16, NULL);
     run("several", run_several, &s);
     s = setting_of(4, EPA2A_RANK_PACKED, EPA2A_F16, NULL);

@@ -27,9 +27,9 @@ static struct moe_record *record_of_route(struct epa2a_moe *moe, uint64_t route)
 static enum epa_status find_route(struct epa2a_moe *moe, void *memory, struct moe_target *out,
                                   struct epa_error *err)
 {
-    struct moe_routing *routes = moe_routing_of(memory, &moe->plan.shape, moe->plan.layout.rank);
+    struct moe_routing *routes = moe_routing_of(moe, memory);
 
-    if (routes == NULL || routes->route > moe->routes)
+    if (routes == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "`routing` holds no routes of a dispatch of this moe; pass the struct "
                         "epa2a_received of the dispatch");

@@ -103,6 +103,8 @@ enum epa_status moe_make(const struct moe_plan *plan, struct epa2a_moe **out, st
     moe->plan = *plan;
     moe->name = plan->algorithm.plugin->name;
     moe->sets = plan->shape.in_flight;
+    /* The time differs between two moes at the same address. */
+    moe->owner = epa_now_ns() ^ (uintptr_t)moe;
     status = allocate_work(moe, err);
     if (status != EPA_OK) {
         moe_free(moe);

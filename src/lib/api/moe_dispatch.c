@@ -114,11 +114,10 @@ static void write_routes(struct epa2a_moe *moe, struct moe_routing *to)
     size_t n = (size_t)in->m.tokens * s->topk;
 
     *to = (struct moe_routing){.magic = MOE_ROUTING_MAGIC,
+                               .owner = moe->owner,
                                .route = in->route,
                                .max_tokens = s->max_tokens,
                                .topk = s->topk,
-                               .experts = s->experts,
-                               .rank = moe->plan.layout.rank,
                                .tokens = in->m.tokens,
                                .weighted = in->weighted};
     memcpy(moe_routing_expert(to), in->expert, n * sizeof(*in->expert));
@@ -193,7 +192,7 @@ enum epa_status moe_dispatch_send(struct epa2a_moe *moe, const struct epa2a_toke
     enum epa_status status;
 
     if (again) {
-        routes = moe_routing_of(got->routing, &moe->plan.shape, moe->plan.layout.rank);
+        routes = moe_routing_of(moe, got->routing);
         if (routes == NULL)
             return epa_fail(err, EPA_ERR_CONFIG,
                             "`routing` holds no routes of a dispatch of this moe; pass the memory "

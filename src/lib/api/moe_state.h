@@ -105,6 +105,7 @@ struct epa2a_moe {
     struct ep ep;
     struct moe_plan plan;
     const char *name;         /* of the algorithm */
+    uint64_t owner;           /* distinguishes routes of this moe from routes of other moes */
     struct epa_stage send[2]; /* of dispatch and of combine; run NULL: recv does all work */
     struct epa_stage recv[2];
     struct moe_record record[MOE_SETS];
