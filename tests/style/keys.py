@@ -3,7 +3,8 @@
 
 A plugin names options of its own tables or of tables in plugins/common, and options of the
 experiment. The program names options of any plugin and of the experiment. A message names an option in the form
-`moe.hidden`."""
+`moe.hidden`. A path in a result, such as "experiment.moe.hidden", names an option, too: the text of a path that
+does not exist is left out without an error."""
 import re
 import sys
 
@@ -22,6 +23,8 @@ TABLE = re.compile(r"\bstruct epa_option (\w+)\[\] = \{(.*?)^\};", re.M | re.S)
 ROW = re.compile(r'(?:\.name = |[A-Z]\(\s*(?:[A-Z][A-Z0-9]*,\s*)?)"(\w+)"')
 PLUGINS = ("algorithm", "backend", "launcher", "transport")
 COMMON = ("common",)
+PATH = re.compile(r"(?<![\w./])experiment\.([a-z][a-z_]*(?:\.[a-z][a-z0-9_]*)?)")
+IMPORTED = ("collective", "collective.bytes", "data")  # in results that `epa2a import` makes
 REPORTS = ("src", "tool", "report")  # errors about results, which have keys of their own
 
 
@@ -83,9 +86,14 @@ def main(root):
                     count += 1
                     if not KEY.fullmatch(key) or not options.has(key, file.path.parts):
                         report(key, "is no option")
+        for string in STRING.finditer(code):
+            for key in PATH.findall(string.group(1)):
+                count += 1
+                if key not in IMPORTED and key not in options.of_section and not options.has(key, file.path.parts):
+                    wrong.append(f"{file.path}:{code.count(chr(10), 0, string.start()) + 1}: experiment.{key} is no option")
     for message in wrong:
         print(message)
-    print(f"{count} keys of errors, {len(wrong)} defects")
+    print(f"{count} keys of errors and paths, {len(wrong)} defects")
     return 1 if wrong else 0
 
 

@@ -111,6 +111,9 @@ def plant_keys():
     expect(with_tree(keys.main, good),
            with_tree(keys.main, {**good, "src/b.c": 'int b(void)\n{\n    return epa_fail(err, 0, "lower moe.topk");\n}\n'}),
            1, "src/b.c:3: moe.topk is in the message")
+    path = 'static const char *const said[] = {\n    "{experiment.moe.topk} of {experiment.%s}",\n};\n'
+    expect(with_tree(keys.main, {**good, "src/b.c": path % "ranks"}), with_tree(keys.main, {**good, "src/b.c": path % "moe.ranks"}),
+           1, "src/b.c:2: experiment.moe.ranks is no option")
 
 
 def plant_subjects():

@@ -29,8 +29,7 @@ static void print_imported(const json_t *results)
 
     for (struct json_walk run = {results}; json_next(&run);) {
         double bytes = json_number_at(run.value, "experiment.collective.bytes");
-        double size =
-            bytes > 0 ? bytes : json_number_at(run.value, "experiment.problem.moe.max_tokens");
+        double size = bytes > 0 ? bytes : json_number_at(run.value, "experiment.moe.max_tokens");
         json_t *row = json_object_of("name", json_text(json_text_at(run.value, "label")), "size",
                                      json_number(size), "at",
                                      json_sprintf("%s:%.0f", json_text_at(run.value, "file"),

@@ -275,7 +275,7 @@ static const char *const clocks[] = {
     "{timing.clock=events}clock: events around each stage[{verb=bench}, cache {timing.cache}]; "
     "total is their sum",
     "{timing.arrivals.rate>0}open loop: {timing.arrivals.process} arrivals by seed "
-    "{experiment.problem.seed}, {timing.arrivals.rate%.6g} due a second[, "
+    "{experiment.seed}, {timing.arrivals.rate%.6g} due a second[, "
     "{timing.arrivals.rate/timing.arrivals.closed_rate%.3g} of the "
     "{timing.arrivals.closed_rate%.6g} of a closed loop]; latency counts from when one was due, "
     "service from when it began[; {timing.arrivals.late/.01%.0f} % were due before it could begin]",

@@ -31,7 +31,7 @@ static const char isa[] = "EPA2A_ISA={machine.build.isa_refused} is not supporte
 static const char overflow[] =
     "{verify.outputs_overflowed>0}{verify.outputs_overflowed%count} of {verify.outputs%count} outputs "
     "({verify.outputs_overflowed/verify.outputs/.01%.3g} %) were not compared: their right values may exceed "
-    "the range of {experiment.problem.moe.dtype} or float32; use smaller routing.hidden_states";
+    "the range of {experiment.moe.dtype} or float32; use smaller routing.hidden_states";
 
 static const char *const of_bench[] = {
     "{profiled=true}ranks were profiled, which increases times; measure without profile",
