@@ -32,8 +32,8 @@ enum epa_status {
  * option is at fault. */
 struct epa_error {
     enum epa_status status;
-    char key[128];
     char text[512];
+    char key[128];
 };
 
 /* Records a failure unless `err` has one already, and returns `status`. */
