@@ -424,6 +424,41 @@ EPA2A_API int epa2a_combine_recv(struct epa2a_moe *, const struct epa2a_received
  * certain, else EPA2A_OK. On hosts the library does not know and returns EPA2A_OK. */
 EPA2A_API int epa2a_test(struct epa2a_moe *);
 
+/* ---- a complete layer ---- */
+
+/* A complete MoE layer over one comm. The library owns the struct. */
+struct epa2a_layer;
+
+/* Weights of the L experts of this rank: y = down * act(up * x). The weights and scales must remain
+ * valid and unmodified until epa2a_layer_destroy() returns. */
+struct epa2a_experts {
+    size_t size;
+    /* Intermediate size. ffn and hidden must be multiples of 32; with FP8 weights of 128. */
+    uint32_t ffn;
+    int32_t activation; /* 0: none; 1: SwiGLU, gate rows before up rows */
+    int32_t dtype;      /* type of the weights: dtype of the shape (default), or EPA2A_FP8_E4M3 */
+    const void *up;     /* [L][ffn, with SwiGLU 2 * ffn][hidden] */
+    const void *down;   /* [L][hidden][ffn] */
+    /* FP8: one scale for each block of 128 x 128 weights, [L][blocks of rows][blocks of columns].
+     * The last block of hidden or ffn may be smaller. */
+    const float *up_scale, *down_scale;
+};
+
+/* Creates a layer. Collective call. The options of the shape select the algorithm, for example
+ * "algorithm=fused" or "algorithm=ll_v2". A layer has one call in flight and delivers no rows, so
+ * layout and in_flight of the shape have no effect; recv_dtype is the type of the rows between the
+ * ranks. The caller must destroy the layer with epa2a_layer_destroy(). */
+EPA2A_API int epa2a_layer_create(struct epa2a_comm *, const struct epa2a_moe_shape *,
+                                 const struct epa2a_experts *, struct epa2a_layer **out);
+
+/* Runs the layer: dispatch, experts, combine. Collective call. `out` is [tokens][hidden] of dtype.
+ * topk_weight of the tokens must be set; flags must be 0; `seen` is not used. */
+EPA2A_API int epa2a_layer_run(struct epa2a_layer *, const struct epa2a_tokens *, void *out,
+                              void *stream);
+
+/* Destroys a layer. Collective call. The call ignores NULL. */
+EPA2A_EXPORT void epa2a_layer_destroy(struct epa2a_layer *);
+
 #ifdef __cplusplus
 }
 #endif
