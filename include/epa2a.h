@@ -459,6 +459,39 @@ EPA2A_API int epa2a_layer_run(struct epa2a_layer *, const struct epa2a_tokens *,
 /* Destroys a layer. Collective call. The call ignores NULL. */
 EPA2A_EXPORT void epa2a_layer_destroy(struct epa2a_layer *);
 
+/* ---- AllGather and matrix product: C [rows of all ranks][n] = A of all ranks * B^T ---- */
+
+/* An AllGather with a matrix product over one comm. The library owns the struct. */
+struct epa2a_ag_gemm;
+
+/* Parameters of an ag_gemm. All fields except the arrays must have the same values on all ranks. b,
+ * b_scale and bias must remain valid and unmodified until epa2a_ag_gemm_destroy() returns. */
+struct epa2a_ag_gemm_params {
+    size_t size;
+    uint32_t max_rows;    /* maximum number of rows of A of one rank */
+    uint32_t n, k;        /* columns of C of this rank; columns of A and B, a multiple of 8 */
+    int32_t dtype;        /* of A and B: EPA2A_BF16 (default), EPA2A_F16 or EPA2A_FP8_E4M3 */
+    const void *b;        /* [n][k] */
+    const float *b_scale; /* FP8: [n / 128][k / 128], both rounded up */
+    const float *bias;    /* [n], added to each row of C; NULL: no bias */
+    const char *options;  /* for example "algorithm=ag_gemm_2d"; NULL: defaults */
+};
+
+/* Creates an ag_gemm. Collective call. The caller must destroy the ag_gemm with
+ * epa2a_ag_gemm_destroy(). */
+EPA2A_API int epa2a_ag_gemm_create(struct epa2a_comm *, const struct epa2a_ag_gemm_params *,
+                                   struct epa2a_ag_gemm **out);
+
+/* Computes C. Collective call. `rows` is [ranks], in memory of the comm, and has the same values on
+ * all ranks. `a` is [rows[rank]][k], `a_scale` with FP8 [rows[rank]][k / 128, rounded up]. `c` is
+ * BF16, or F16 if dtype is F16, and has room for [ranks * max_rows][n]. The rows of rank 0 are the
+ * first rows of C. */
+EPA2A_API int epa2a_ag_gemm_run(struct epa2a_ag_gemm *, const uint32_t *rows, const void *a,
+                                const float *a_scale, void *c, void *stream);
+
+/* Destroys an ag_gemm. Collective call. The call ignores NULL. */
+EPA2A_EXPORT void epa2a_ag_gemm_destroy(struct epa2a_ag_gemm *);
+
 #ifdef __cplusplus
 }
 #endif

@@ -278,9 +278,9 @@ TEST(threads_over_shm_equal_the_reference)
     check_layers("transport=shm", GROUP_THREADS, 2, 3);
 }
 
-TEST(threads_over_reorder_equal_the_reference)
+TEST(processes_over_reorder_equal_the_reference)
 {
-    check_layers("transport=reorder", GROUP_THREADS, SIZES, SIZES);
+    check_layers("transport=reorder", GROUP_PROCESSES, SIZES, SIZES);
 }
 
 /* Transports of two layers share no signal and no heap. */
@@ -291,7 +291,7 @@ TEST(two_layers_of_a_comm_are_independent)
         struct task task = make_task(i, 0, 3, i == 0 ? "transport=shm" : "transport=reorder");
 
         task.also = &fused;
-        run_ranks(&task, 3, i == 0 ? GROUP_PROCESSES : GROUP_THREADS, layer_rank);
+        run_ranks(&task, 3, GROUP_PROCESSES, layer_rank);
     }
 }
 
