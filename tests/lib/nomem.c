@@ -12,7 +12,7 @@ extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
 extern void __libc_free(void *);
 
-/* Allocations of one thread between begin_counting() and end_counting(). */
+/* Allocations of one thread while `counts` is set. */
 static _Thread_local struct {
     bool counts;
     uint32_t calls, fail_at;

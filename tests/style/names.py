@@ -2,7 +2,8 @@
 """names.py ROOT [PROGRAM]: names in comments and documents exist.
 
 A `name` or name() exists if it occurs in the code of some file, is the name of a file or folder, or
-is in external.txt, which lists names of other projects. In documents, an option exists if the
+is in external.txt, which lists names of other projects. A `file.c` exists if a file of the tree has
+this name, and `folder/file.c` if a path ends so. In documents, an option exists if the
 program or a script of the tree has it, a command of `epa2a` if the program has it, and a key such as
 `moe.hidden` if a table of options has it. Without PROGRAM, options and commands are not checked."""
 import pathlib
@@ -15,6 +16,9 @@ import sources
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 CALL = re.compile(r"(?<![\w.\-/%])([A-Za-z_][A-Za-z0-9_]*)\(\)")
 QUOTED = re.compile(r"`([A-Za-z_][A-Za-z0-9_]*)`")
+# A source file in backquotes, or a path from a folder of the tree. Files with other ends may be inputs or outputs.
+FILE = re.compile(r"(?:`|(?<![\w/.-])(?=(?:include|plugins|share|src|tests)/))"
+                  r"((?:[\w.-]+/)*[\w-]+\.(?:build|case|c|cuh?|h|py|sh))(?![\w*-]|\.\w)")
 OPTION = re.compile(r"(?<![-\w])(--[a-z][a-z0-9-]*)")
 COMMAND = re.compile(r"`epa2a ([a-z]+)\b")
 KEY = re.compile(r"`([a-z]+)\.([a-z_0-9]+)\b")
@@ -31,6 +35,7 @@ class Known:
         external = {word for line in listed if not line.startswith("#") for word in line.split()}
         self.words, self.options = set(external), set(external)
         self.keys, self.sections = set(), set()
+        self.paths = {f"/{file.path}" for file in files}
         for file in files:
             self.words |= set(WORD.findall(file.path.name)) | set(file.path.parts)
             if not file.is_document():
@@ -48,6 +53,11 @@ class Known:
             for command in sorted(self.commands):
                 text += print_help(program, command)
             self.options |= set(OPTION.findall(text))
+
+    def has_file(self, name):
+        """A document may give the path from its own folder: `../common/rows.h`."""
+        end = "/" + name.replace("../", "")
+        return name in self.words or any(path.endswith(end) for path in self.paths)
 
 
 def print_help(program, *command):
@@ -70,6 +80,8 @@ def find_missing(root, program):
         for number, line in file.english():
             for name in CALL.findall(line) + QUOTED.findall(line):
                 check(file, number, name, name in known.words, "name")
+            for name in FILE.findall(line):
+                check(file, number, name, known.has_file(name), "file")
             if file.is_document() and program:
                 for name in OPTION.findall(line):
                     check(file, number, name, name in known.options, "option")

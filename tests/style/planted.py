@@ -75,6 +75,12 @@ def plant_names():
            1, "README.md:1: name rows_sum")
     expect(with_tree(names.main, good),
            with_tree(names.main, {**good, "src/a/x.c": "/* See rows_sum(). */\n"}), 1, "src/a/x.c:1: name rows_sum")
+    good["README.md"] = "Counts in `rows.c` of `src/a/rows.h` and `../a/rows.h`.\n"
+    for bad in ("row.c", "src/b/rows.c", "../rows.py"):
+        expect(with_tree(names.main, good),
+               with_tree(names.main, {**good, "README.md": f"Counts in `{bad}`.\n"}), 1, f"README.md:1: file {bad}")
+    expect(with_tree(names.main, good),
+           with_tree(names.main, {**good, "src/a/x.c": "/* As in src/a/row.c. */\n"}), 1, "src/a/x.c:1: file src/a/row.c")
     table = {"src/a/t.c": "const struct section experiment_sections[] = {\n    SECTION(moe, hidden),\n};\n"}
     expect(with_tree(names.main, {**table, "README.md": "Sets `moe.hidden`.\n"}),
            with_tree(names.main, {**table, "README.md": "Sets `moe.hiden`.\n"}), 1, "key moe.hiden")
