@@ -320,6 +320,41 @@ static void run_abort(struct rank *r)
     epa2a_comm_destroy(comm);
 }
 
+/* The heap of a comm has room for two moes, also after one of them was destroyed. */
+static void run_heap(struct rank *r)
+{
+    enum { ALIGN = 65536 };
+    const struct setting *s = r->arg;
+    struct epa2a_need need = {.size = sizeof(need)};
+    struct epa2a_moe_shape shape = s->shape;
+    struct epa2a_moe *moe = NULL;
+    struct way w = {.own = false};
+    struct epa2a_comm *comm;
+    struct subject t[2];
+    struct slot p;
+
+    shape.size = sizeof(shape);
+    (void)works(r, epa2a_moe_need(NULL, s->ranks, EPA2A_HOST, &shape, &need));
+    r->heap_bytes = 2 * ((need.heap_bytes + ALIGN - 1) / ALIGN * ALIGN);
+    comm = create_comm(r);
+    subject_begin(&t[0], r, s, comm);
+    subject_begin(&t[1], r, s, comm);
+    if (r->failed)
+        return;
+    fails(r, epa2a_moe_create(comm, &shape, &moe), EPA2A_ERR_NOMEM, "heap");
+    subject_end(&t[0]);
+    subject_begin(&t[0], r, s, comm);
+    if (r->failed)
+        return;
+    slot_begin(&t[0], &p, &w);
+    dispatch(&t[0], &p, &w, 0);
+    combine(&t[0], &p, &w, false);
+    slot_end(&p);
+    subject_end(&t[0]);
+    subject_end(&t[1]);
+    epa2a_comm_destroy(comm);
+}
+
 /* A process dies between two dispatches: the calls of the other ranks name its rank. */
 static void run_death(struct rank *r)
 {
@@ -475,6 +510,9 @@ int main(int argc, char **argv)
     run("abort", run_abort, &s);
     if (kind == GROUP_PROCESSES)
         run("death", run_death, &s);
+    if (strcmp(transport, "shm") ==
+        0) /* the default transport, which a need without comm assumes */
+        run("heap", run_heap, &s);
     s = setting_of(2, EPA2A_EXPERT_PADDED, EPA2A_BF16, NULL);
     run("several", run_several, &s);
     s = setting_of(4, EPA2A_RANK_PACKED, EPA2A_F16, NULL);

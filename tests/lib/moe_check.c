@@ -61,6 +61,7 @@ struct epa2a_comm *create_comm(struct rank *r)
     p.arg = r->of;
     p.device = EPA2A_HOST;
     p.options = options;
+    p.heap_bytes = r->heap_bytes;
     (void)works(r, epa2a_comm_create(&p, &comm));
     return comm;
 }

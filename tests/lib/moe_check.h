@@ -11,6 +11,7 @@ struct rank {
     uint32_t rank;
     const struct setting *arg;
     const char *transport;
+    uint64_t heap_bytes; /* of the comms of this rank; 0: no limit */
     bool failed;
 };
 
