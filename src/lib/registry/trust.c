@@ -17,7 +17,12 @@
 #include "base/object_path.h"
 #include "base/sysfile.h"
 
-enum { USERS = 3, ID_BYTES = 64 };
+enum {
+    USERS = 3,
+    ID_BYTES = 64,
+    NAME_BYTES = 256,
+    ENTRY_BYTES = 1 << 14, /* of a user, or of a group with its members */
+};
 
 struct trusted {
     uid_t user[USERS]; /* root, this user, the owner of program or library */
@@ -75,6 +80,17 @@ static bool is_trusted(const struct trusted *t, uid_t user)
 
 /* ---- private groups ---- */
 
+/* Writes the name of a user, "" without one. Other threads may ask for users, too. */
+static void find_user_name(uid_t user, char out[NAME_BYTES])
+{
+    char room[ENTRY_BYTES];
+    struct passwd entry, *found = NULL;
+
+    out[0] = '\0';
+    if (getpwuid_r(user, &entry, room, sizeof(room), &found) == 0 && found != NULL)
+        snprintf(out, NAME_BYTES, "%s", found->pw_name);
+}
+
 /* Returns true if no other user has the group as primary group. */
 static bool is_first_group_of_none_but(uid_t user, gid_t group)
 {
@@ -92,13 +108,12 @@ static bool is_first_group_of_none_but(uid_t user, gid_t group)
  * group that useradd and adduser create. In containers neither may have a name. */
 static bool is_private_group(uid_t user, gid_t group)
 {
-    const struct passwd *entry = getpwuid(user);
-    char name[256] = "";
-    const struct group *g;
+    char name[NAME_BYTES], room[ENTRY_BYTES];
+    struct group entry, *g = NULL;
 
-    if (entry != NULL)
-        snprintf(name, sizeof(name), "%s", entry->pw_name);
-    g = getgrgid(group);
+    find_user_name(user, name);
+    if (getgrgid_r(group, &entry, room, sizeof(room), &g) == ERANGE)
+        return false; /* a group with many members */
     if (group != user && (g == NULL || strcmp(g->gr_name, name) != 0))
         return false;
     for (char **member = g == NULL ? NULL : g->gr_mem; member != NULL && *member != NULL; member++)
@@ -129,10 +144,10 @@ static bool has_list(const char *path)
 /* Writes "user 2000 (spack)". */
 static void name_user(uid_t user, char out[ID_BYTES])
 {
-    const struct passwd *entry = getpwuid(user);
+    char name[NAME_BYTES];
 
-    snprintf(out, ID_BYTES, entry == NULL ? "user %u" : "user %u (%.40s)", (unsigned)user,
-             entry == NULL ? "" : entry->pw_name);
+    find_user_name(user, name);
+    snprintf(out, ID_BYTES, name[0] == '\0' ? "user %u" : "user %u (%.40s)", (unsigned)user, name);
 }
 
 /* Checks the owner. `what` begins the message. */
