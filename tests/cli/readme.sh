@@ -4,8 +4,8 @@
 # written; a command that fails is named by its line.
 #
 # Without EPA2A the script runs in the folder of README.md and installs packages: for a bare root file system. With EPA2A
-# it runs in an empty folder that has configs/ and build/, and prints commands that install or build instead of running
-# them.
+# it runs in an empty folder that has configs/, examples/ and build/, prints commands that install or build instead of
+# running them, and pkg-config names the library in the build tree.
 set -u
 readme=$(realpath "$1") epa2a=${2:-} build=${3:-}
 work=$(mktemp -d) || exit 99
@@ -24,7 +24,11 @@ if [ -n "$epa2a" ]; then
     command -v gnuplot >/dev/null || { echo "SKIP: this machine has no gnuplot (package gnuplot-nox)"; exit 77; }
     mkdir "$work/folder" "$work/bin"
     ln -s "$(dirname "$readme")/configs" "$work/folder/configs"
+    ln -s "$(dirname "$readme")/examples" "$work/folder/examples"
     ln -s "$(realpath "$build")" "$work/folder/build"
+    printf '%s\n' 'Name: epa2a' 'Description: not installed' 'Version: 0' "Cflags: -I$(dirname "$readme")/include" \
+        "Libs: -L$(realpath "$build")/src/lib -lepa2a" >"$work/epa2a.pc"
+    export PKG_CONFIG_PATH=$work LD_LIBRARY_PATH=$(realpath "$build")/src/lib
     ln -s "$(realpath "$epa2a")" "$work/bin/epa2a"
     PATH=$work/bin:$PATH
     for name in apt-get meson ninja; do
