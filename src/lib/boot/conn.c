@@ -79,6 +79,17 @@ bool mac_of(const void *key, size_t key_bytes, const void *data, size_t bytes,
 }
 #endif
 
+enum epa_status conn_check_mac(struct epa_error *err)
+{
+    unsigned char mac[MAC_BYTES];
+
+    return mac_of("key", 3, "", 0, mac)
+               ? EPA_OK
+               : epa_fail(err, EPA_ERR_UNSUPPORTED,
+                          "ranks cannot authenticate each other: this epa2a was built without "
+                          "OpenSSL, and the kernel has no AF_ALG with hmac(sha256)");
+}
+
 /* Compares in constant time, so that the duration reveals no byte. */
 static bool mac_is(const unsigned char *a, const unsigned char *b)
 {

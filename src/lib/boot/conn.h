@@ -155,6 +155,9 @@ struct conn {
 bool mac_of(const void *key, size_t key_bytes, const void *data, size_t bytes,
             unsigned char out[MAC_BYTES]);
 
+/* Checks that mac_of() works on this machine. */
+enum epa_status conn_check_mac(struct epa_error *);
+
 /* Takes ownership of the descriptor. */
 void conn_init(struct conn *out, int fd, size_t limit);
 void conn_finish(struct conn *);

@@ -362,6 +362,8 @@ enum epa_status star_create(const struct star_params *params, struct star **out,
         star->guest[i].conn.fd = -1;
         star->guest[i].early = star->early + i * star->data_bytes;
     }
+    if (status == EPA_OK)
+        status = conn_check_mac(err);
     if (status == EPA_OK && leads)
         status = net_listen(&contact, NULL, &star->listener, err);
     if (status == EPA_OK)

@@ -182,7 +182,6 @@ enum epa_status launcher_create(const struct launcher_params *params, struct lau
 {
     struct launcher *l = memory_alloc(1, sizeof(*l));
     enum epa_status status = EPA_OK;
-    unsigned char mac[MAC_BYTES];
 
     l->params = *params;
     l->rank = params->process_id.rank;
@@ -205,10 +204,8 @@ enum epa_status launcher_create(const struct launcher_params *params, struct lau
         l->order->contact = *params->contact;
     if (status == EPA_OK && l->size == 1)
         snprintf(l->order->contact.token, sizeof(l->order->contact.token), "alone");
-    if (status == EPA_OK && !mac_of("key", 3, "", 0, mac))
-        status = epa_fail(err, EPA_ERR_UNSUPPORTED,
-                          "ranks cannot authenticate each other: this epa2a was built without "
-                          "OpenSSL, and the kernel has no AF_ALG with hmac(sha256)");
+    if (status == EPA_OK)
+        status = conn_check_mac(err);
     if (status == EPA_OK && l->rank == 0 && l->size > 1)
         status = net_listen(&l->order->contact, params->interface, &l->listener, err);
     if (status == EPA_OK)
