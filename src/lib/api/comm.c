@@ -59,8 +59,13 @@ enum epa_status comm_enter(struct epa2a_comm *comm, const char *call, struct epa
                         "%s: another thread or a callback is in %s of this comm; one thread at a "
                         "time may use a comm and its objects",
                         call, other);
-    if (epa_aborted(comm->boot) && boot_check(comm->boot, &failure) != EPA_OK)
+    if (comm->broken == EPA_OK && epa_aborted(comm->boot) &&
+        boot_check(comm->boot, &failure) != EPA_OK) {
         break_comm(comm, failure.status, failure.text);
+        /* The call that discovers the death of a rank reports it, like a call that waits. */
+        if (failure.status == EPA_ERR_DIED)
+            (void)epa_fail(err, EPA_ERR_DIED, "%s", failure.text);
+    }
     if (comm->broken != EPA_OK) {
         status = fail_broken(comm, err);
         __atomic_store_n(&comm->call, NULL, __ATOMIC_RELEASE);
