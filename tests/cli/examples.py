@@ -64,9 +64,14 @@ def main(epa2a, source):
                     print(f"{key}: {tries}: {done.stderr}")
                     failed += 1
     told = set(re.findall(r"^  (EPA2A_\w+)", asked(epa2a, "help", "environment"), re.M))
-    read = set()
+    read, header = set(), pathlib.Path(source, "include/epa2a.h").read_text("utf-8")
     for path in [*pathlib.Path(source, "src").rglob("*.c"), *pathlib.Path(source, "plugins").rglob("*.c")]:
-        read |= set(re.findall(r'(?:getenv|value_of)\("(EPA2A_\w+)"', path.read_text("utf-8")))
+        names = set(re.findall(r'(?:getenv|value_of)\("(EPA2A_\w+)"', path.read_text("utf-8")))
+        if path.parent.name != "api":
+            read |= names
+        for name in names - set(re.findall(r"\bEPA2A_\w+", header)) if path.parent.name == "api" else ():
+            print(f"{name} is read by the library, but not told by epa2a.h")
+            failed += 1
     for name in read ^ told:
         print(f"{name} is {'read, but not told by help environment' if name in read else 'told, but never read'}")
         failed += 1

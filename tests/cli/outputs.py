@@ -216,14 +216,16 @@ def file_systems_without_locks_are_used():
 def a_lost_race_leaves_one_file():
     """A file that appears after the check stays, and the results of all runs are in one file beside it."""
     options = ["--json", "--csv", "--markdown"]
-    with subprocess.Popen([EPA2A, "bench", "/dev/stdin", "--set", "repeat=4", "--set", "bench.iterations=20",
+    with subprocess.Popen([EPA2A, "bench", CONFIG, "--set", "repeat=4", "--set", "bench.iterations=4000",
                            *(word for option in options for word in (option, f"out{option}"))],
-                          stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
-        child.stdin.write("# a pipe holds less than these lines, and the program reads them after it has checked the outputs\n" * 3000)
-        child.stdin.flush()
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
+        # The program starts ranks after it has checked the outputs.
+        ranks = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children")
+        while child.poll() is None and not ranks.read_text():
+            time.sleep(0.001)
         for option in options:
             pathlib.Path(f"out{option}").write_text("precious")
-        errors = child.communicate(pathlib.Path(CONFIG).read_text("utf-8"), timeout=120)[1]
+        errors = child.communicate(timeout=120)[1]
     assert child.returncode == 3, errors
     assert all(pathlib.Path(f"out{option}").read_text() == "precious" for option in options)
     saved = set(re.findall(r"the result is in (\S+)", errors))
