@@ -27,24 +27,31 @@ static uint64_t hash_number(uint64_t hash, uint64_t number)
     return hash_bytes(hash, &number, sizeof(number));
 }
 
-/* Hashes the shape of the problem and the name of the algorithm. */
-static uint64_t hash_problem(const struct object *o, const struct epa_problem *p)
+static uint64_t hash_moe(uint64_t hash, const struct epa_moe *m)
 {
-    const struct epa_moe *m = &p->u.moe;
-    const struct epa_ag_gemm *g = &p->u.ag_gemm;
-    const char *name = o->choice.algorithm.plugin->name;
     const uint64_t moe[] = {
         m->max_tokens,         m->hidden,          m->experts, m->topk,
         m->fp8_group_size,     (uint64_t)m->dtype, m->mlp.ffn, (uint64_t)m->mlp.activation,
         (uint64_t)m->mlp.dtype};
+
+    return hash_bytes(hash, moe, sizeof(moe));
+}
+
+static uint64_t hash_ag_gemm(uint64_t hash, const struct epa_ag_gemm *g)
+{
     const uint64_t gemm[] = {g->max_rows, g->n, g->k, (uint64_t)g->dtype, g->bias};
+
+    return hash_bytes(hash, gemm, sizeof(gemm));
+}
+
+/* Hashes the shape of the problem and the name of the algorithm. */
+static uint64_t hash_problem(const struct object *o, const struct epa_problem *p)
+{
+    const char *name = o->choice.algorithm.plugin->name;
     uint64_t hash = hash_number(UINT64_C(0xcbf29ce484222325), p->op);
 
     hash = hash_bytes(hash, name, strlen(name));
-    if (p->op == EPA_OP_MOE)
-        hash = hash_bytes(hash, moe, sizeof(moe));
-    else
-        hash = hash_bytes(hash, gemm, sizeof(gemm));
+    hash = p->op == EPA_OP_MOE ? hash_moe(hash, &p->u.moe) : hash_ag_gemm(hash, &p->u.ag_gemm);
     return hash_number(hash, o->footprint.signals);
 }
 
