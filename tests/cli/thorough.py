@@ -136,7 +136,7 @@ def main(epa2a, source, *cc):
             hangs = finder not in (PLAIN, NOBODY) and words in HANG_WORDS
             (folder / "x.yaml").write_text(FILE.format(limit=HANG_LIMIT if hangs else LIMIT))
             (folder / "x.c").write_text(changed)
-            subprocess.run([*cc, "-std=gnu11", "-O1", "-w", "-shared", "-fPIC", f"-I{source}/include", folder / "x.c", "-o",
+            subprocess.run([*cc, "-std=gnu11", "-O1", "-w", "-shared", "-fPIC", f"-I{source}/include", f"-I{source}/src/lib", folder / "x.c", "-o",
                             folder / "epa2a-algorithm-plainmoe.so", "-lm"], check=True)
             plain, _, said = verify(epa2a, folder)
             if finder == NOBODY:
