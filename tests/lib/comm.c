@@ -194,7 +194,7 @@ static void use_options(struct group_rank *me)
 
 TEST(wrong_options_are_refused)
 {
-    assert_all(group_run(2, GROUP_THREADS, use_options, "masks=true"), 2, EPA2A_ERR_UNSUPPORTED,
+    assert_all(group_run(2, GROUP_THREADS, use_options, "masks=true"), 2, EPA2A_ERR_CONFIG,
                "masks");
     assert_all(group_run(2, GROUP_THREADS, use_options, "transport=shn"), 2, EPA2A_ERR_CONFIG,
                "shn");

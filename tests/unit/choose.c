@@ -79,7 +79,7 @@ TEST(defaults_serve_ranks_of_one_host)
     assert_status(choose_for(EPA_OP_MOE, NULL, NULL, NULL, NULL, &choice), EPA_OK, "");
     assert_names(&choice, "shm", "ll_v2");
     assert_int_equal(choice.threads, 1);
-    assert_true(choice.timeout_ns == 0 && !choice.profile && !choice.masks);
+    assert_true(choice.timeout_ns == 0);
     assert_null(choice.between.plugin);
     choice_free(&choice);
     assert_status(choose_for(EPA_OP_AG_GEMM, &one, NULL, NULL, NULL, &choice), EPA_OK, "");
@@ -101,17 +101,16 @@ TEST(keys_with_and_without_prefix_reach_their_tables)
 {
     struct choice choice;
 
-    assert_status(choose_for(EPA_OP_MOE, &one, NULL,
+    assert_status(choose_for(EPA_OP_MOE, &one, "backend.huge_pages=false, threads=3, timeout=5s",
                              "transport.name=reorder\nalgorithm=ll_v2, dedup=true\n"
-                             "algorithm.layout=expert, backend.huge_pages=false, threads=3,"
-                             "timeout=5s, profile=true, masks=true",
+                             "algorithm.layout=expert",
                              NULL, &choice),
                   EPA_OK, "");
     assert_names(&choice, "reorder", "ll_v2");
     assert_int_equal(number_of(&choice.algorithm, "dedup"), 1);
     assert_int_equal(number_of(&choice.backend, "huge_pages"), 0);
     assert_int_equal(choice.threads, 3);
-    assert_true(choice.timeout_ns == 5000000000 && choice.profile && choice.masks);
+    assert_true(choice.timeout_ns == 5000000000);
     choice_free(&choice);
 }
 
@@ -177,6 +176,11 @@ TEST(wrong_keys_and_values_are_rejected_with_a_suggestion)
     assert_rejected("transport=shm, transport.name=shm", "set twice");
     assert_rejected("algorithm=ll_v9", "ll_v9");
     assert_rejected("transport=[shm]", "transport: a single value is expected");
+    assert_rejected("profile=true", "'profile'");
+    assert_rejected("timeout=5s", "'timeout' is an option of a comm");
+    assert_rejected("threads=2", "'threads' is an option of a comm");
+    assert_rejected("backend=host", "'backend' is an option of a comm");
+    assert_rejected("backend.huge_pages=false", "'backend.huge_pages' is an option of a comm");
 }
 
 TEST(plugins_that_do_not_fit_are_rejected)
@@ -207,10 +211,10 @@ TEST(each_failed_allocation_is_an_error)
     struct choice choice;
     long needed;
 
-    assert_status(choose_for(EPA_OP_MOE, &one, NULL, text, NULL, &choice), EPA_OK, "");
+    assert_status(choose_for(EPA_OP_MOE, &one, text, NULL, NULL, &choice), EPA_OK, "");
     choice_free(&choice);
     calloc_calls = 0; /* the plugins are loaded now */
-    assert_status(choose_for(EPA_OP_MOE, &one, NULL, text, NULL, &choice), EPA_OK, "");
+    assert_status(choose_for(EPA_OP_MOE, &one, text, NULL, NULL, &choice), EPA_OK, "");
     choice_free(&choice);
     needed = calloc_calls;
     assert_true(needed > 5);
@@ -218,7 +222,7 @@ TEST(each_failed_allocation_is_an_error)
         enum epa_status status;
 
         calloc_allowed = i;
-        status = choose_for(EPA_OP_MOE, &one, NULL, text, NULL, &choice);
+        status = choose_for(EPA_OP_MOE, &one, text, NULL, NULL, &choice);
         calloc_allowed = -1;
         assert_status(status, EPA_ERR_NOMEM, "memory");
         assert_null(choice.memory.last);

@@ -300,10 +300,6 @@ static enum epa_status open_comm(struct epa2a_comm *comm, uint64_t timeout_ns,
 {
     enum epa_status status = comm_choose(comm, EPA_OP_MOE, false, NULL, NULL, &comm->choice, err);
 
-    if (status == EPA_OK && comm->choice.masks)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "options: masks is true, but this version of the library has no masks; "
-                        "remove the option");
     if (status != EPA_OK)
         return status;
     if (comm->choice.timeout_ns != 0)

@@ -13,7 +13,6 @@ struct head {
     const char *transport, *algorithm, *backend;
     uint64_t timeout_ns;
     uint32_t threads;
-    bool profile, masks;
 };
 
 static const struct head head_defaults;
@@ -30,8 +29,6 @@ static const struct epa_option head_table[] = {
      .min = 1,
      .max = 256,
      .help = "number of workers of a rank on hosts, including the thread of the caller"},
-    {.name = "profile", EPA_BOOL(struct head, profile), .help = "record events for traces"},
-    {.name = "masks", EPA_BOOL(struct head, masks), .help = "continue without ranks that failed"},
     {0},
 };
 static const struct epa_options head_options = {head_table, sizeof(struct head), &head_defaults};
@@ -421,6 +418,22 @@ static enum epa_status choose_algorithm(struct choosing *c)
     return status == EPA_OK ? read_plugin(c, PART_ALGORITHM, c->params->preset) : status;
 }
 
+/* Rejects options of a comm in the text of one object, which would have no effect. */
+static enum epa_status check_objects(const struct choosing *c)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct assigned *a = &c->assigned[i];
+        bool of_object = a->part == PART_TRANSPORT || a->part == PART_ALGORITHM ||
+                         strcmp(a->name, "transport") == 0 || strcmp(a->name, "algorithm") == 0;
+
+        if (!a->source->shared && !of_object)
+            return epa_fail(c->err, EPA_ERR_CONFIG,
+                            "%s: '%.64s' is an option of a comm; pass it to epa2a_comm_create()",
+                            a->source->name, a->entry.key);
+    }
+    return EPA_OK;
+}
+
 enum epa_status choose(struct registry *registry, const struct choose_params *params,
                        struct choice *out, struct epa_error *err)
 {
@@ -439,6 +452,8 @@ enum epa_status choose(struct registry *registry, const struct choose_params *pa
         status = choose_transport(&c);
     if (status == EPA_OK)
         status = choose_algorithm(&c);
+    if (status == EPA_OK)
+        status = check_objects(&c);
     if (status != EPA_OK) {
         options_memory_free(&memory);
         return status;
@@ -450,8 +465,6 @@ enum epa_status choose(struct registry *registry, const struct choose_params *pa
         .between = c.between,
         .timeout_ns = c.head.timeout_ns,
         .threads = selection_of(&c).backend->threads(c.config[PART_BACKEND]),
-        .profile = c.head.profile,
-        .masks = c.head.masks,
         .memory = memory,
     };
     return EPA_OK;
