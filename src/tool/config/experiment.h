@@ -111,6 +111,9 @@ struct profile_options {
     uint32_t iterations; /* number of last iterations in the traces */
 };
 
+/* Path from the program to the algorithm: its stages, or the public interface epa2a.h. */
+enum experiment_api { API_NONE, API_CALLS, API_LAYER };
+
 struct experiment {
     const char *file; /* name given by the user; messages begin with it */
     uint32_t version;
@@ -121,6 +124,7 @@ struct experiment {
     const char *id; /* see batch.h; NULL: the base of runs */
     struct problem_params problem;
     uint64_t timeout_ns;
+    int api; /* enum experiment_api */
     struct ep_choice launcher, backend, transport, algorithm;
     struct ep_choice between; /* the transport that carries data to other nodes; or NULL */
     struct model_options model;

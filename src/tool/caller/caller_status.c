@@ -1,0 +1,27 @@
+/* Results of calls of the public interface. */
+#include "caller/caller_status.h"
+
+#include <stdio.h>
+
+enum epa_status caller_called(struct caller *c, int status)
+{
+    if (status == EPA2A_OK)
+        return EPA_OK;
+    if (c->failure[0] == '\0')
+        snprintf(c->failure, sizeof(c->failure), "%s", epa2a_last_error());
+    return status == EPA2A_ERR_DIED ? EPA_ERR_ABORTED : (enum epa_status)status;
+}
+
+enum epa_status caller_set_up(struct caller *c, int status, struct epa_error *err)
+{
+    enum epa_status result = caller_called(c, status);
+
+    return result == EPA_OK ? EPA_OK : epa_fail(err, result, "epa2a.h: %s", c->failure);
+}
+
+void caller_explain(struct epa_algorithm *a, struct epa_error *err)
+{
+    const struct caller_object *o = (const void *)a;
+
+    (void)epa_fail(err, EPA_ERR_SYSTEM, "%s", o->caller->failure);
+}
