@@ -30,6 +30,7 @@ struct cli_batch {
 struct cli_settings {
     const char **model; /* --model, in order; each "NAME" or "NAME,NAME" */
     uint32_t n_models;
+    bool api;
     uint64_t timeout_ns; /* 0: the timeout of the experiment */
     /* --tokens-min, --tokens-max and so on. Not given: 0; warmup: UINT64_MAX */
     uint64_t tokens_min, tokens_max, tokens_factor, iterations, warmup;

@@ -158,6 +158,8 @@ const struct option options[] = {
           "write the results as JSON too; - is standard output", .min = 0),
     VALUE("--timeout", DURATION, settings.timeout_ns, "DURATION", FILES | COMPARE | TUNE | PREDICT,
           0, "longest wait, such as 500ms or 5s", .min = 1),
+    FLAG("--api", settings.api, FILES,
+         "short for --set api=calls: call the public interface epa2a.h; see 'help calling'"),
     TEXTS("--plugin-path", plugin_path, n_plugin_paths, "DIR", ANY,
           "folder to search for plugins first; may be repeated"),
     FLAG("--force", force,

@@ -15,6 +15,8 @@ const struct variable environment[] = {
                           "installed folder"},
     {"EPA2A_ISA", "instruction set of the kernels on hosts: scalar, avx2, avx512, avx512_bf16 or "
                   "amx; the last two apply to matrix products, and quantise with avx512"},
+    {"EPA2A_OPTIONS", "options of programs with libepa2a, such as transport=ucx; experiments with "
+                      "--api are rejected while it is set"},
     {"EPA2A_JOB_TOKEN",
      "launcher env: a secret of 16 to 64 characters that all ranks of a job share; required for "
      "several hosts: EPA2A_JOB_TOKEN=$(openssl rand -hex 16)"},

@@ -18,6 +18,7 @@ const struct help_page help_pages[] = {
     {"arrivals", arrivals_txt},
     {"bandwidth", bandwidth_txt},
     {"batches", batches_txt},
+    {"calling", calling_txt},
     {"charts", charts_txt},
     {"clocks", clocks_txt},
     {"comparing", comparing_txt},

@@ -10,7 +10,7 @@
 #include "options/option.h"
 #include "experiment/batch.h"
 
-enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64, SWEEP_SETS = 5 };
+enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64, SWEEP_SETS = 6 };
 
 /* Checks the last --context: NAME=TEXT of one line, with a new name. */
 static enum epa_status check_context(const struct cli *cli, struct epa_error *err)

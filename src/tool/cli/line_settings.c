@@ -99,6 +99,8 @@ enum epa_status line_add_settings(struct line *line, struct epa_error *err)
     if (status == EPA_OK && (cli->settings.tokens_min != 0 || cli->settings.tokens_max != 0 ||
                              cli->settings.tokens_factor != 0))
         status = add_token_sweep(line, err);
+    if (cli->settings.api)
+        cli->set[cli->n_sets++] = "api=calls";
     if (cli->settings.iterations != 0)
         cli->set[cli->n_sets++] = arena_printf(line->arena, "%s.iterations=%" PRIu64,
                                                line->command->name, cli->settings.iterations);

@@ -90,6 +90,12 @@ static const struct experiment defaults = {
         .name = key, EPA_##type(struct of, field), .help = what \
     }
 
+static const struct epa_choice apis[] = {
+    {"none", API_NONE, "the program calls the stages of the algorithm"},
+    {"calls", API_CALLS, "dispatch and combine, ag_gemm, or the layer of a fused algorithm"},
+    {"layer", API_LAYER, "a complete layer with any algorithm; needs expert.kind: mlp"},
+    {0},
+};
 static const struct epa_option top[] = {
     NUMBER(U32, "version", experiment, version, 1, 0,
            "version of the file format; required, and must be 1"),
@@ -105,6 +111,8 @@ static const struct epa_option top[] = {
            "longest wait of a rank for another rank; pauses of the run do not count; 3 s at least "
            "in set-up"),
     LENGTH(U64, "seed", experiment, problem.seed, 0, 0, "seed of all generated inputs"),
+    CHOICE("api", experiment, api, apis,
+           "calls of the public interface epa2a.h in place of direct calls; `epa2a help calling`"),
     {0},
 };
 
@@ -559,6 +567,8 @@ enum key_role key_role_of(const char *path)
         return KEY_MEANS;
     if (section != NULL && section->measures)
         return KEY_MEASURES;
+    if (section == NULL && strcmp(name, "api") == 0)
+        return KEY_MEANS;
     option = section == NULL    ? option_find(&experiment_options, name)
              : path[bytes] == 0 ? NULL
                                 : option_find(&section->options, path + bytes + 1);

@@ -66,7 +66,8 @@ static bool is_silent(const struct experiment *x, const struct epa_option *optio
 {
     return (strcmp(option->name, "arrivals") == 0 && x->bench.arrivals == ARRIVALS_CLOSED) ||
            (strcmp(option->name, "guard") == 0 && !x->verify.guard) ||
-           (strcmp(option->name, "epoch") == 0 && x->verify.epoch == 0);
+           (strcmp(option->name, "epoch") == 0 && x->verify.epoch == 0) ||
+           (strcmp(option->name, "api") == 0 && x->api == API_NONE);
 }
 
 static void visit_section(const struct visitor *v, const struct section *section)
@@ -99,7 +100,7 @@ void experiment_visit(const struct experiment *x,
     const struct visitor v = {x, fn, arg};
 
     for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++)
-        if (option_is_set(o, x))
+        if (option_is_set(o, x) && !is_silent(x, o))
             visit_value(&v, NULL, o->name, o, x);
     for (const struct section *section = experiment_sections; section->name != NULL; section++)
         visit_section(&v, section);

@@ -202,6 +202,8 @@ static void print_header(FILE *file, const struct session *s, const json_t *resu
         line += n + 1;
     }
     print_operation_section(file, s);
+    if (x->api != API_NONE)
+        text_comment(file, "path: epa2a.h, %s", x->api == API_LAYER ? "complete layers" : "calls");
     fill_comment(file, "PLANTED FAULT, no measurement: {fault.text}", result);
     print_pins(file, s);
     print_nodes(file, s);

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "caller/caller.h"
 #include "config/experiment.h"
 #include "ep/ep.h"
 #include "session/session.h"
@@ -36,6 +37,9 @@ struct rank {
     struct guard *guard; /* NULL: no guard */
     uint64_t heap_at;    /* as in epa_algorithm_params */
     uint32_t signal_at;
+    struct caller *caller; /* of the public interface; NULL: api: none */
+    /* bench with `caller`: the algorithm without the interface, for comparison; or NULL */
+    struct epa_algorithm *direct;
     struct op_rank *op;
     enum epa_status status; /* first failure, or EPA_OK */
     struct epa_error err;

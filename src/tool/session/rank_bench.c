@@ -111,6 +111,7 @@ static void run_end_to_end(struct rank *r, uint64_t i, uint32_t n)
         rank_at_stage(r, k);
         rank_fault(r, k);
         rank_stage(r, k, slot);
+        rank_complete(r, k, slot);
         rank_between(r, k, slot);
     }
     rank_sync(r);

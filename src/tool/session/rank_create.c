@@ -2,6 +2,7 @@
  * destruction. */
 #include "session/rank_create.h"
 
+#include "caller/caller_shape.h"
 #include "experiment/operation.h"
 #include "config/origin.h"
 #include "session/rank_graph.h"
@@ -54,13 +55,38 @@ static void create_operation(struct rank *r, const struct epa_footprint *footpri
         r->status = r->op->operation->measure(r->op, &r->shared->peaks, &r->err);
 }
 
+/* Opens the comm of the public interface, and raises the maximum of rows. */
+static void open_caller(struct rank *r, struct epa_footprint *footprint)
+{
+    if (!rank_good(r) || experiment_of(r)->api == API_NONE)
+        return;
+    r->status =
+        caller_open(&(struct caller_params){.experiment = experiment_of(r),
+                                            .boot = r->comm.boot,
+                                            .library_memory = r->session->verb == VERB_BENCH},
+                    &r->caller, &r->err);
+    if (rank_good(r))
+        r->status = caller_raise_rows(r->caller, footprint, &r->err);
+}
+
+/* Creates the object of the public interface. In bench it takes turns with the algorithm. */
+static void create_object(struct rank *r)
+{
+    if (!rank_good(r) || r->caller == NULL)
+        return;
+    r->direct = r->ep.algorithm;
+    r->ep.algorithm = NULL;
+    r->ep.footprint = r->session->footprint;
+    r->status = caller_create(r->caller, r->op, &r->ep.algorithm, &r->err);
+}
+
 static void create_algorithm(struct rank *r, const struct epa_footprint *footprint,
                              uint32_t transport_flags)
 {
     const struct experiment *x = experiment_of(r);
     struct epa_problem problem = operation_problem(x);
 
-    if (!rank_good(r))
+    if (!rank_good(r) || (r->caller != NULL && r->session->verb != VERB_BENCH))
         return;
     if (r->op->operation->weights != NULL)
         r->op->operation->weights(r->op, &problem);
@@ -153,8 +179,12 @@ static void check_stages(struct rank *r)
 
 void rank_create(struct rank *r, const struct epa_footprint *footprint, uint32_t transport_flags)
 {
-    create_operation(r, footprint);
+    struct epa_footprint raised = *footprint;
+
+    open_caller(r, &raised);
+    create_operation(r, &raised);
     create_algorithm(r, footprint, transport_flags);
+    create_object(r);
     if (rank_good(r))
         check_stages(r);
 }
@@ -162,6 +192,9 @@ void rank_create(struct rank *r, const struct epa_footprint *footprint, uint32_t
 void rank_destroy_algorithm(struct rank *r)
 {
     rank_graphs_destroy(r);
+    ep_destroy(&r->ep);
+    r->ep.algorithm = r->direct;
+    r->direct = NULL;
     ep_destroy(&r->ep);
 }
 

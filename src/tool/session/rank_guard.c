@@ -59,9 +59,15 @@ bool rank_is_guarded(const struct rank *r)
     return r->session->verb == VERB_VERIFY && (v->guard || v->epoch != 0);
 }
 
+/* With the public interface the heap belongs to the library; the memory of the caller is guarded. */
+static bool guards_heap(const struct rank *r)
+{
+    return rank_is_guarded(r) && experiment_of(r)->api == API_NONE;
+}
+
 void rank_guard_room(struct rank *r, uint64_t *heap_bytes, uint32_t *signals)
 {
-    if (!rank_is_guarded(r))
+    if (!guards_heap(r))
         return;
     *heap_bytes = (*heap_bytes + 4095) / 4096 * 4096 + 2 * GUARD_BYTES;
     *signals += 2 * GUARD_SIGNALS;
@@ -76,9 +82,11 @@ void rank_guard_heap(struct rank *r, const struct epa_footprint *footprint)
 
     if (!rank_good(r) || !rank_is_guarded(r))
         return;
-    (void)insert_view(r, footprint);
     if (r->guard == NULL)
         r->guard = memory_alloc(1, sizeof(*r->guard));
+    if (!guards_heap(r))
+        return;
+    (void)insert_view(r, footprint);
     fill_pattern(t->heap, r->heap_at);
     fill_pattern(t->heap + end, t->heap_bytes - end);
 }
@@ -140,7 +148,8 @@ void rank_guard_check(struct rank *r, uint32_t slot)
 
     if (!rank_good(r) || r->guard == NULL)
         return;
-    check_around_heap(r);
+    if (guards_heap(r))
+        check_around_heap(r);
     n = list_arrays(r, slot, all, used);
     for (uint32_t i = 0; i < n && rank_good(r); i++) {
         const char *at = r->op->slot[slot].array[i].there;
@@ -164,7 +173,7 @@ void rank_guard_end(struct rank *r)
 {
     uint64_t epoch = experiment_of(r)->verify.epoch;
 
-    if (!rank_good(r) || r->guard == NULL || epoch == 0 || r->view->newest > epoch)
+    if (!rank_good(r) || !guards_heap(r) || epoch == 0 || r->view->newest > epoch)
         return;
     /* A single rank sends no signals. */
     if (r->comm.boot->world.size > 1)

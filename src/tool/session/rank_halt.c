@@ -45,6 +45,7 @@ static void run_halt_stages(struct rank *r, uint32_t first, uint32_t last)
     for (uint32_t i = first; i < last && rank_good(r); i++) {
         rank_at_stage(r, i);
         rank_stage(r, i, 0);
+        rank_complete(r, i, 0);
     }
     rank_sync(r);
     if (rank_good(r) && last > first)
@@ -59,6 +60,9 @@ static void run_without(struct rank *r, uint32_t stopped, uint32_t first, uint32
     uint32_t end = HALT_RIGHT;
 
     run_halt_stages(r, first, last);
+    /* The first time-out of a rank breaks the comm of the public interface on all ranks. */
+    if (r->caller != NULL && r->status == EPA_ERR_ABORTED && !epa_aborted(r->comm.boot))
+        r->status = epa_fail(&r->err, EPA_ERR_TIMEOUT, "%s", caller_failure(r->caller));
     if (r->status == EPA_ERR_TIMEOUT) {
         end = names_rank(r->err.text, stopped) ? HALT_NAMED : HALT_OTHER;
         snprintf(r->shared->text, sizeof(r->shared->text), "%s", r->err.text);

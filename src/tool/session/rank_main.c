@@ -56,6 +56,10 @@ static void open_transport(struct rank *r)
 
     if (!rank_good(r))
         return;
+    if (x->api != API_NONE && s->verb != VERB_BENCH) { /* for barriers alone */
+        heap_bytes = 0;
+        signals = 0;
+    }
     if (s->verb == VERB_BENCH)
         signals += PEAK_SIGNALS;
     rank_guard_room(r, &heap_bytes, &signals);
@@ -181,6 +185,7 @@ static void set_up(struct rank *r)
 static void tear_down(struct rank *r)
 {
     rank_destroy(r);
+    caller_close(r->caller, !rank_good(r) || rank_is_halted(r));
     rank_stop_destroy(r);
     free(r->guard);
     ep_close(&r->ep);

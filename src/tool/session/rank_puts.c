@@ -57,6 +57,8 @@ void session_plan_puts(struct session *s)
         return;
     if (x->problem.ranks == 1)
         why = "one rank sends no puts";
+    else if (x->api != API_NONE)
+        why = "the transport belongs to the library";
     else if (fault_is_planted(x))
         why = "a fault is planted";
     else if (x->verify.stop != STOP_NONE)

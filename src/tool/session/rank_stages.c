@@ -62,6 +62,13 @@ void rank_stage(struct rank *r, uint32_t stage, uint32_t slot)
     note_slice(r, r->stage_slice[stage], begin);
 }
 
+void rank_complete(struct rank *r, uint32_t stage, uint32_t slot)
+{
+    if (rank_good(r) && r->caller != NULL && is_kind(r, stage, EPA_STAGE_DISPATCH) &&
+        r->ep.algorithm != r->direct)
+        caller_complete(r->caller, problem_of(r, slot));
+}
+
 void rank_barrier(struct rank *r)
 {
     uint64_t begin = epa_trace_now(r->trace);
@@ -164,6 +171,8 @@ void rank_check_kept(struct rank *r, uint32_t slot)
 
     if (!rank_good(r) || r->op->operation->check_kept == NULL || !op_keeps(r->shared->iteration))
         return;
+    if (r->caller != NULL && !caller_keeps_rows(r->caller, problem_of(r, slot)))
+        return;
     r->status = op_check_kept(r->op, slot, &r->shared->wrong, &r->err);
     note_slice(r, r->slice[SLICE_CHECK], begin);
     if (!stays)
@@ -185,6 +194,7 @@ void rank_iteration(struct rank *r, uint32_t slot, bool apart, bool check)
         rank_stage(r, i, slot);
         rank_mark(r, 2 * i + 1);
         rank_sync(r);
+        rank_complete(r, i, slot);
         if (!rank_good(r))
             return;
         if (apart) /* so that no rank's experts or checks run inside another's stage */

@@ -17,6 +17,10 @@ void rank_call(struct rank *, const struct epa_stage *, uint32_t slot);
 /* Discards the last dispatch. */
 void rank_discard(struct rank *, uint32_t slot);
 
+/* Completes the views of a dispatch through the public interface. Untimed, before experts and
+ * checks. */
+void rank_complete(struct rank *, uint32_t stage, uint32_t slot);
+
 /* Waits until all queued work is done. */
 void rank_sync(struct rank *);
 void rank_barrier(struct rank *);      /* of the transport */

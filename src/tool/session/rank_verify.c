@@ -19,6 +19,7 @@ static void run_verify_stages(struct rank *r, uint64_t iteration, uint32_t slot,
         rank_straggle(r, iteration, i);
         rank_fault(r, i);
         rank_stage(r, i, slot);
+        rank_complete(r, i, slot);
     }
     rank_sync(r);
     if (rank_good(r))

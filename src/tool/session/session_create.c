@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "base/text.h"
+#include "caller/caller_check.h"
 #include "config/experiment_show.h"
 #include "experiment/check_operation.h"
 #include "session/preflight.h"
@@ -31,10 +32,11 @@ static enum epa_status check_verify(const struct experiment *x, struct epa_error
             "verify.order: pipelined needs two open dispatches; %s with these options "
             "allows one",
             name);
-    if (v->order == ORDER_DISCARD && !f->discards)
+    /* epa2a.h offers both to all algorithms. */
+    if (v->order == ORDER_DISCARD && !f->discards && x->api == API_NONE)
         return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "verify.order",
                             "verify.order: discard: %s cannot discard", name);
-    if (v->order == ORDER_AGAIN && !f->combines_again)
+    if (v->order == ORDER_AGAIN && !f->combines_again && x->api == API_NONE)
         return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "verify.order",
                             "verify.order: again: %s cannot combine again", name);
     if ((v->guard || v->epoch != 0) && !is_on_hosts(x))
@@ -209,11 +211,16 @@ static enum epa_status create_session(struct status_page *status_page, uint64_t 
     s->footprint = x->footprint;
     /* From here on private_bytes is the memory of a whole rank: each further thread is a worker. */
     s->footprint.private_bytes += s->footprint.worker_bytes * (threads_of(x) - 1);
+    s->footprint.private_bytes += caller_bytes(x);
+    if (x->api != API_NONE && verb == VERB_BENCH) /* the heap of the algorithm without epa2a.h */
+        s->footprint.private_bytes += s->footprint.heap_bytes;
     count_iterations(s);
     if (runs && find_process_id(s, err) != EPA_OK)
         status = epa_fail_at(err, "launcher.name");
     if (status == EPA_OK && runs && check_machine(x, err) != EPA_OK)
         status = epa_fail_at(err, "transport.name");
+    if (status == EPA_OK)
+        status = caller_check(x, err);
     if (status == EPA_OK && verb == VERB_VERIFY)
         status = check_verify(x, err);
     if (status == EPA_OK && verb == VERB_VERIFY)
