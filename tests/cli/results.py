@@ -245,6 +245,9 @@ def check_stop(validator, epa2a, config):
     expect("ci95, samples", result["stop"]["samples"], 25)
     ns = result["stages"][-1]["ns"]
     expect("ci95, width", result["stop"]["ci95"], (ns["ci95"][1] - ns["ci95"][0]) / ns["median"], 1e-2)
+    result = command(validator, epa2a, "bench", config, "api=calls", "bench.iterations=9")
+    expect("api", [result["api"][key] for key in ("calls", "turns")], [2, 9])
+    expect("api, medians", result["api"]["api_ns"] > 0 and result["api"]["direct_ns"] > 0, True)
     result = command(validator, epa2a, "bench", config, "bench.max_time=1ns")
     expect("max_time", result["stop"], {"reason": "time", "samples": 1, "ci95": None})
     result = command(validator, epa2a, "bench", config, "expect={dispatch: {median: 1ns}, median: 3600s, wire: 0}")

@@ -324,6 +324,9 @@ static const char *const computes[] = {
     "us]: {total.name} takes {total.ns.median/total.peak_ns%.2f} times the largest",
     "{total.ns.median>0}alone: {parts}; {compute.hidden/.01%.0f} % of the shorter hidden; total is "
     "{total.ns.median/longest_ns%.2f} of the longer",
+    "{api.turns>0}epa2a.h: {api.overhead_ns/1e3%.3f} us of overhead per call: "
+    "{api.api_ns/1e3%.2f} us with {api.calls} call{api.calls?s} an iteration, "
+    "{api.direct_ns/1e3%.2f} us without, medians of {api.turns} turns",
     NULL,
 };
 

@@ -368,6 +368,29 @@ static json_t *compute_json(const struct making *m, const json_t *total)
 
 /* ---- clock, checks and end ---- */
 
+/* Returns the calls of the public interface and their overhead: means over ranks. */
+static json_t *api_json(const struct making *m)
+{
+    const struct session_notes *notes = m->s->notes;
+    struct session_overhead sum = {.turns = 0};
+    double n = m->ranks;
+
+    for (uint32_t r = 0; r < m->ranks && notes->api_calls > 0; r++) {
+        const struct session_overhead *o = &session_rank(m->s, r)->overhead;
+
+        sum.public_ns += o->public_ns;
+        sum.direct_ns += o->direct_ns;
+        sum.overhead_ns += o->overhead_ns;
+        sum.turns = r == 0 || o->turns < sum.turns ? o->turns : sum.turns;
+    }
+    if (sum.turns == 0)
+        return json_null();
+    return json_object_of("calls", json_count(notes->api_calls), "turns", json_count(sum.turns),
+                          "api_ns", json_number(sum.public_ns / n), "direct_ns",
+                          json_number(sum.direct_ns / n), "overhead_ns",
+                          json_number(sum.overhead_ns / n / notes->api_calls), NULL);
+}
+
 /* Returns the method of time measurement; null without times. */
 static json_t *timing_json(const struct making *m)
 {
@@ -515,6 +538,8 @@ static json_t *make_result(struct making *m, const struct result *result, const 
     json_object_set_new(machine, "links", links_json(m));
     json_object_set_new(out, "world", result_world(s));
     json_object_set_new(out, "timing", timing_json(m));
+    if (x->api != API_NONE)
+        json_object_set_new(out, "api", api_json(m));
     json_object_set_new(out, "stop", stop_json(m, total));
     json_object_set_new(out, "partial", partial_json(m, json_object_get(out, "stop")));
     json_object_set_new(out, "stages", stages);

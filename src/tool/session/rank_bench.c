@@ -26,6 +26,7 @@
 #include "session/rank_delay.h"
 #include "session/rank_fault.h"
 #include "session/rank_loop.h"
+#include "session/rank_overhead.h"
 #include "session/rank_stages.h"
 #include "session/rank_status.h"
 #include "session/rank_trace.h"
@@ -232,6 +233,8 @@ void rank_bench(struct rank *r)
     }
     if (rank_good(r) && !end_to_end && !open && r->session->alternation == NULL)
         time_parts(r);
+    if (r->session->alternation == NULL)
+        rank_overhead_measure(r);
     if (rank_good(r))
         check_once(r, n);
 }

@@ -132,9 +132,7 @@ static bool has_kind(const struct operation *op, enum epa_stage_kind kind)
     return found;
 }
 
-/* Lists the stages of the algorithm and, if experts are timed, a stage for them after each dispatch.
- * Returns the number of stages; the list contains the first SESSION_STAGES. */
-static uint32_t list_stages(struct rank *r)
+uint32_t rank_list_stages(struct rank *r)
 {
     const struct operation *op = session_operation(r->session);
     const struct epa_algorithm *a = r->ep.algorithm;
@@ -160,7 +158,7 @@ static void check_stages(struct rank *r)
 {
     const struct operation *op = session_operation(r->session);
     const char *name = experiment_of(r)->algorithm.plugin->name;
-    uint32_t n = list_stages(r);
+    uint32_t n = rank_list_stages(r);
 
     if (n > SESSION_STAGES)
         rank_fail(r, EPA_ERR_UNSUPPORTED, "%s has %u stages; the maximum is %d", name, n,

@@ -78,6 +78,13 @@ struct session_wait {
     char what[32];
 };
 
+/* Times of iterations through the public interface and without it: medians of a rank, and the median of
+ * the differences of turns. turns 0: not measured. */
+struct session_overhead {
+    double public_ns, direct_ns, overhead_ns;
+    uint64_t turns;
+};
+
 /* State and results of a rank. Only the rank writes: progress with relaxed stores, `status` with a
  * release store. The array of times follows. */
 struct session_rank {
@@ -89,6 +96,7 @@ struct session_rank {
     uint64_t samples;                       /* number of complete samples in session_times() */
     double first_ns;                        /* time of the very first iteration; 0: not complete */
     double part_ns[EPA_PARTS];              /* medians of parts that ran alone; 0: not measured */
+    struct session_overhead overhead;       /* of the public interface */
     uint64_t compared, wrong;               /* numbers of elements */
     struct op_share share;                  /* share of the outputs that verify compared */
     uint64_t late;      /* open loop: number of samples that began later than they were due */
@@ -154,6 +162,7 @@ struct session_notes {
     struct session_arrivals arrivals;
     uint32_t n_parts;
     char part[EPA_PARTS][32]; /* names of epa_algorithm.parts */
+    uint32_t api_calls;       /* calls of the public interface in an iteration; 0: not measured */
     char unchecked[160];      /* reason why bench checked no iteration; "": checked, or not yet */
 };
 
