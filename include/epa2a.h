@@ -159,9 +159,10 @@ struct epa2a_comm_params {
     /* Options as text, for example
      * "transport=nvlink, backend.threads=4, transport.devices=mlx5_0". Names and values are the
      * names and values of experiment files, and the same tables check them. Commas or newlines
-     * separate options. [] encloses a list. If NULL, the library uses the defaults: shm within
-     * a host, or nvlink, and ucx or verbs between hosts. The library reads the environment variable
-     * EPA2A_OPTIONS after this string. */
+     * separate options. [] encloses a list. "ranks_per_node=4" divides the ranks of a host into
+     * nodes, for algorithms that distinguish nodes. If NULL, the library uses the defaults: shm
+     * within a host, or nvlink, and ucx or verbs between hosts. The library reads the environment
+     * variable EPA2A_OPTIONS after this string. */
     const char *options;
     /* Folders with additional plugins, separated by ':', in the format of the environment variable
      * EPA2A_PLUGIN_PATH. The library always searches its own plugin folder. */

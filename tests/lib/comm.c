@@ -99,6 +99,34 @@ TEST(processes_and_threads_use_a_comm)
                        EPA2A_OK, "");
 }
 
+/* The argument has the options and the expected fact. */
+static void divide_host(struct group_rank *me)
+{
+    const char *const *task = me->arg;
+    struct epa2a_comm *comm = create_comm(me, 10 * second, task[0]);
+    struct facts facts = {""};
+
+    if (comm == NULL)
+        return;
+    epa2a_comm_describe(comm, add_fact, &facts);
+    finish(me, epa2a_comm_barrier(comm, NULL));
+    if (strstr(facts.text, task[1]) == NULL)
+        me->result->code = 1;
+    epa2a_comm_destroy(comm);
+}
+
+TEST(an_option_divides_a_host_into_nodes)
+{
+    static const char *const options[][2] = {
+        {"transport=reorder, ranks_per_node=2", "nodes=3;"},
+        {"transport=reorder, ranks_per_node=1", "nodes=5;"},
+        {"transport=reorder, ranks_per_node=8", "nodes=1;"},
+    };
+
+    for (size_t i = 0; i < LENGTH(options); i++)
+        assert_all(group_run(5, GROUP_PROCESSES, divide_host, options[i]), 5, EPA2A_OK, "");
+}
+
 static void use_two_comms(struct group_rank *me)
 {
     struct epa2a_comm *a = create_comm(me, 10 * second, NULL), *b = NULL;

@@ -300,6 +300,12 @@ static enum epa_status open_comm(struct epa2a_comm *comm, uint64_t timeout_ns,
 {
     enum epa_status status = comm_choose(comm, EPA_OP_MOE, false, NULL, NULL, &comm->choice, err);
 
+    if (status == EPA_OK && comm->choice.ranks_per_node != 0) {
+        status = boot_divide_nodes(comm->boot, comm->choice.ranks_per_node, err);
+        choice_free(&comm->choice); /* defaults depend on the nodes */
+        if (status == EPA_OK)
+            status = comm_choose(comm, EPA_OP_MOE, false, NULL, NULL, &comm->choice, err);
+    }
     if (status != EPA_OK)
         return status;
     if (comm->choice.timeout_ns != 0)

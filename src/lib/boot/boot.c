@@ -32,6 +32,7 @@ struct boot {
     struct exchange page;      /* over the page of the host; unused with several hosts */
     struct exchange *exchange; /* `set_up` or `page` */
     struct world_facts facts;
+    uint32_t *node;           /* [ranks] of a world with divided hosts; NULL: the nodes are hosts */
     struct control_card card; /* of the page */
     bool attached;            /* bootstrap.control is the page */
     struct peers peers;
@@ -442,6 +443,7 @@ static void free_boot(struct boot *boot)
     exchange_finish(&boot->set_up);
     exchange_finish(&boot->page);
     world_facts_finish(&boot->facts);
+    free(boot->node);
     free(boot);
 }
 
@@ -497,6 +499,46 @@ enum epa_status boot_create(const struct boot_params *given, struct epa_bootstra
         boot->star = NULL;
     }
     *out = &boot->bootstrap.base;
+    return EPA_OK;
+}
+
+/* Returns the node of rank r: the last node of its host if this node has room, or else `nodes`. */
+static uint32_t divided_node(const struct boot *boot, uint32_t r, uint32_t per_node, uint32_t nodes)
+{
+    uint32_t before = 0, last = nodes;
+
+    for (uint32_t p = 0; p < r; p++) {
+        if (boot->facts.node[p] != boot->facts.node[r])
+            continue;
+        before++;
+        last = boot->node[p];
+    }
+    return before % per_node == 0 ? nodes : last;
+}
+
+enum epa_status boot_divide_nodes(struct epa_bootstrap *base, uint32_t per_node,
+                                  struct epa_error *err)
+{
+    struct boot *boot = boot_of(base);
+    struct epa_world *w = &base->world;
+    uint32_t nodes = 0, on_host = w->local_size;
+
+    boot->node = calloc(w->size, sizeof(*boot->node));
+    if (boot->node == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "bootstrap: no memory for %u ranks", w->size);
+    for (uint32_t r = 0; r < w->size; r++) {
+        boot->node[r] = divided_node(boot, r, per_node, nodes);
+        nodes += boot->node[r] == nodes;
+    }
+    w->local_rank = w->local_size = 0;
+    for (uint32_t r = 0; r < w->size; r++) {
+        w->local_rank += r < w->rank && boot->node[r] == boot->node[w->rank];
+        w->local_size += boot->node[r] == boot->node[w->rank];
+    }
+    w->node = nodes > 1 ? boot->node : NULL;
+    w->local_cores = (uint32_t)((uint64_t)w->local_cores * w->local_size / on_host);
+    if (w->local_cores == 0)
+        w->local_cores = 1;
     return EPA_OK;
 }
 

@@ -40,6 +40,11 @@ struct boot_params {
 enum epa_status boot_create(const struct boot_params *, struct epa_bootstrap **out,
                             struct epa_error *);
 
+/* Divides the ranks of each host into nodes of `per_node` ranks, in ascending rank; the last node of a
+ * host may have fewer. The world changes only. Precedes the opening of backend and transports. Equal
+ * on all ranks. */
+enum epa_status boot_divide_nodes(struct epa_bootstrap *, uint32_t per_node, struct epa_error *);
+
 /* Collective, unless the group has failed: waits until all ranks have finished their work. Accepts
  * NULL. */
 void boot_destroy(struct epa_bootstrap *);

@@ -12,7 +12,7 @@
 struct head {
     const char *transport, *algorithm, *backend;
     uint64_t timeout_ns;
-    uint32_t threads;
+    uint32_t threads, ranks_per_node;
 };
 
 static const struct head head_defaults;
@@ -29,6 +29,11 @@ static const struct epa_option head_table[] = {
      .min = 1,
      .max = 256,
      .help = "number of workers of a rank on hosts, including the thread of the caller"},
+    {.name = "ranks_per_node",
+     EPA_U32(struct head, ranks_per_node),
+     .min = 1,
+     .max = 4096,
+     .help = "number of ranks of a host that form a node, for algorithms that distinguish nodes"},
     {0},
 };
 static const struct epa_options head_options = {head_table, sizeof(struct head), &head_defaults};
@@ -465,6 +470,7 @@ enum epa_status choose(struct registry *registry, const struct choose_params *pa
         .between = c.between,
         .timeout_ns = c.head.timeout_ns,
         .threads = selection_of(&c).backend->threads(c.config[PART_BACKEND]),
+        .ranks_per_node = c.head.ranks_per_node,
         .memory = memory,
     };
     return EPA_OK;

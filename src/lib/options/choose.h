@@ -1,7 +1,8 @@
 /* Selects backend, transport and algorithm, and reads their options, from texts of options and
  * defaults.
  *
- * A key without prefix is one of transport, algorithm, backend, timeout and threads, or else an option of the algorithm. "transport.x", "backend.x" and "algorithm.x" are options of
+ * A key without prefix is one of transport, algorithm, backend, timeout, threads and ranks_per_node,
+ * or else an option of the algorithm. "transport.x", "backend.x" and "algorithm.x" are options of
  * these plugins; x = "name" is the plugin. A later text overrides an earlier text. If a later text
  * names a plugin, options of this plugin in earlier texts do not count, as in a YAML file.
  *
@@ -15,7 +16,8 @@
  *     (plugins/algorithm/fused/notes.md).
  *   - AllGather and product: ag_gemm_2d, ag_then_gemm. AllGather: allgather.
  *
- * timeout is a duration, threads the number of workers of a rank on hosts ("backend.workers"). */
+ * timeout is a duration, threads the number of workers of a rank on hosts ("backend.workers").
+ * ranks_per_node divides the ranks of a host into nodes. */
 #ifndef OPTIONS_CHOOSE_H
 #define OPTIONS_CHOOSE_H
 
@@ -27,7 +29,7 @@
 /* A text of options. A shared text serves objects of several operations: an algorithm of another
  * operation does not count. Without an algorithm its options belong to dispatch and combine; other
  * operations read those that their algorithm has. Other texts belong to one object, and options of
- * the comm (timeout, threads, backend) are rejected there. */
+ * the comm (timeout, threads, ranks_per_node, backend) are rejected there. */
 struct choose_source {
     const char *name; /* for messages: "options", "EPA2A_OPTIONS" */
     const char *text; /* NULL: none */
@@ -53,6 +55,7 @@ struct choice {
     struct ep_choice between; /* transport to other nodes, with its defaults; plugin NULL: none */
     uint64_t timeout_ns;      /* 0: not set */
     uint32_t threads;         /* workers of a rank; on devices as the backend says */
+    uint32_t ranks_per_node;  /* 0: the ranks of a host are a node */
     struct options_memory memory; /* owns the configs */
 };
 
