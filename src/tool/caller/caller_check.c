@@ -15,15 +15,9 @@ bool caller_uses_layer(const struct experiment *x)
 
 static enum epa_status check_set_up(const struct experiment *x, struct epa_error *err)
 {
-    uint32_t per_node = x->problem.ranks_per_node;
-
     if (!is_on_hosts(x))
         return REFUSE("backend.name api",
                       "this version of libepa2a supports host memory only; set backend: host");
-    if (per_node != 0 && per_node != x->problem.ranks)
-        return REFUSE("ranks_per_node api",
-                      "the library finds nodes from hosts and has no option for ranks_per_node; "
-                      "remove ranks_per_node");
     if (x->profile.file != NULL)
         return REFUSE("profile.file api",
                       "epa2a.h has no traces; remove profile, or run with api: none");

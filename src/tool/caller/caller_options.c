@@ -30,6 +30,8 @@ void caller_comm_options(const struct experiment *x, struct text *out)
 {
     add_plugin("transport", &x->transport, out);
     add_plugin("backend", &x->backend, out);
+    if (x->problem.ranks_per_node != 0)
+        text_add(out, ", ranks_per_node=%u", x->problem.ranks_per_node);
 }
 
 void caller_algorithm_options(const struct experiment *x, struct text *out)
