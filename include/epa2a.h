@@ -369,8 +369,9 @@ struct epa2a_received {
  * second half before any other call for the same moe except epa2a_test(). Inputs must remain valid
  * until the second half returns.
  *
- * EPA2A_ERR_CONFIG and EPA2A_ERR_UNSUPPORTED refuse the call before any data are sent; the caller
- * may correct the arguments and repeat the call while the other ranks wait. */
+ * EPA2A_ERR_CONFIG, EPA2A_ERR_UNSUPPORTED and EPA2A_ERR_NOMEM refuse the call before any data are
+ * sent; the caller may correct the arguments or free memory, and repeat the call while the other
+ * ranks wait. */
 EPA2A_API int epa2a_dispatch(struct epa2a_moe *, const struct epa2a_tokens *,
                              struct epa2a_received *, void *stream);
 EPA2A_API int epa2a_dispatch_send(struct epa2a_moe *, const struct epa2a_tokens *,

@@ -2,11 +2,13 @@
 #include "transport_wait.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -98,19 +100,51 @@ void wait_explain(const char *name, const struct epa_transport *t, struct epa_bo
     }
 }
 
+/* Lines of a file, read without heap memory. */
+struct lines {
+    int fd;
+    size_t at, n; /* next byte of `data`; bytes in `data` */
+    char data[4096];
+};
+
+/* Reads the next line without its end; cuts a longer line to `room`. Returns false at the end of the
+ * file. */
+static bool read_line(struct lines *lines, char *out, size_t room)
+{
+    size_t n = 0;
+    bool any = false;
+
+    for (;;) {
+        if (lines->at == lines->n) {
+            ssize_t got = read(lines->fd, lines->data, sizeof(lines->data));
+
+            if (got <= 0)
+                break;
+            lines->at = 0;
+            lines->n = (size_t)got;
+        }
+        any = true;
+        if (lines->data[lines->at++] == '\n')
+            break;
+        if (n + 1 < room)
+            out[n++] = lines->data[lines->at - 1];
+    }
+    out[n] = '\0';
+    return any;
+}
+
 /* Example of a line of /proc/self/maps: "7f00-7f80 rw-s 00001000 00:01 4711  /memfd:x
  * (deleted)". */
-
 bool maps_hold(const void *at, uint64_t bytes, uint64_t dev, uint64_t ino)
 {
-    FILE *maps = fopen("/proc/self/maps", "re");
+    struct lines maps = {.fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC)};
     uint64_t next = (uintptr_t)at, end = next + bytes;
     bool any = ino == 0;
     char line[512];
 
-    if (maps == NULL || end < next)
+    if (maps.fd < 0 || end < next)
         bytes = end = next = UINT64_MAX; /* an empty or wrapping range matches no line */
-    while (maps != NULL && next < end && fgets(line, sizeof(line), maps) != NULL) {
+    while (maps.fd >= 0 && next < end && read_line(&maps, line, sizeof(line))) {
         uint64_t from, to, offset, inode;
         unsigned major, minor;
         char may[5];
@@ -127,8 +161,8 @@ bool maps_hold(const void *at, uint64_t bytes, uint64_t dev, uint64_t ino)
         dev = makedev(major, minor);
         next = to;
     }
-    if (maps != NULL)
-        fclose(maps);
+    if (maps.fd >= 0)
+        close(maps.fd);
     return next != UINT64_MAX && next >= end;
 }
 

@@ -1,4 +1,5 @@
-/* Failed allocations: every allocation of the creation of a comm fails once, on one rank. */
+/* Failed allocations: each allocation of the creation of a comm, of the creation of its objects and of
+ * their calls fails once, on one rank. */
 #include <epa2a.h>
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
 extern void __libc_free(void *);
 
 /* Allocations of one thread while `counts` is set. */
@@ -43,6 +45,11 @@ void *calloc(size_t n, size_t bytes)
     return fails() ? NULL : counted(__libc_calloc(n, bytes));
 }
 
+void *aligned_alloc(size_t align, size_t bytes)
+{
+    return fails() ? NULL : counted(__libc_memalign(align, bytes));
+}
+
 void *realloc(void *memory, size_t bytes)
 {
     if (fails())
@@ -57,10 +64,17 @@ void free(void *memory)
     __libc_free(memory);
 }
 
-static int create_with_failure(struct group_rank *me, uint32_t fail_at, struct epa2a_comm **out)
+static void fail_from_here(uint32_t fail_at)
+{
+    heap.calls = 0;
+    heap.live = 0;
+    heap.fail_at = fail_at;
+    heap.counts = true;
+}
+
+static int create_comm(struct group_rank *me, struct epa2a_comm **out)
 {
     EPA2A_STRUCT(epa2a_comm_params, p);
-    int code;
 
     p.version = EPA2A_VERSION;
     p.rank = me->rank;
@@ -69,34 +83,62 @@ static int create_with_failure(struct group_rank *me, uint32_t fail_at, struct e
     p.arg = me;
     p.device = EPA2A_HOST;
     p.timeout_ns = 10000000000;
-    p.options = "transport=shm";
-    heap.calls = 0;
-    heap.live = 0;
-    heap.fail_at = fail_at;
-    heap.counts = true;
-    code = epa2a_comm_create(&p, out);
-    heap.fail_at = UINT32_MAX;
-    return code;
+    p.options = "transport=shm, transport.huge_pages=off";
+    return epa2a_comm_create(&p, out);
 }
 
-static void fail_all_allocations(struct group_rank *me)
+/* Tells all ranks whether rank 1 has more allocations than it has made fail. */
+static bool is_reached(struct group_rank *me, bool reached)
 {
-    uint32_t *calls = group_word(me, 0);
+    uint32_t *word = group_word(me, 0);
+    bool out;
+
+    if (me->rank == 1)
+        *word = reached;
+    if (!group_meet(me))
+        me->result->code = 1;
+    out = *word != 0;
+    if (!group_meet(me))
+        me->result->code = 1;
+    return out;
+}
+
+/* All ranks must create, or all must fail. Returns false if the ranks have different statuses. */
+static bool is_same_on_all(struct group_rank *me, int code)
+{
+    bool same = true;
+
+    *group_word(me, 1 + me->rank) = (uint32_t)code;
+    if (!group_meet(me))
+        return false;
+    for (uint32_t r = 0; r < me->ranks; r++)
+        same = same && (int)*group_word(me, 1 + r) == code;
+    return group_meet(me) && same;
+}
+
+/* ---- a comm ---- */
+
+static void fail_allocations_of_comm(struct group_rank *me)
+{
     bool reached = true;
 
     me->result->code = 0;
     for (uint32_t i = 0; reached && me->result->code == 0; i++) {
         struct epa2a_comm *comm = NULL;
-        int code = create_with_failure(me, me->rank == 1 && i > 1 ? i / 2 - 1 : UINT32_MAX, &comm);
-        uint32_t n = heap.calls;
+        uint32_t n;
         int64_t live;
+        int code;
 
+        fail_from_here(me->rank == 1 && i > 1 ? i / 2 - 1 : UINT32_MAX);
+        code = create_comm(me, &comm);
+        heap.fail_at = UINT32_MAX;
+        n = heap.calls;
         if (code == EPA2A_OK)
             epa2a_comm_destroy(comm);
         live = heap.live;
         heap.counts = false;
-        if (code != EPA2A_OK && code != EPA2A_ERR_NOMEM)
-            me->result->code = code;
+        if ((code != EPA2A_OK && code != EPA2A_ERR_NOMEM) || !is_same_on_all(me, code))
+            me->result->code = code != EPA2A_OK ? code : 1001;
         /* Two calls for each allocation: the loader keeps memory of the first. */
         if (i % 2 == 1 && live > 0)
             me->result->code = 1000;
@@ -104,23 +146,251 @@ static void fail_all_allocations(struct group_rank *me)
             snprintf(me->result->text, sizeof(me->result->text),
                      "allocation %d: code %d, %lld blocks lost: %s", (int)i / 2 - 1, code,
                      (long long)live, epa2a_last_error());
-        if (me->rank == 1)
-            *calls = n >= i / 2;
-        if (!group_meet(me))
-            me->result->code = 1;
-        reached = *calls != 0;
-        if (!group_meet(me))
-            me->result->code = 1;
+        reached = is_reached(me, n >= i / 2);
     }
 }
 
-TEST(a_failed_allocation_of_one_rank_fails_creation_on_all)
+/* ---- objects of a comm ---- */
+
+enum { TOKENS = 3, HIDDEN = 256, EXPERTS = 4, TOPK = 2, FFN = 128, ROWS = 5, COLUMNS = 48 };
+
+/* Data of a rank. All weights are 0, also those of experts. */
+struct data {
+    uint16_t x[TOKENS][HIDDEN + 8], out[TOKENS][HIDDEN];
+    int64_t expert[TOKENS][TOPK];
+    float weight[TOKENS][TOPK];
+    struct epa2a_received got;
+    uint16_t matrix[EXPERTS * 2 * FFN * HIDDEN], c[2 * ROWS * COLUMNS];
+};
+
+struct subject {
+    int (*create)(struct epa2a_comm *, const struct subject *, const struct data *, void **out);
+    int (*call[2])(void *, struct data *); /* in order; NULL: none */
+    void (*destroy)(void *);
+    const char *options;
+    int32_t layout, recv_dtype;
+};
+
+static void fill_shape(const struct subject *s, struct epa2a_moe_shape *shape)
 {
-    struct group *group = group_run(2, GROUP_PROCESSES, fail_all_allocations, NULL);
+    shape->max_tokens = TOKENS;
+    shape->hidden = HIDDEN;
+    shape->experts = EXPERTS;
+    shape->topk = TOPK;
+    shape->layout = s->layout;
+    shape->recv_dtype = s->recv_dtype;
+    shape->options = s->options;
+}
+
+/* Rows with gaps and indices of 8 bytes need copies. */
+static void fill_tokens(const struct data *d, struct epa2a_tokens *in)
+{
+    in->tokens = TOKENS;
+    in->x = d->x;
+    in->x_stride = sizeof(d->x[0]);
+    in->topk_idx = d->expert;
+    in->topk_idx_bytes = 8;
+    in->topk_weight = d->weight[0];
+}
+
+static int create_moe(struct epa2a_comm *comm, const struct subject *s, const struct data *d,
+                      void **out)
+{
+    struct epa2a_moe *moe = NULL;
+    int code;
+    EPA2A_STRUCT(epa2a_moe_shape, shape);
+
+    (void)d;
+    fill_shape(s, &shape);
+    code = epa2a_moe_create(comm, &shape, &moe);
+    *out = moe;
+    return code;
+}
+
+static int dispatch(void *moe, struct data *d)
+{
+    EPA2A_STRUCT(epa2a_tokens, in);
+    EPA2A_STRUCT(epa2a_received, got);
+
+    fill_tokens(d, &in);
+    d->got = got;
+    return epa2a_dispatch(moe, &in, &d->got, NULL);
+}
+
+static int combine(void *moe, struct data *d)
+{
+    EPA2A_STRUCT(epa2a_outputs, back);
+
+    back.out = d->out;
+    return epa2a_combine(moe, &d->got, &back, NULL);
+}
+
+static void destroy_moe(void *moe)
+{
+    epa2a_moe_destroy(moe);
+}
+
+static int create_layer(struct epa2a_comm *comm, const struct subject *s, const struct data *d,
+                        void **out)
+{
+    struct epa2a_layer *layer = NULL;
+    int code;
+    EPA2A_STRUCT(epa2a_moe_shape, shape);
+    EPA2A_STRUCT(epa2a_experts, e);
+
+    fill_shape(s, &shape);
+    e.ffn = FFN;
+    e.activation = 1;
+    e.up = e.down = d->matrix;
+    code = epa2a_layer_create(comm, &shape, &e, &layer);
+    *out = layer;
+    return code;
+}
+
+static int run_layer(void *layer, struct data *d)
+{
+    EPA2A_STRUCT(epa2a_tokens, in);
+
+    fill_tokens(d, &in);
+    return epa2a_layer_run(layer, &in, d->out, NULL);
+}
+
+static void destroy_layer(void *layer)
+{
+    epa2a_layer_destroy(layer);
+}
+
+static int create_ag_gemm(struct epa2a_comm *comm, const struct subject *s, const struct data *d,
+                          void **out)
+{
+    struct epa2a_ag_gemm *gemm = NULL;
+    int code;
+    EPA2A_STRUCT(epa2a_ag_gemm_params, p);
+
+    p.max_rows = ROWS;
+    p.n = COLUMNS;
+    p.k = HIDDEN;
+    p.b = d->matrix;
+    p.options = s->options;
+    code = epa2a_ag_gemm_create(comm, &p, &gemm);
+    *out = gemm;
+    return code;
+}
+
+static int run_ag_gemm(void *gemm, struct data *d)
+{
+    static const uint32_t rows[] = {ROWS, ROWS - 1};
+
+    return epa2a_ag_gemm_run(gemm, rows, d->matrix, NULL, d->c, NULL);
+}
+
+static void destroy_ag_gemm(void *gemm)
+{
+    epa2a_ag_gemm_destroy(gemm);
+}
+
+static const struct subject subjects[] = {
+    {create_moe, {dispatch, combine}, destroy_moe, "algorithm=ll_v1", EPA2A_EXPERT_PACKED, 0},
+    {create_moe,
+     {dispatch, combine},
+     destroy_moe,
+     "algorithm=ll_v1",
+     EPA2A_EXPERT_PADDED,
+     EPA2A_FP8_E4M3},
+    {create_moe, {dispatch, combine}, destroy_moe, "algorithm=ll_v2", EPA2A_RANK_PACKED, 0},
+    {create_moe,
+     {dispatch, combine},
+     destroy_moe,
+     "algorithm=ll_v2",
+     EPA2A_RANK_PADDED,
+     EPA2A_FP8_E4M3},
+    {create_moe, {dispatch, combine}, destroy_moe, "algorithm=token_flag", EPA2A_EXPERT_PACKED, 0},
+    {create_layer, {run_layer, run_layer}, destroy_layer, "algorithm=ll_v1", 0, 0},
+    {create_layer, {run_layer, run_layer}, destroy_layer, "algorithm=ll_v2, layout=rank", 0, 0},
+    {create_layer, {run_layer, run_layer}, destroy_layer, "algorithm=token_flag", 0, 0},
+    {create_layer, {run_layer, run_layer}, destroy_layer, "algorithm=fused", 0, 0},
+    {create_ag_gemm, {run_ag_gemm, NULL}, destroy_ag_gemm, "algorithm=ag_gemm_2d", 0, 0},
+    {create_ag_gemm,
+     {run_ag_gemm, NULL},
+     destroy_ag_gemm,
+     "algorithm=ag_then_gemm, library=kernels",
+     0,
+     0}, /* oneDNN ends the process without memory */
+};
+
+/* Creates, calls and destroys an object. A call that fails for lack of memory sends no data, so the
+ * rank repeats the call while the other ranks wait. Returns the status of the creation, or of the
+ * failed repetition. */
+static int use_object(struct epa2a_comm *comm, const struct subject *s, struct data *d)
+{
+    void *object = NULL;
+    int code = s->create(comm, s, d, &object);
+
+    for (int i = 0; i < 2 && code == EPA2A_OK && s->call[i] != NULL; i++) {
+        code = s->call[i](object, d);
+        if (code == EPA2A_ERR_NOMEM)
+            code = s->call[i](object, d);
+    }
+    heap.fail_at = UINT32_MAX;
+    s->destroy(object);
+    return code;
+}
+
+static void fail_allocations_of_object(struct group_rank *me)
+{
+    const struct subject *s = me->arg;
+    struct data *d = calloc(1, sizeof(*d));
+    struct epa2a_comm *comm = NULL;
+    bool reached = true;
+
+    for (int t = 0; t < TOKENS; t++)
+        for (int k = 0; k < TOPK; k++)
+            d->expert[t][k] = (t + k) % EXPERTS;
+    me->result->code = create_comm(me, &comm);
+    /* The loader keeps memory of the first object. */
+    if (me->result->code == EPA2A_OK)
+        me->result->code = use_object(comm, s, d);
+    if (me->result->code != EPA2A_OK)
+        snprintf(me->result->text, sizeof(me->result->text), "%s: %s", s->options,
+                 epa2a_last_error());
+    for (uint32_t i = 0; reached && me->result->code == EPA2A_OK; i++) {
+        int code;
+
+        fail_from_here(me->rank == 1 ? i : UINT32_MAX);
+        code = use_object(comm, s, d);
+        heap.counts = false;
+        if ((code != EPA2A_OK && code != EPA2A_ERR_NOMEM) || !is_same_on_all(me, code))
+            me->result->code = code != EPA2A_OK ? code : 1001;
+        if (heap.live > 0)
+            me->result->code = 1000;
+        if (me->result->code != EPA2A_OK)
+            snprintf(me->result->text, sizeof(me->result->text),
+                     "%s, layout %d: allocation %u: code %d, %lld blocks lost: %s", s->options,
+                     s->layout, i, code, (long long)heap.live, epa2a_last_error());
+        reached = is_reached(me, heap.calls > i);
+    }
+    epa2a_comm_destroy(comm);
+    free(d);
+}
+
+static void run_ranks(void (*rank_main)(struct group_rank *), const void *arg)
+{
+    struct group *group = group_run(2, GROUP_PROCESSES, rank_main, arg);
 
     for (uint32_t r = 0; r < 2; r++) {
         assert_string_equal(group_result(group, r)->text, "");
         assert_int_equal(group_result(group, r)->code, 0);
     }
     group_free(group);
+}
+
+TEST(a_failed_allocation_of_one_rank_fails_creation_on_all)
+{
+    run_ranks(fail_allocations_of_comm, NULL);
+}
+
+TEST(a_failed_allocation_of_one_rank_fails_the_creation_of_an_object_on_all)
+{
+    for (size_t i = 0; i < LENGTH(subjects); i++)
+        run_ranks(fail_allocations_of_object, &subjects[i]);
 }

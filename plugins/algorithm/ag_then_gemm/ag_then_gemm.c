@@ -294,7 +294,8 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
 {
     uint64_t all = (uint64_t)world->size * g->max_rows;
     const struct onednn_product product = product_of(g, 1);
-    bool knows = g->dtype == EPA_BF16 && onednn_knows(&product);
+    bool may_use = c->library == LIBRARY_ONEDNN || c->library == LIBRARY_AUTO;
+    bool knows = may_use && g->dtype == EPA_BF16 && onednn_knows(&product);
     struct layout l = {
         .row_bytes = gemm_row_bytes(g),
         .scale_row_bytes = g->dtype == EPA_FP8_E4M3 ? epa_ag_gemm_groups(g->k) * sizeof(float) : 0,

@@ -238,7 +238,7 @@ static enum epa_status run_layer(struct epa2a_layer *layer, const struct epa2a_t
     for (uint32_t i = 0; i < a->n_stages && status == EPA_OK; i++) {
         status = object_call(&layer->object, &a->stages[i], &layer->problem, err);
         if (status == EPA_OK && a->stages[i].kind == EPA_STAGE_DISPATCH)
-            status = run_experts(layer, err);
+            status = object_stage_status(run_experts(layer, err), err);
     }
     return status == EPA_OK ? object_complete(&layer->object, err) : status;
 }

@@ -1,18 +1,14 @@
 /* Open dispatches: see moe_state.h. All functions make the same decisions on all ranks. */
 #include "api/moe_open.h"
 
+#include "api/object.h"
+
 #include "ep/ep_explain.h"
 
 enum epa_status moe_stage(struct epa2a_moe *moe, const struct epa_stage *stage,
                           struct epa_problem *problem, struct epa_error *err)
 {
-    enum epa_status status = ep_call(&moe->ep, stage, problem, err);
-
-    if (status != EPA_ERR_CONFIG && status != EPA_ERR_UNSUPPORTED && status != EPA_ERR_MISMATCH &&
-        status != EPA_ERR_NOMEM)
-        return status;
-    err->status = EPA_ERR_SYSTEM;
-    return EPA_ERR_SYSTEM;
+    return object_stage_status(ep_call(&moe->ep, stage, problem, err), err);
 }
 
 enum epa_status moe_progress(struct epa2a_moe *moe, struct epa_error *err)

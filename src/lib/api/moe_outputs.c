@@ -102,12 +102,13 @@ enum epa_status moe_outputs_prepare(struct epa2a_moe *moe, const struct moe_form
     void **pointer[MOE_ARRAYS];
     enum epa_status status = EPA_OK;
 
+    /* Also memory that only rows in another order need: an allocation after the arrival of data could
+     * not fail without the other ranks. Unused pages take no memory. */
     list_pointers(got, pointer);
     for (int a = 0; a < MOE_ARRAYS && status == EPA_OK; a++) {
         if (is_own(moe, *pointer[a]))
             *pointer[a] = NULL;
-        if (*pointer[a] == NULL && (a != MOE_X_SCALE || f->fp8) &&
-            !may_be_view(moe, f, r, (enum moe_array)a))
+        if (*pointer[a] == NULL && (a != MOE_X_SCALE || f->fp8))
             status = allocate_array(moe, r, (enum moe_array)a, err);
     }
     return status;
@@ -123,44 +124,37 @@ static size_t scale_stride(const struct moe_plan *p, const struct moe_form *f)
     return f->by_group ? rows * sizeof(float) : moe_form_words(f) * sizeof(float);
 }
 
-/* Sets a pointer to the view, or to memory of the moe, which is allocated here if the rows are not in
- * the order of the layout. *copies: the rows have to be copied there. */
-static enum epa_status set_pointer(struct epa2a_moe *moe, const struct moe_form *f,
-                                   struct moe_record *r, enum moe_array which, const void *view,
-                                   void **out, bool *copies, struct epa_error *err)
+/* Sets a pointer to the view, or to memory of the moe if the rows are not in the order of the layout.
+ * *copies: the rows have to be copied there. */
+static void set_pointer(const struct epa2a_moe *moe, const struct moe_form *f,
+                        const struct moe_record *r, enum moe_array which, const void *view,
+                        void **out, bool *copies)
 {
-    enum epa_status status = EPA_OK;
-
     *copies = !r->places.same || !may_be_view(moe, f, r, which);
-    if (*copies)
-        status = allocate_array(moe, r, which, err);
     *out = *copies ? r->array[which] : (void *)(uintptr_t)view;
-    return status;
 }
 
 /* Sets x, x_scale and y where the caller provided no memory. */
-static enum epa_status set_rows(struct epa2a_moe *moe, const struct moe_form *f,
-                                struct moe_record *r, struct epa2a_received *got, bool *copy_x,
-                                bool *copy_scale, struct epa_error *err)
+static void set_rows(const struct epa2a_moe *moe, const struct moe_form *f,
+                     const struct moe_record *r, struct epa2a_received *got, bool *copy_x,
+                     bool *copy_scale)
 {
     const struct epa_moe *m = &r->problem.u.moe;
-    enum epa_status status = EPA_OK;
     bool unused;
 
     *copy_x = true;
     *copy_scale = f->fp8;
     got->x_stride = got->x_scale_stride = 0;
     if (got->x == NULL) {
-        status = set_pointer(moe, f, r, MOE_X, m->recv, &got->x, copy_x, err);
+        set_pointer(moe, f, r, MOE_X, m->recv, &got->x, copy_x);
         got->x_stride = *copy_x ? moe_form_row_bytes(f) : m->recv_stride;
     }
-    if (f->fp8 && got->x_scale == NULL && status == EPA_OK) {
-        status = set_pointer(moe, f, r, MOE_X_SCALE, m->recv_scale, &got->x_scale, copy_scale, err);
+    if (f->fp8 && got->x_scale == NULL) {
+        set_pointer(moe, f, r, MOE_X_SCALE, m->recv_scale, &got->x_scale, copy_scale);
         got->x_scale_stride = *copy_scale ? scale_stride(&moe->plan, f) : m->scale_stride;
     }
-    if (got->y == NULL && status == EPA_OK)
-        status = set_pointer(moe, f, r, MOE_Y, m->y_space, &got->y, &unused, err);
-    return status;
+    if (got->y == NULL)
+        set_pointer(moe, f, r, MOE_Y, m->y_space, &got->y, &unused);
 }
 
 enum epa_status moe_outputs_fill(struct epa2a_moe *moe, const struct moe_input *in,
@@ -177,9 +171,7 @@ enum epa_status moe_outputs_fill(struct epa2a_moe *moe, const struct moe_input *
         r->problem.u.moe.recv_k == NULL)
         return epa_fail(err, EPA_ERR_SYSTEM, "%s does not deliver the index of choices (recv_k)",
                         moe->name);
-    status = set_rows(moe, &in->form, r, got, &copy_x, &copy_scale, err);
-    if (status != EPA_OK)
-        return status;
+    set_rows(moe, &in->form, r, got, &copy_x, &copy_scale);
     list_pointers(got, pointer);
     for (int a = MOE_COUNT; a <= MOE_SOURCE_RANGE; a++)
         if (*pointer[a] == NULL)

@@ -158,11 +158,8 @@ void object_destroy(struct object *o, const char *call, void (*free_owner)(void 
         (void)comm_leave(comm, status, &err);
 }
 
-enum epa_status object_call(struct object *o, const struct epa_stage *stage,
-                            struct epa_problem *problem, struct epa_error *err)
+enum epa_status object_stage_status(enum epa_status status, struct epa_error *err)
 {
-    enum epa_status status = ep_call(&o->ep, stage, problem, err);
-
     switch (status) {
     case EPA_ERR_CONFIG:
     case EPA_ERR_UNSUPPORTED:
@@ -172,6 +169,12 @@ enum epa_status object_call(struct object *o, const struct epa_stage *stage,
     default:
         return status;
     }
+}
+
+enum epa_status object_call(struct object *o, const struct epa_stage *stage,
+                            struct epa_problem *problem, struct epa_error *err)
+{
+    return object_stage_status(ep_call(&o->ep, stage, problem, err), err);
 }
 
 enum epa_status object_complete(struct object *o, struct epa_error *err)

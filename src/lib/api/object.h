@@ -38,8 +38,10 @@ void object_free(struct object *);
  * stays. `call`: as in comm_enter(). */
 void object_destroy(struct object *, const char *call, void (*free_owner)(void *), void *owner);
 
-/* Runs a stage. The other ranks may wait for this rank after a failure, so each failure breaks the
- * comm: other statuses become EPA_ERR_SYSTEM. */
+/* Returns the status of a data call whose stage ended with `status`. The other ranks may wait for this
+ * rank after a failure, so each failure breaks the comm: other statuses become EPA_ERR_SYSTEM. */
+enum epa_status object_stage_status(enum epa_status status, struct epa_error *err);
+/* Runs a stage, and returns object_stage_status(). */
 enum epa_status object_call(struct object *, const struct epa_stage *, struct epa_problem *,
                             struct epa_error *err);
 /* Ends a data call: delivers all started puts, since the peers may need them before the next call of

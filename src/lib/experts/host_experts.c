@@ -167,6 +167,21 @@ static void count_workers(void *arg, uint32_t worker, uint32_t workers)
 
 /* ---- creation ---- */
 
+/* Layout rank: allocates memory for the largest number of entries. An allocation in a call could not
+ * fail without the other ranks. Unused pages take no memory. */
+static enum epa_status create_shares(struct host_experts *x, const struct host_experts_params *p,
+                                     struct epa_error *err)
+{
+    uint64_t entries = p->experts.recv_entries;
+    size_t bytes = entries * x->shape.hidden * sizeof(*x->outputs);
+
+    x->outputs = malloc(bytes);
+    if (x->outputs == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for expert outputs: %zu bytes", bytes);
+    x->outputs_room = entries;
+    return shares_reserve(&x->shares, p->experts.recv_rows, entries, err);
+}
+
 static enum epa_status create_library(struct host_experts *x, struct epa_error *err)
 {
     const struct mlp_shape *s = &x->shape;
@@ -198,6 +213,12 @@ static enum epa_status create_memory(struct host_experts *x, const struct host_e
     if (x->a_scale != NULL) {
         memset(x->a_scale, 0, x->rows * (s->hidden / x->x_group) * sizeof(float));
         memset(x->mid_scale, 0, x->rows * (s->mlp.ffn / s->mlp.fp8_group_size) * sizeof(float));
+    }
+    if (x->layout == EPA_LAYOUT_RANK) {
+        enum epa_status status = create_shares(x, p, err);
+
+        if (status != EPA_OK)
+            return status;
     }
     return mlp_weights_make(x->backend, s, x->local, &p->source, &x->w, err);
 }
@@ -532,7 +553,7 @@ static void reduce_rows(struct host_experts *x, uint64_t task, uint32_t worker)
     }
 }
 
-/* Layout rank: prepares memory for the outputs of all entries, and sorts the entries. */
+/* Layout rank: sorts the entries. */
 static enum epa_status prepare_shares(struct host_experts *x, struct epa_error *err)
 {
     const struct epa_moe *m = x->moe;
@@ -541,14 +562,10 @@ static enum epa_status prepare_shares(struct host_experts *x, struct epa_error *
     for (uint32_t e = 0; e < x->local; e++)
         if (m->recv_count[e] != 0 && m->recv_start[e] + m->recv_count[e] > end)
             end = m->recv_start[e] + m->recv_count[e];
-    if (end > x->outputs_room) {
-        free(x->outputs);
-        x->outputs = malloc(end * m->hidden * sizeof(*x->outputs));
-        x->outputs_room = x->outputs != NULL ? end : 0;
-        if (x->outputs == NULL)
-            return epa_fail(err, EPA_ERR_NOMEM, "no memory for expert outputs: %llu bytes",
-                            (unsigned long long)(end * m->hidden * sizeof(*x->outputs)));
-    }
+    if (end > x->outputs_room)
+        return epa_fail(err, EPA_ERR_SYSTEM,
+                        "the algorithm delivers entries up to %llu, but plan() announces %llu",
+                        (unsigned long long)end, (unsigned long long)x->outputs_room);
     return shares_sort(&x->shares, m, m->recv_start, x->local, err);
 }
 

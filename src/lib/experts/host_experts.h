@@ -16,8 +16,7 @@ struct host_experts_params {
     bool onednn; /* multiply with oneDNN, not with the own kernels */
 };
 
-/* Packs the weights and allocates all memory except the memory of layout rank, which depends on the
- * number of received rows. */
+/* Packs the weights and allocates all memory. */
 enum epa_status host_experts_create(struct epa_backend *, const struct host_experts_params *,
                                     struct host_experts **out, struct epa_error *err);
 void host_experts_destroy(struct host_experts *); /* accepts NULL */

@@ -19,13 +19,26 @@ static enum epa_status grow_array(void **array, uint64_t *room, uint64_t n, size
     return EPA_OK;
 }
 
+enum epa_status shares_reserve(struct shares *s, uint64_t rows, uint64_t entries,
+                               struct epa_error *err)
+{
+    void *memory = s->first;
+    enum epa_status status = grow_array(&memory, &s->first_room, rows + 1, sizeof(*s->first), err);
+
+    s->first = memory;
+    memory = s->share;
+    if (status == EPA_OK)
+        status = grow_array(&memory, &s->share_room, entries, sizeof(*s->share), err);
+    s->share = memory;
+    return status;
+}
+
 /* A counting sort. */
 enum epa_status shares_sort(struct shares *s, const struct epa_moe *m, const uint64_t *first_entry,
                             uint32_t experts, struct epa_error *err)
 {
     uint64_t entries = 0, rows_end = 0;
     uint32_t *first, sum = 0;
-    void *memory = s->first;
     enum epa_status status;
 
     for (uint32_t e = 0; e < experts; e++) {
@@ -36,12 +49,7 @@ enum epa_status shares_sort(struct shares *s, const struct epa_moe *m, const uin
             rows_end = row >= rows_end ? row + 1 : rows_end;
         }
     }
-    status = grow_array(&memory, &s->first_room, rows_end + 1, sizeof(*s->first), err);
-    s->first = memory;
-    memory = s->share;
-    if (status == EPA_OK)
-        status = grow_array(&memory, &s->share_room, entries, sizeof(*s->share), err);
-    s->share = memory;
+    status = shares_reserve(s, rows_end, entries, err);
     if (status != EPA_OK)
         return status;
     first = s->first;

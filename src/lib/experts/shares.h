@@ -20,6 +20,9 @@ struct shares {
     uint64_t first_room, share_room; /* elements */
 };
 
+/* Allocates room for `rows` rows and `entries` entries. Discards the contents. */
+enum epa_status shares_reserve(struct shares *, uint64_t rows, uint64_t entries,
+                               struct epa_error *err);
 /* Sorts the entries of `experts` local experts. first_entry[e]: index of the first entry of expert
  * e in recv_row. */
 enum epa_status shares_sort(struct shares *, const struct epa_moe *, const uint64_t *first_entry,

@@ -443,7 +443,10 @@ enum epa_status onednn_create(const struct onednn_product *product, uint32_t pro
     for (uint32_t i = 0; i < workers && done == dnnl_success; i++)
         done = make_worker(o, &o->worker[i]);
     if (done != dnnl_success) {
-        status = epa_fail(err, done == dnnl_unimplemented ? EPA_ERR_UNSUPPORTED : EPA_ERR_SYSTEM,
+        status = epa_fail(err,
+                          done == dnnl_unimplemented   ? EPA_ERR_UNSUPPORTED
+                          : done == dnnl_out_of_memory ? EPA_ERR_NOMEM
+                                                       : EPA_ERR_SYSTEM,
                           "library: onednn: %s cannot multiply bf16 here: %s", o->name,
                           o->api.status2str(done));
         onednn_destroy(o);
