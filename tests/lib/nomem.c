@@ -154,7 +154,7 @@ static void fail_allocations_of_comm(struct group_rank *me)
 
 enum { TOKENS = 3, HIDDEN = 256, EXPERTS = 4, TOPK = 2, FFN = 128, ROWS = 5, COLUMNS = 48 };
 
-/* Data of a rank. All weights are 0, also those of experts. */
+/* Data of a rank. The weights of experts and matrices are 0. */
 struct data {
     uint16_t x[TOKENS][HIDDEN + 8], out[TOKENS][HIDDEN];
     int64_t expert[TOKENS][TOPK];
