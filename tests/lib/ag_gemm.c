@@ -135,3 +135,201 @@ TEST(processes_over_reorder_equal_the_reference)
 {
     check_products("reorder", GROUP_PROCESSES, SIZES, SIZES);
 }
+
+/* ---- wrong arguments ---- */
+
+enum { ROWS = 6, COLUMNS = 48, DEPTH = 64, RANKS = 2 };
+
+/* Right arguments, and memory for the largest type of elements. */
+struct arguments {
+    struct epa2a_ag_gemm_params params;
+    uint32_t rows[RANKS];
+    const void *a;
+    const float *a_scale;
+    void *c;
+    float scale[COLUMNS];
+    uint16_t memory[COLUMNS * DEPTH], out[RANKS * ROWS * COLUMNS];
+};
+
+static void fill_arguments(struct arguments *x, int32_t dtype)
+{
+    EPA2A_STRUCT(epa2a_ag_gemm_params, params);
+
+    memset(x, 0, sizeof(*x));
+    params.max_rows = ROWS;
+    params.n = COLUMNS;
+    params.k = DEPTH;
+    params.dtype = dtype;
+    params.b = x->memory;
+    params.b_scale = dtype == EPA2A_FP8_E4M3 ? x->scale : NULL;
+    x->params = params;
+    x->rows[0] = ROWS;
+    x->rows[1] = ROWS - 1;
+    x->a = x->memory;
+    x->a_scale = params.b_scale;
+    x->c = x->out;
+}
+
+/* Parameters of creation that rank 1 alone passes. */
+static const struct wrong_creation {
+    const char *words; /* in the message of all ranks */
+    size_t field;      /* offset in struct epa2a_ag_gemm_params; UINT32_MAX: a pointer is NULL */
+    uint32_t value;
+    const char *options;
+    int32_t dtype;
+} wrong_creations[] = {
+    {"size 0", offsetof(struct epa2a_ag_gemm_params, size), 0, NULL, 0},
+    {"size", offsetof(struct epa2a_ag_gemm_params, size), 5000, NULL, 0},
+    {"max_rows is 0", offsetof(struct epa2a_ag_gemm_params, max_rows), 0, NULL, 0},
+    {"rows", offsetof(struct epa2a_ag_gemm_params, max_rows), UINT32_MAX, NULL, 0},
+    {"n is 0", offsetof(struct epa2a_ag_gemm_params, n), 0, NULL, 0},
+    {"k is 0 .. multiple of 8", offsetof(struct epa2a_ag_gemm_params, k), 0, NULL, 0},
+    {"k is 12 .. multiple of 8", offsetof(struct epa2a_ag_gemm_params, k), 12, NULL, 0},
+    {"dtype is 4 .. EPA2A_BF16", offsetof(struct epa2a_ag_gemm_params, dtype), 4, NULL, 0},
+    {"dtype is -1 .. EPA2A_BF16", offsetof(struct epa2a_ag_gemm_params, dtype), UINT32_MAX, NULL,
+     0},
+    {"b_scale is NULL", offsetof(struct epa2a_ag_gemm_params, dtype), EPA2A_FP8_E4M3, NULL, 0},
+    {"b_scale is set", offsetof(struct epa2a_ag_gemm_params, dtype), EPA2A_BF16, NULL,
+     EPA2A_FP8_E4M3},
+    {"rank 1 passed another shape", offsetof(struct epa2a_ag_gemm_params, n), COLUMNS - 16, NULL,
+     0},
+    {"rank 1 passed another shape", offsetof(struct epa2a_ag_gemm_params, max_rows), 3, NULL, 0},
+    {"rank 1 passed another shape", offsetof(struct epa2a_ag_gemm_params, dtype), EPA2A_F16, NULL,
+     0},
+    {"no_such", UINT32_MAX, 0, "no_such=1", 0},
+    {"ll_v1", UINT32_MAX, 0, "algorithm=ll_v1", 0},
+    {"b is NULL", UINT32_MAX, 1, NULL, 0},
+    {"epa2a_ag_gemm_params is NULL", UINT32_MAX, 2, NULL, 0},
+    {"output pointer is NULL", UINT32_MAX, 3, NULL, 0},
+};
+
+static int create_comm(struct group_rank *me, struct epa2a_comm **out)
+{
+    EPA2A_STRUCT(epa2a_comm_params, p);
+
+    p.version = EPA2A_VERSION;
+    p.rank = me->rank;
+    p.ranks = me->ranks;
+    p.allgather = group_allgather;
+    p.arg = me;
+    p.device = EPA2A_HOST;
+    p.timeout_ns = 10000000000;
+    p.options = "transport=shm";
+    return epa2a_comm_create(&p, out) == EPA2A_OK ? 0 : rank_fails(me, "comm", epa2a_last_error());
+}
+
+static bool has_words(const char *text, const char *words)
+{
+    char all[TEXT], *rest = NULL;
+
+    snprintf(all, sizeof(all), "%s", words);
+    for (char *word = all; word != NULL && text != NULL; word = rest) {
+        rest = strstr(word, " .. ");
+        if (rest != NULL) {
+            *rest = '\0';
+            rest += 4;
+        }
+        text = strstr(text, word);
+    }
+    return text != NULL;
+}
+
+/* All ranks must refuse the arguments with this message. */
+static int expect_refusal(struct group_rank *me, int code, const char *words)
+{
+    char why[TEXT];
+
+    if (code == EPA2A_ERR_CONFIG && has_words(epa2a_last_error(), words))
+        return 0;
+    snprintf(why, sizeof(why), "status %d, not EPA2A_ERR_CONFIG with '%s': %.300s", code, words,
+             code == EPA2A_OK ? "" : epa2a_last_error());
+    return rank_fails(me, "wrong argument", why);
+}
+
+static int create_wrongly(struct group_rank *me, struct epa2a_comm *comm,
+                          const struct wrong_creation *w, struct arguments *x)
+{
+    struct epa2a_ag_gemm *gemm = NULL, **out = &gemm;
+    struct epa2a_ag_gemm_params *params = &x->params;
+
+    fill_arguments(x, w->dtype);
+    if (me->rank == 1) {
+        params->options = w->options;
+        if (w->field != UINT32_MAX)
+            memcpy((char *)params + w->field, &w->value, sizeof(w->value));
+        else if (w->value == 1)
+            params->b = NULL;
+        else if (w->value == 2)
+            params = NULL;
+        else if (w->value == 3)
+            out = NULL;
+    }
+    return expect_refusal(me, epa2a_ag_gemm_create(comm, params, out), w->words);
+}
+
+/* A refused call sends no data, so rank 1 calls again while rank 0 waits. */
+static int run_wrongly(struct group_rank *me, struct epa2a_ag_gemm *gemm, const struct arguments *x)
+{
+    const uint32_t many[RANKS] = {ROWS, ROWS + 1};
+    const struct arguments *y = x;
+
+    if (me->rank != 1)
+        return 0;
+    if (expect_refusal(me, epa2a_ag_gemm_run(gemm, NULL, y->a, y->a_scale, y->c, NULL),
+                       "rows is NULL") != 0 ||
+        expect_refusal(me, epa2a_ag_gemm_run(gemm, many, y->a, y->a_scale, y->c, NULL),
+                       "rows[1] is 7 .. max_rows (6)") != 0 ||
+        expect_refusal(me, epa2a_ag_gemm_run(gemm, y->rows, NULL, y->a_scale, y->c, NULL),
+                       "a is NULL, with 5 rows") != 0 ||
+        expect_refusal(me, epa2a_ag_gemm_run(gemm, y->rows, y->a, y->a_scale, NULL, NULL),
+                       "c is NULL") != 0 ||
+        expect_refusal(me, epa2a_ag_gemm_run(NULL, y->rows, y->a, y->a_scale, y->c, NULL),
+                       "NULL") != 0)
+        return me->result->code;
+    if (y->a_scale == NULL)
+        return 0;
+    return expect_refusal(me, epa2a_ag_gemm_run(gemm, y->rows, y->a, NULL, y->c, NULL),
+                          "a_scale is NULL, with 5 rows");
+}
+
+static int run_after_refusals(struct group_rank *me, struct epa2a_comm *comm, int32_t dtype,
+                              struct arguments *x)
+{
+    struct epa2a_ag_gemm *gemm = NULL;
+
+    fill_arguments(x, dtype);
+    if (epa2a_ag_gemm_create(comm, &x->params, &gemm) != EPA2A_OK)
+        return rank_fails(me, "create", epa2a_last_error());
+    for (int i = 0; i < 2 && me->result->code == 0; i++)
+        if (run_wrongly(me, gemm, x) == 0 &&
+            epa2a_ag_gemm_run(gemm, x->rows, x->a, x->a_scale, x->c, NULL) != EPA2A_OK)
+            (void)rank_fails(me, "run", epa2a_last_error());
+    epa2a_ag_gemm_destroy(gemm);
+    return me->result->code;
+}
+
+static void pass_wrong_arguments(struct group_rank *me)
+{
+    struct epa2a_comm *comm = NULL;
+    struct arguments *x = calloc(1, sizeof(*x));
+    int code = create_comm(me, &comm);
+
+    for (size_t i = 0; code == 0 && i < LENGTH(wrong_creations); i++)
+        code = create_wrongly(me, comm, &wrong_creations[i], x);
+    for (size_t i = 0; code == 0 && i < LENGTH(dtypes); i++)
+        code = run_after_refusals(me, comm, dtypes[i].value, x);
+    if (code == 0)
+        code = expect_refusal(me, epa2a_ag_gemm_create(NULL, &x->params, NULL), "comm is NULL");
+    epa2a_ag_gemm_destroy(NULL);
+    epa2a_comm_destroy(comm);
+    free(x);
+}
+
+TEST(wrong_arguments_are_refused_on_all_ranks)
+{
+    struct group *group = group_run(RANKS, GROUP_PROCESSES, pass_wrong_arguments, NULL);
+
+    for (uint32_t r = 0; r < RANKS; r++)
+        assert_string_equal(group_result(group, r)->text, "");
+    group_free(group);
+}
