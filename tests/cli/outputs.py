@@ -167,9 +167,6 @@ def documents_of_a_folder_are_refused_first():
         os.makedirs(f"o/{name}/x")
         expect_refused(run("bench", *FEW, "--out-dir", "o", "--force", code=2), f"--out-dir o/{name}: that is a folder")
         shutil.rmtree("o")
-    os.makedirs("o/tune-2.jsonl")
-    done = run("tune", CONFIG, "--set", "matrix.moe.topk=[1, 2]", "--keys", "none", "--budget", "2s", "--out-dir", "o", code=2)
-    expect_refused(done, "--out-dir o/tune-2.jsonl: that is a folder")
 
 
 def files_in_a_folder_that_takes_none_are_written_in_place():

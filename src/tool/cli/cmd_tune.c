@@ -1,6 +1,6 @@
 /* `epa2a tune FILE`: finds the fastest values of the options with candidates (epa2a/plugin.h, `tune`).
- * tune_candidates.c reads the candidates, tune_search.c searches, tune_turn.c takes the turns,
- * tune_journal.c keeps the journal, and tune_report.c reports. */
+ * tune_candidates.c reads the candidates, tune_search.c searches, tune_turn.c takes the turns, and
+ * tune_report.c reports. */
 #include "cli/cmd_tune.h"
 
 #include <signal.h>
@@ -16,7 +16,6 @@
 #include "run/stop_signals.h"
 #include "cli/tune.h"
 #include "cli/tune_candidates.h"
-#include "cli/tune_journal.h"
 #include "cli/tune_report.h"
 #include "cli/tune_search.h"
 #include "cli/tune_tasks.h"
@@ -30,10 +29,6 @@ enum { LEAST_BUDGET_NS = 1000 }; /* budget of a task after other tasks have spen
 static enum epa_status prepare_search(struct tune_search *s)
 {
     const struct cli *cli = s->t.cli;
-    json_auto_t *ids = json_array(), *keys = json_array();
-    json_auto_t *head =
-        json_object_of("version", json_text(EPA2A_RELEASE), "experiments", json_incref(ids), "keys",
-                       json_incref(keys), "budget_ns", json_count(s->t.budget_ns), NULL);
     enum epa_status status = turns_check_alone("tune", &s->err);
 
     if (status == EPA_OK && s->registry == NULL)
@@ -47,19 +42,8 @@ static enum epa_status prepare_search(struct tune_search *s)
         if (tune_add_setting(s, 0, NULL, 0, NULL, 0) == NULL)
             status = epa_fail(&s->err, EPA_ERR_CONFIG, "%s: %s", cli->arg[0],
                               tune_read_runs(s, s->base[0].text, NULL, 0, why) == NULL ? why : "");
-        s->t.threads = tune_can_be_threads(s);
     }
-    for (uint32_t i = 0; i < s->n_bases; i++)
-        json_array_append_new(ids, json_text(s->base[i].x->id));
-    for (uint32_t i = 0; i < cli->tune.n_keys; i++)
-        json_array_append_new(keys, json_text(cli->tune.keys[i]));
-    for (uint32_t i = 0; i < cli->n_across; i++)
-        json_array_append_new(keys, json_text(cli->across[i]));
-    if (s->task == 0 && json_array_size(s->tasks) > 1) /* each task has a journal of its own */
-        return status == EPA_OK
-                   ? tune_journals_check(cli, (uint32_t)json_array_size(s->tasks), &s->err)
-                   : status;
-    return status == EPA_OK ? tune_journal_open(&s->journal, cli, s->task, head, &s->err) : status;
+    return status;
 }
 
 /* Adds the fastest experiment, as `config show` prints it. */
@@ -102,15 +86,12 @@ static void search_init(struct tune_search *s, const struct cli *cli)
               .not_tried = json_array(),
               .budget_ns = cli->budget_ns != 0 ? cli->budget_ns : CLI_BUDGET_NS},
         .take = tune_take_turn,
-        .process = {.signals = -1},
-        .journal = {.fd = -1, .lock_fd = -1}};
+        .stop_fd = -1};
     s->t.setting = arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(struct tune_setting *));
 }
 
 static void search_finish(struct tune_search *s)
 {
-    tune_end_process(&s->process);
-    tune_journal_close(&s->journal);
     json_decref(s->t.not_tried);
     json_decref(s->shape);
     json_decref(s->tasks);
@@ -151,8 +132,7 @@ static int search_task(struct tune_search *first, uint32_t i, struct tune_tasks 
 
     search_init(&s, first->t.cli);
     s.registry = first->registry;
-    s.process.signals = first->process.signals;
-    s.task = i + 1;
+    s.stop_fd = first->stop_fd;
     s.shape = json_incref(json_object_get(task, "shape"));
     s.t.budget_ns = left / remaining + LEAST_BUDGET_NS;
     code = prepare_search(&s) == EPA_OK ? tune_search(&s) : exit_code(s.err.status, SIGINT);
@@ -206,7 +186,7 @@ int cmd_tune(const struct cli *cli)
     search_init(&s, cli);
     status = prepare_search(&s);
     if (status == EPA_OK)
-        status = stop_signals_open(&stops, &s.process.signals, &s.err);
+        status = stop_signals_open(&stops, &s.stop_fd, &s.err);
     code = exit_code(status, SIGINT);
     if (status == EPA_OK && json_array_size(s.tasks) > 1) {
         code = search_tasks(&s);

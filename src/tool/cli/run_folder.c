@@ -189,7 +189,8 @@ bool run_folder_order(const struct run_folder *f, enum runs_order *order, uint64
     return false;
 }
 
-enum epa_status run_folder_lock(const char *folder, int *fd, struct epa_error *err)
+/* Creates a folder and locks it for this process until the caller closes *fd. */
+static enum epa_status lock_folder(const char *folder, int *fd, struct epa_error *err)
 {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     text_auto path = {0};
@@ -307,7 +308,7 @@ enum epa_status run_folder_open(struct run_folder *f, struct documents *d,
 
     if (f->path == NULL)
         return EPA_OK;
-    status = run_folder_lock(f->path, &f->lock_fd, err);
+    status = lock_folder(f->path, &f->lock_fd, err);
     if (status == EPA_OK)
         status = check_unchanged(f, err);
     if (status != EPA_OK)

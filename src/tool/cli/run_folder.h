@@ -42,7 +42,4 @@ enum epa_status run_folder_open(struct run_folder *, struct documents *, const s
 bool run_folder_add(struct run_folder *, const struct documents *d, uint32_t i, bool last);
 void run_folder_finish(struct run_folder *);
 
-/* Creates a folder and locks it for this process until the caller closes *fd. */
-enum epa_status run_folder_lock(const char *folder, int *fd, struct epa_error *);
-
 #endif

@@ -4,7 +4,6 @@
 
 #include "base/stats.h"
 #include "cli/cli.h"
-#include "cli/tune_journal.h"
 #include "cli/turns.h"
 #include "cli/runs.h"
 #include "config/experiment.h"
@@ -47,7 +46,6 @@ struct tune {
     uint32_t rounds;
     uint64_t budget_ns, spent_ns, samples; /* samples: of one turn */
     uint32_t turns;
-    bool threads;      /* ranks are threads of one process that serves all turns */
     uint32_t permille; /* quantile of a turn's samples that represents the turn */
     int stopped;       /* exit code of an early end of the search; 0: none */
 };
@@ -62,12 +60,6 @@ struct tune_base {
 struct tune_kept {
     struct tune_kept *next;
     struct runs runs;
-};
-
-/* A process that runs the ranks of all turns as its threads (tune_turn.c). */
-struct tune_process {
-    pid_t pid;       /* 0: not started */
-    int fd, signals; /* socket; signalfd of stop signals, also for turns without this process */
 };
 
 /* TUNE_CHECKED: bench that checks one iteration. */
@@ -85,21 +77,19 @@ struct tune_search {
     /* Takes a turn and returns its exit code. A failure ends the search only if `err` is set. */
     int (*take)(struct tune_search *, const struct tune_setting *, enum tune_verb,
                 struct tune_turn *);
-    struct tune_process process;
+    int stop_fd; /* signalfd of stop signals */
     struct registry *registry;
     struct tune_base *base;
     uint32_t n_bases;
     struct tune_kept *kept;      /* own all experiments */
     json_t *shape;               /* shape of this task; NULL: take the task of the first run */
     json_t *tasks;               /* {"name", "shape"} of each task of the file */
-    uint32_t task;               /* number of this task from 1; 0: the only task */
     json_t *delivers;            /* output properties of the file's settings, without --across */
     uint32_t iterations, warmup; /* of one turn */
     uint64_t longest_ns;         /* time limit for the samples of one turn */
     uint64_t took_ns;            /* duration of the last turn */
     uint64_t bench_ns, benches;  /* total duration and number of bench turns of this length */
-    struct tune_journal journal;
-    struct turns turns; /* last comparison */
+    struct turns turns;          /* last comparison */
     struct epa_error err;
 };
 

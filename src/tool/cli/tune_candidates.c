@@ -331,8 +331,7 @@ void tune_add_changes(struct tune_search *s, const struct tune_setting *from, ui
         const struct epa_options *table = of->plugin ? &chosen->plugin->options : &of->options;
         const void *values = of->plugin ? chosen->config : chosen;
 
-        if (!section_is_for(of, (const void *)x->algorithm.plugin) ||
-            (s->t.threads && strcmp(of->name, "launcher") == 0)) /* thread replaces the launcher */
+        if (!section_is_for(of, (const void *)x->algorithm.plugin))
             continue;
         for (const struct epa_option *o = table->table; o != NULL && o->name != NULL; o++) {
             const char *key = arena_printf(s->t.arena, "%s.%s", of->name, o->name);

@@ -80,8 +80,6 @@ static void add_summary(const struct tune *t, struct text *out)
 {
     text_add(out, "%u settings in %u turns of %llu samples, %.1f s of %.1f s", t->n, t->turns,
              (unsigned long long)t->samples, (double)t->spent_ns / 1e9, (double)t->budget_ns / 1e9);
-    if (t->threads)
-        text_add(out, "; ranks were threads of one process");
     if (t->permille == TURNS_FASTEST)
         text_add(out, "; other programs use the cores, so the fastest 1 %% of a turn counts "
                       "instead of its median");
@@ -102,9 +100,9 @@ void tune_print(FILE *file, const struct tune *t)
 
     add_summary(t, &text);
     text_comment(file, "epa2a tune: %s: %s", t->cli->arg[0], text.data);
-    text_comment(
-        file, "ratio: median ratio to the file's settings in the same rounds; estimate: the same "
-              "ratio, fitted to the turns of all settings");
+    text_comment(file,
+                 "ratio: median ratio to the file's settings in the same rounds; estimate: the "
+                 "ratio, fitted to the turns of all settings");
     for (uint32_t k = 0; k < t->n; k++) {
         const struct tune_setting *x = t->setting[k];
 

@@ -7,10 +7,7 @@
  * drift. Each round has a turn of the file's settings and a turn of the best setting so far. A value
  * that is much slower alone is not combined with others. The first turn of a setting checks results,
  * and a verify turn checks the best setting. At the end the best and the file's settings take turns
- * as in `compare --run`.
- *
- * Decisions depend only on the measurements and durations of turns, so --resume reads the turns of a
- * journal and reaches the same state. */
+ * as in `compare --run`. */
 #include "cli/tune_search.h"
 
 #include <math.h>
