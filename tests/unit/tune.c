@@ -27,6 +27,7 @@ struct made_up {
     double untimed_ns;   /* untimed part of an iteration */
     uint32_t iterations; /* iterations of the last turn; set by it */
     uint32_t unreached;  /* values without a turn of their own; set by the search */
+    uint64_t longest_ns; /* longest turn; set by it */
     double burst;        /* probability that other load disturbs a turn */
     uint64_t random;
     double drift;
@@ -77,6 +78,7 @@ static int take(struct tune_search *s, const struct tune_setting *x, enum tune_v
     *out = (struct tune_turn){
         .took_ns = now->beside_ns + (uint64_t)fmin(took_ns, (double)s->longest_ns), .samples = n};
     now->iterations = n;
+    now->longest_ns = now->longest_ns > out->took_ns ? now->longest_ns : out->took_ns;
     out->fastest_ns = out->median_ns = ns * exp(now->noise * normal() + now->drift +
                                                 (uniform() < now->burst ? 0.3 * uniform() : 0));
     return EXIT_OK;
@@ -111,6 +113,7 @@ static double search_over(struct made_up *m, double budget_s, char *found, size_
     s.delivers = tune_delivered(&s, s.base[0].x);
     assert_non_null(tune_add_setting(&s, 0, NULL, 0, NULL, 0));
     assert_int_equal(tune_search(&s), EXIT_OK);
+    assert_true(s.t.spent_ns <= s.t.budget_ns + 2 * m->longest_ns); /* the rest of a round */
     out = log_of(s.t.is_better ? s.t.best : s.t.setting[0]);
     snprintf(found, room, "%s%s, %u turns %u last %.1f s, %.3f..%.3f", s.t.is_better ? "" : "not ",
              s.t.best->name, s.t.turns, s.t.rounds, (double)s.t.spent_ns / 1e9, s.t.last.low,

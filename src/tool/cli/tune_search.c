@@ -1,17 +1,20 @@
-/* The search of `epa2a tune`. First each value of each option has a turn alone. Then settings are
- * drawn at random, with one value for each option: faster values and values with few measurements
- * are drawn more often. So each turn measures all options, and values that are fast only together
- * are drawn together. Least squares over all turns give the effect of each value; effects are
- * logarithms and add up. The estimate of a setting is the sum of its effects, corrected by its own
- * turns. Turns are grouped in rounds, and the fit gives each round a level of its own, since machines
- * drift. Each round has a turn of the file's settings and a turn of the best setting so far. A value
- * that is much slower alone is not combined with others. The first turn of a setting checks results,
- * and a verify turn checks the best setting. At the end the best and the file's settings take turns
- * as in `compare --run`. */
+/* The search of `epa2a tune`: successive halving. A pool of settings takes turns in rounds. After
+ * each round the slower half leaves the pool. While the budget allows, new settings take the free
+ * places: settings of the pool with one more value, and the values with the largest gains together.
+ * Then the pool shrinks to the fastest setting, with more turns for each of the fewer settings.
+ *
+ * First each value of each option has a turn alone. A value that is much slower alone is not added to
+ * others. The gain of a value is the mean over all settings that added it; values with large gains
+ * and values with few measurements are drawn more often. The estimate of a setting is the mean
+ * logarithm of its ratios to the file's settings; the estimate of its parent plus the gain of the
+ * added value counts as one more turn. A turn of the file's settings precedes and follows every few
+ * turns, since machines drift. The first turn of a setting checks results, and a verify turn checks the best
+ * setting. At the end the best and the file's settings take turns as in `compare --run`. */
 #include "cli/tune_search.h"
 
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/exit_code.h"
@@ -23,42 +26,49 @@
 #include "cli/tune_candidates.h"
 
 enum {
-    ROUND = 5,  /* settings in a round, in addition to the file's settings */
-    ROUNDS = 4, /* least and greatest number of rounds with drawn settings */
-    ROUNDS_MOST = 80,
-    FIT_PASSES = 12,
-    OWN = 2,               /* weight of the sum of effects, in turns of the setting */
+    GROUP = 8,        /* turns between two turns of the file's settings */
+    ROUNDS_LEAST = 4, /* rounds of the last setting of the pool */
+    GENERATIONS = 6,  /* rounds with new settings; their number sets the size of the pool */
+    GENERATIONS_MOST = 40,
+    IDLE = 6, /* rounds without a faster setting before the pool shrinks */
+    PLACES_LEAST = 4,
+    PLACES_MOST = 48,
+    DRAWS = 4,       /* attempts to draw a setting for one place */
+    OWN = 1,         /* weight of the expected logarithm, in turns of the setting */
+    PRIOR = 3,       /* weight of NOISE, in turns of the file's settings */
+    LAST_TURNS = 32, /* turns of the last comparison, which has looks after 10 and 15 rounds */
     ITERATIONS_LEAST = 20, /* least iterations of a turn; more if file and budget allow: */
     HOSTS_LEAST = 100,     /* iterations on hosts */
     GRAPHS_LEAST = 20,     /* samples of graphs */
     ITERATIONS_MOST = 10000
 };
-#define GAIN 0.005   /* relative gain of a median below which two settings are equal */
-#define HOPELESS 1.0 /* logarithm of the loss alone that excludes a value from combinations */
-#define NOISE 0.03   /* prior of the noise of a turn, with the weight of NOISE_TURNS turns */
-#define NOISE_TURNS 10
+#define GAIN 0.005     /* relative gain of a median below which two settings are equal */
+#define HOPELESS 1.0   /* logarithm of the loss alone that excludes a value from combinations */
+#define NOISE 0.03     /* noise of a turn before it is known */
+#define CLIP 0.1       /* largest distance of a turn's logarithm from their median */
+#define DISTURBED 3    /* difference of two turns that other programs cause, in noise */
+#define RELATIVE 0.25  /* error of a gain relative to the gain, for one setting */
+#define SURE 0.5       /* error of a gain, in errors, that a clear gain exceeds */
+#define SPREAD 2       /* perturbation of drawn gains, in errors */
+#define RESERVED 0.15  /* least part of the budget for the last comparison */
 #define THRESHOLD 0.01 /* threshold of the last comparison */
 
-/* Effect of a value of an option, or of another algorithm. */
-struct effect {
+/* A value of an option. */
+struct value {
     const struct tune_setting *alone;
-    double log, error;
-    uint32_t turns;
-};
-
-struct measured {
-    struct tune_setting *x;
-    uint32_t round;
-    double log_ns, left; /* left: residual after the level of the round and the effects */
+    double sum; /* logarithms of the change of time by the value */
+    uint32_t n; /* settings in `sum` */
 };
 
 struct search {
     struct tune_search *s;
-    struct effect *effect;
-    struct measured *turn;
-    uint32_t effects, turns, rounds;
-    uint64_t begun_ns;     /* spent time that does not count for the end of the search */
-    double noise, file_ns; /* noise: of a turn's logarithm; file_ns: file's settings, this round */
+    struct value *value;         /* [values] */
+    struct tune_setting **place; /* [places] the pool, fastest first */
+    uint32_t values, places;
+    uint64_t begun_ns; /* spent time that does not count for the end of the search */
+    double file_log;   /* last turn of the file's settings */
+    bool is_timed;     /* the file's settings had a turn */
+    double noise;      /* of the logarithm of a turn */
     struct random random;
 };
 
@@ -94,11 +104,12 @@ static uint64_t turn_ns(const struct tune_search *s)
 }
 
 /* Returns the time at which the turns of the search end. The rest of the budget is reserved for the
- * last comparison, which needs 10 rounds for a verdict. */
+ * last comparison. */
 static uint64_t search_end(const struct search *q)
 {
-    double budget = (double)(q->s->t.budget_ns - q->begun_ns), last = 40 * (double)turn_ns(q->s);
-    double reserved = fmin(fmax(last, 0.3 * budget), TUNE_LAST_MOST * budget);
+    double budget = (double)(q->s->t.budget_ns - q->begun_ns),
+           last = LAST_TURNS * (double)turn_ns(q->s);
+    double reserved = fmin(fmax(last, RESERVED * budget), TUNE_LAST_MOST * budget);
 
     return q->s->t.budget_ns - (uint64_t)reserved;
 }
@@ -124,21 +135,19 @@ static double figure_of(const struct tune_search *s, const struct tune_turn *tur
     return s->t.permille == TURNS_FASTEST ? turn->fastest_ns : turn->median_ns;
 }
 
-/* Takes the turn of a setting in a round. The first turn of a setting checks its results. */
-static int take_round_turn(struct search *q, struct tune_setting *x)
+/* Takes a turn of a setting, whose first turn checks its results. *log_ns: logarithm of the time. */
+static int take_setting_turn(struct search *q, struct tune_setting *x, double *log_ns)
 {
     struct tune_turn turn = {0};
     int code = take_counted_turn(q->s, x, x->rounds > 0 ? TUNE_BENCH : TUNE_CHECKED, &turn);
-    double ns;
 
     if (code != EXIT_OK)
         return handle_outcome(q->s, x, code, &turn);
-    ns = figure_of(q->s, &turn);
-    if (x == q->s->t.setting[0])
-        q->file_ns = ns;
-    x->ns[x->rounds] = ns;
-    x->log_ratio[x->rounds++] = log(ns / q->file_ns);
-    q->turn[q->turns++] = (struct measured){x, q->rounds, log(ns), 0};
+    *log_ns = log(figure_of(q->s, &turn));
+    if (x->rounds < TUNE_ROUNDS) {
+        x->ns[x->rounds] = figure_of(q->s, &turn);
+        x->log_ratio[x->rounds++] = 0;
+    }
     return EXIT_OK;
 }
 
@@ -163,23 +172,58 @@ static bool has_budget_for_turn(struct search *q)
 
     if (next_ns >= search_end(q) && next_ns < t->budget_ns && !is_any_faster(t))
         q->begun_ns = t->spent_ns;
-    return next_ns < search_end(q) && q->rounds < TUNE_ROUNDS;
+    return next_ns < search_end(q);
 }
 
-static int take_search_round(struct search *q, struct tune_setting **list, uint32_t n)
+/* Estimates the noise from the differences of successive turns of the file's settings. */
+static void update_noise(struct search *q)
 {
-    bool shown = progress_is_on(q->s->t.cli);
-    int code = take_round_turn(q, q->s->t.setting[0]);
+    const struct tune_setting *file = q->s->t.setting[0];
+    double difference[TUNE_ROUNDS], sum = NOISE * PRIOR;
+    uint32_t n = 0;
 
-    for (uint32_t i = 0; i < n && code == EXIT_OK && has_budget_for_turn(q); i++) {
+    for (; n + 1 < file->rounds; n++)
+        difference[n] = fabs(log(file->ns[n + 1] / file->ns[n]));
+    if (n > 0)
+        sum += 1.05 * n * stats_quantile(difference, n, 500);
+    q->noise = sum / (n + PRIOR);
+}
+
+/* Returns the time of the file's settings between two of their turns. Other programs only lengthen a
+ * turn, so the shorter of two very different turns counts. */
+static double file_log_between(const struct search *q, double before, double after)
+{
+    bool disturbed = fabs(before - after) > DISTURBED * q->noise;
+
+    return disturbed ? fmin(before, after) : (before + after) / 2;
+}
+
+/* Takes turns of up to GROUP settings, between two turns of the file's settings. */
+static int take_group(struct search *q, struct tune_setting **list, uint32_t n)
+{
+    struct tune_setting *file = q->s->t.setting[0];
+    double log_ns[GROUP], before = q->file_log;
+    bool shown = progress_is_on(q->s->t.cli);
+    uint32_t taken = 0;
+    int code = q->is_timed ? EXIT_OK : take_setting_turn(q, file, &before);
+
+    q->is_timed = q->is_timed || code == EXIT_OK;
+    while (taken < n && code == EXIT_OK && has_budget_for_turn(q)) {
         if (shown)
-            (void)progress_show("turn %u: %.60s", q->s->t.turns, list[i]->name);
-        if (!list[i]->dropped)
-            code = take_round_turn(q, list[i]);
+            (void)progress_show("turn %u: %.60s", q->s->t.turns, list[taken]->name);
+        code = take_setting_turn(q, list[taken], &log_ns[taken]);
+        taken += code == EXIT_OK;
     }
+    q->file_log = before;
+    if (code == EXIT_OK && taken > 0)
+        code = take_setting_turn(q, file, &q->file_log);
+    update_noise(q);
+    for (uint32_t i = 0; i < taken; i++)
+        if (!list[i]->dropped)
+            list[i]->log_ratio[list[i]->rounds - 1] =
+                log_ns[i] - file_log_between(q, before, q->file_log);
     if (shown)
         progress_clear();
-    q->rounds++;
     return code;
 }
 
@@ -243,120 +287,63 @@ static int calibrate_turns(struct search *q)
     return code;
 }
 
-/* ---- effects of values ---- */
+/* ---- estimates ---- */
 
-static bool has_effect(const struct tune_setting *x, const struct effect *e)
+static int by_number(const void *a, const void *b)
 {
-    if (x->base != e->alone->base || e->alone->change == NULL)
-        return x->base == e->alone->base;
-    for (uint32_t i = 0; i < x->n; i++)
-        if (strcmp(x->set[i], e->alone->change) == 0)
-            return true;
-    return false;
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
 }
 
-/* Subtracts from the residuals their mean over the turns with effect e, and returns the mean. For
- * e == NULL uses the turns of the round that starts at *k, and advances *k. Residuals are clipped at
- * 3 deviations to limit the effect of other programs. */
-static double subtract_mean(struct search *q, const struct effect *e, uint32_t *k, uint32_t *n)
+/* Estimates the logarithm of the ratio of a setting to the file's settings. Clips turns that other
+ * programs disturbed. */
+static void estimate_setting(struct tune_setting *x)
 {
-    uint32_t first = e != NULL ? 0 : *k, end = first;
-    double sum = 0, mean;
+    double sorted[TUNE_ROUNDS], sum = OWN * x->expected, median;
 
-    *n = 0;
-    for (; end < q->turns && (e != NULL || q->turn[end].round == q->turn[first].round); end++) {
-        if (e != NULL && !has_effect(q->turn[end].x, e))
-            continue;
-        sum += fmin(fmax(q->turn[end].left, -3 * q->noise), 3 * q->noise);
-        (*n)++;
-    }
-    mean = *n > 0 ? sum / *n : 0;
-    for (uint32_t i = first; i < end; i++)
-        q->turn[i].left -= e == NULL || has_effect(q->turn[i].x, e) ? mean : 0;
-    if (k != NULL)
-        *k = end;
-    return mean;
+    if (x->rounds == 0)
+        return;
+    memcpy(sorted, x->log_ratio, x->rounds * sizeof(*sorted));
+    qsort(sorted, x->rounds, sizeof(*sorted), by_number);
+    median = sorted[(x->rounds - 1) / 2];
+    for (uint32_t k = 0; k < x->rounds; k++)
+        sum += fmin(fmax(sorted[k], median - CLIP), median + CLIP);
+    x->log = sum / (x->rounds + OWN);
 }
 
-/* Fits effects and levels of rounds by least squares: each in turn from the residuals of the
- * others. */
-static void fit_effects(struct search *q)
+static double gain_of(const struct value *v)
 {
-    double *left = arena_alloc(q->s->t.arena, q->turns * sizeof(*left));
-    uint32_t n;
-
-    for (uint32_t i = 0; i < q->effects; i++)
-        q->effect[i].log = 0;
-    for (uint32_t k = 0; k < q->turns; k++)
-        q->turn[k].left = q->turn[k].log_ns;
-    for (uint32_t pass = 0; pass < FIT_PASSES; pass++) {
-        double noise = q->noise;
-
-        if (pass < FIT_PASSES / 2) /* no clipping */
-            q->noise = INFINITY;
-        for (uint32_t k = 0; k < q->turns;)
-            (void)subtract_mean(q, NULL, &k, &n);
-        for (uint32_t i = 0; i < q->effects; i++) {
-            q->effect[i].log += subtract_mean(q, &q->effect[i], NULL, &n);
-            q->effect[i].turns = n;
-        }
-        q->noise = noise;
-    }
-    for (uint32_t k = 0; k < q->turns; k++)
-        left[k] = fabs(q->turn[k].left);
-    q->noise = (1.48 * stats_quantile(left, q->turns, 500) * q->turns + NOISE * NOISE_TURNS) /
-               (q->turns + NOISE_TURNS);
-    for (uint32_t i = 0; i < q->effects; i++) {
-        struct effect *e = &q->effect[i];
-
-        e->error =
-            e->turns == 0 ? 0 : q->noise * sqrt(1.0 / e->turns + 1.0 / (q->turns - e->turns + 1));
-    }
+    return v->sum / v->n;
 }
 
-/* Updates the estimates of all settings; returns the best setting. */
-static struct tune_setting *find_best(struct search *q)
+static int by_estimate(const void *a, const void *b)
 {
-    struct tune *t = &q->s->t;
+    const struct tune_setting *x = *(struct tune_setting *const *)a,
+                              *y = *(struct tune_setting *const *)b;
+
+    if (x->dropped != y->dropped)
+        return x->dropped - y->dropped;
+    return (x->log > y->log) - (x->log < y->log);
+}
+
+/* Returns the fastest setting, or the file's settings. */
+static struct tune_setting *find_best(const struct tune *t)
+{
     struct tune_setting *best = t->setting[0];
 
-    fit_effects(q);
-    for (uint32_t i = 0; i < t->n; i++) {
+    for (uint32_t i = 1; i < t->n; i++) {
         struct tune_setting *x = t->setting[i];
-        double sum = 0;
 
-        if (x->hopeless)
-            continue;
-        x->log = 0;
-        for (uint32_t k = 0; k < q->effects; k++)
-            x->log += has_effect(x, &q->effect[k]) ? q->effect[k].log : 0;
-        for (uint32_t k = 0; k < q->turns; k++)
-            sum += q->turn[k].x == x ? fmin(fmax(q->turn[k].left, -3 * q->noise), 3 * q->noise) : 0;
-        x->log += sum / (x->rounds + OWN);
-        if (x->rounds > 0 && !x->dropped && x->log < best->log - (best == t->setting[0] ? GAIN : 0))
+        if (x->rounds > 0 && !x->dropped && !x->hopeless &&
+            x->log < best->log - (best == t->setting[0] ? GAIN : 0))
             best = x;
     }
     return best;
 }
 
-/* Returns true if more turns would hardly change the selected values: each value is known to gain, to
- * lose, or to have little effect. */
-static bool is_converged(const struct search *q, const struct tune_setting *best)
-{
-    bool settled = best->rounds >= ROUNDS;
+/* ---- the pool ---- */
 
-    for (uint32_t i = 0; i < q->effects; i++) {
-        const struct effect *e = &q->effect[i];
-
-        settled = settled &&
-                  (e->error < GAIN || e->log + 2 * e->error < 0 || e->log - 2 * e->error > -GAIN);
-    }
-    return settled;
-}
-
-/* ---- the search ---- */
-
-/* Draws from a normal distribution, by Box and Muller. */
 static double draw_normal(struct search *q)
 {
     double radius = sqrt(-2 * log(1 - random_unit(&q->random)));
@@ -364,127 +351,275 @@ static double draw_normal(struct search *q)
     return radius * cos(2 * acos(-1) * random_unit(&q->random));
 }
 
-/* Adds the setting of the values with the best estimates. With `random` each estimate is perturbed by
- * its error. NULL: the values are not valid together. */
-static struct tune_setting *draw_setting(struct search *q, bool random)
+static bool has_change(const struct tune_setting *x, const char *change)
 {
-    struct tune_search *s = q->s;
-    const char **set = arena_alloc(s->t.arena, (q->effects + 1) * sizeof(*set)), **best_set;
-    uint32_t best_n = 0, best_base = 0;
-    double best = INFINITY;
-
-    best_set = arena_alloc(s->t.arena, (q->effects + 1) * sizeof(*set));
-    for (uint32_t base = 0; base < s->n_bases; base++) {
-        const char *key = "", *value = NULL;
-        double sum = base > 0 ? INFINITY : 0, least = 0; /* INFINITY: the base had no turn yet */
-        uint32_t n = 0;
-
-        for (uint32_t i = 0; i <= q->effects; i++) {
-            const struct effect *e = i < q->effects ? &q->effect[i] : NULL;
-            const char *change = e != NULL ? e->alone->change : NULL;
-            double log;
-
-            if (e != NULL && (e->alone->base != base || e->turns == 0 || e->alone->dropped))
-                continue;
-            if (e == NULL || change == NULL ||
-                strncmp(change, key, strcspn(change, "=") + 1) != 0) {
-                sum += least;
-                if (value != NULL)
-                    n = tune_merge(s, base, set, n, value);
-                value = NULL;
-                least = 0;
-                key = change != NULL ? change : "";
-            }
-            if (e == NULL)
-                break;
-            log =
-                e->log + (random ? 2 * draw_normal(q) * fmax(e->error, e->log / 2 / sqrt(e->turns))
-                                 : GAIN / 2);
-            if (change == NULL)
-                sum = log;
-            else if (log < least)
-                least = log, value = change;
-        }
-        if (sum < best) {
-            best = sum;
-            best_n = n;
-            best_base = base;
-            memcpy(best_set, set, n * sizeof(*set));
-        }
-    }
-    return tune_add_setting(s, best_base, best_set, best_n, NULL, 2);
-}
-
-static bool is_effect(const struct search *q, const struct tune_setting *x)
-{
-    for (uint32_t i = 0; i < q->effects; i++)
-        if (q->effect[i].alone == x)
+    for (uint32_t i = 0; i < x->n; i++)
+        if (strcmp(x->set[i], change) == 0)
             return true;
     return false;
 }
 
-/* Removes the turns of a very slow setting from the fit: one such turn would dominate the fit, and
- * its residual would count as noise. */
-static void exclude_from_fit(struct search *q, struct tune_setting *x)
+static bool has_key(const struct tune_setting *x, const char *change)
 {
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < q->turns; i++)
-        if (q->turn[i].x != x)
-            q->turn[n++] = q->turn[i];
-    q->turns = n;
-    x->log = x->log_ratio[0];
-    x->hopeless = true;
+    for (uint32_t i = 0; i < x->n; i++)
+        if (strncmp(x->set[i], change, strcspn(change, "=") + 1) == 0)
+            return true;
+    return false;
 }
 
-/* Takes a turn of each setting of a list, and adds the effects. */
-static int measure_alone(struct search *q, struct tune_setting **list, uint32_t n)
+static void sort_pool(struct search *q)
+{
+    if (q->places > 0)
+        qsort(q->place, q->places, sizeof(struct tune_setting *), by_estimate);
+    while (q->places > 0 && q->place[q->places - 1]->dropped)
+        q->places--;
+}
+
+/* Corrects the gains of values by the first turns of new settings. */
+static void correct_gains(struct search *q)
+{
+    for (uint32_t i = 0; i < q->places; i++) {
+        const struct tune_setting *x = q->place[i];
+        struct value *v = &q->value[x->added];
+
+        if (x->parent == NULL || x->rounds != 1)
+            continue;
+        v->sum += x->log_ratio[0] - x->parent->log;
+        v->n++;
+    }
+}
+
+/* Takes a round of the pool: a turn of each setting, or fewer if the budget ends. */
+static int measure_pool(struct search *q)
 {
     int code = EXIT_OK;
 
-    for (uint32_t i = 0; i < n && code == EXIT_OK; i += ROUND) {
-        if (has_budget_for_turn(q))
-            code = take_search_round(q, &list[i], n - i < ROUND ? n - i : ROUND);
-    }
+    for (uint32_t i = 0; i < q->places && code == EXIT_OK && has_budget_for_turn(q); i += GROUP)
+        code = take_group(q, &q->place[i], q->places - i < GROUP ? q->places - i : GROUP);
+    correct_gains(q);
+    for (uint32_t i = 0; i < q->places; i++)
+        estimate_setting(q->place[i]);
+    sort_pool(q);
+    return code;
+}
+
+/* Takes a turn of each setting of a list, whose settings differ from others in one value. Settings
+ * that are not hopeless join the pool. `expected`: estimate without the value. */
+static int measure_alone(struct search *q, struct tune_setting **list, uint32_t n, double expected)
+{
+    int code = EXIT_OK;
+
+    for (uint32_t i = 0; i < n && code == EXIT_OK && has_budget_for_turn(q); i += GROUP)
+        code = take_group(q, &list[i], n - i < GROUP ? n - i : GROUP);
     for (uint32_t i = 0; i < n; i++) {
-        if (list[i]->rounds == 0 && !list[i]->dropped)
-            list[i]->why = "not reached: the budget is spent";
-        if (list[i]->rounds == 0 || is_effect(q, list[i]))
+        struct tune_setting *x = list[i];
+
+        if (x->rounds == 0 && !x->dropped)
+            x->why = "not reached: the budget is spent";
+        if (x->rounds == 0 || x->dropped)
             continue;
-        if (list[i]->change != NULL && list[i]->rounds == 1 && list[i]->log_ratio[0] > HOPELESS)
-            exclude_from_fit(q, list[i]);
-        else
-            q->effect[q->effects++].alone = list[i];
+        x->log = x->expected = x->log_ratio[0];
+        x->hopeless = x->change != NULL && x->log - expected > HOPELESS;
+        if (x->hopeless)
+            continue;
+        q->place[q->places++] = x;
+        if (x->change != NULL)
+            q->value[q->values++] = (struct value){x, x->log - expected, 1};
+    }
+    sort_pool(q);
+    return code;
+}
+
+static double error_of(const struct search *q, const struct value *v)
+{
+    return fmax(q->noise, fabs(gain_of(v)) * RELATIVE) / sqrt(v->n);
+}
+
+/* Draws a value that a setting can add: the least gain, each perturbed by its error. */
+static struct value *draw_value(struct search *q, const struct tune_setting *parent)
+{
+    struct value *out = NULL;
+    double least = INFINITY;
+
+    for (uint32_t i = 0; i < q->values; i++) {
+        struct value *v = &q->value[i];
+        double drawn = gain_of(v) + SPREAD * error_of(q, v) * draw_normal(q);
+
+        if (v->alone->dropped || v->alone->base != parent->base ||
+            has_change(parent, v->alone->change) || drawn >= least)
+            continue;
+        least = drawn;
+        out = v;
+    }
+    return out;
+}
+
+/* Adds to the pool a new setting: `parent` with one more value. */
+static bool add_child(struct search *q, const struct tune_setting *parent)
+{
+    struct tune_search *s = q->s;
+
+    for (uint32_t i = 0; i < DRAWS; i++) {
+        const char **set = arena_alloc(s->t.arena, (parent->n + 2) * sizeof(*set));
+        struct value *v = draw_value(q, parent);
+        uint32_t settings = s->t.n;
+        struct tune_setting *x;
+
+        if (v == NULL)
+            return false;
+        if (parent->n > 0)
+            memcpy(set, parent->set, parent->n * sizeof(*set));
+        x = tune_add_setting(s, parent->base, set,
+                             tune_merge(s, parent->base, set, parent->n, v->alone->change), NULL,
+                             2);
+        if (x == NULL || s->t.n == settings)
+            continue;
+        x->parent = parent;
+        x->added = (uint32_t)(v - q->value);
+        x->expected = x->log = parent->log + gain_of(v);
+        q->place[q->places++] = x;
+        return true;
+    }
+    return false;
+}
+
+/* Returns true if no other value of the same option has a smaller number in `gain`. */
+static bool is_best_of_key(const struct search *q, const double *gain, uint32_t i)
+{
+    const struct tune_setting *x = q->value[i].alone;
+    size_t bytes = strcspn(x->change, "=") + 1;
+
+    for (uint32_t k = 0; k < q->values; k++) {
+        const struct tune_setting *o = q->value[k].alone;
+
+        if (o->base == x->base && !o->dropped && gain[k] < gain[i] &&
+            strncmp(o->change, x->change, bytes) == 0)
+            return false;
+    }
+    return true;
+}
+
+/* Adds to the pool, unless it was tried, a setting with `from` and the values that gain, of options
+ * that `from` does not set. `spread`: perturbation of the gains, in errors; 0: only clear gains. */
+static bool add_gains(struct search *q, const struct tune_setting *from, double spread)
+{
+    struct tune_search *s = q->s;
+    const char **set = arena_alloc(s->t.arena, (from->n + q->values + 1) * sizeof(*set));
+    double *gain = arena_alloc(s->t.arena, (q->values + 1) * sizeof(*gain)), sum = from->log;
+    uint32_t n = from->n, settings = s->t.n;
+    struct tune_setting *x;
+
+    if (n > 0)
+        memcpy(set, from->set, n * sizeof(*set));
+    for (uint32_t i = 0; i < q->values; i++)
+        gain[i] = gain_of(&q->value[i]) + spread * error_of(q, &q->value[i]) * draw_normal(q);
+    for (uint32_t i = 0; i < q->values; i++) {
+        const struct tune_setting *alone = q->value[i].alone;
+
+        if (alone->base != from->base || alone->dropped ||
+            gain[i] > (spread > 0 ? 0 : -fmax(GAIN, SURE * error_of(q, &q->value[i]))) ||
+            !is_best_of_key(q, gain, i) || has_key(from, alone->change))
+            continue;
+        n = tune_merge(s, from->base, set, n, alone->change);
+        sum += gain_of(&q->value[i]);
+    }
+    x = tune_add_setting(s, from->base, set, n, NULL, 2);
+    if (x == NULL || s->t.n == settings)
+        return false;
+    x->expected = x->log = sum;
+    q->place[q->places++] = x;
+    return true;
+}
+
+static const struct tune_setting *find_plain(const struct search *q, uint32_t base)
+{
+    for (uint32_t i = 1; base > 0 && i < q->s->t.n; i++)
+        if (q->s->t.setting[i]->base == base && q->s->t.setting[i]->n == 0)
+            return q->s->t.setting[i];
+    return q->s->t.setting[0];
+}
+
+/* Fills the pool up to `room` settings. Returns false if no setting is new. */
+static bool fill_pool(struct search *q, uint32_t room)
+{
+    uint32_t parents = q->places, failed = 0;
+
+    (void)add_gains(q, q->place[0], 0);
+    for (uint32_t i = 0; q->places < room && failed < 2 * parents + DRAWS; i++) {
+        const struct tune_setting *parent = q->place[i / 2 % parents];
+        bool added =
+            i % 4 == 0 ? add_gains(q, find_plain(q, parent->base), SPREAD) : add_child(q, parent);
+
+        failed += !added;
+    }
+    return q->places > parents;
+}
+
+static uint32_t turns_left(const struct search *q)
+{
+    uint64_t end = search_end(q), spent = q->s->t.spent_ns;
+
+    return spent < end ? (uint32_t)fmin((double)(end - spent) / (double)turn_ns(q->s), 1e6) : 0;
+}
+
+/* Measures the values that are valid only with the best setting. */
+static int measure_more_values(struct search *q, const struct tune_setting *best)
+{
+    struct tune_setting **list = arena_alloc(q->s->t.arena, TUNE_SETTINGS * sizeof(*list));
+    uint32_t n = 0;
+
+    tune_add_changes(q->s, best, 2, list, &n);
+    return measure_alone(q, list, n, best->log);
+}
+
+/* Takes rounds of the pool. While no new settings enter, each round of the search has the same number
+ * of turns, so that the fewer settings have more turns each. */
+static int measure_rounds(struct search *q, uint32_t room, bool fills)
+{
+    uint32_t rounds = fills || q->places > room ? 1 : room / q->places;
+    int code = EXIT_OK;
+
+    for (uint32_t i = 0; i < rounds && code == EXIT_OK && q->places > 0; i++)
+        code = measure_pool(q);
+    return code;
+}
+
+/* Halves the pool until the fastest setting remains. */
+static int halve_pool(struct search *q)
+{
+    uint32_t room = (uint32_t)fmin(fmax(turns_left(q) / GENERATIONS, PLACES_LEAST), PLACES_MOST);
+    const struct tune_setting *best = NULL;
+    uint32_t idle = 0, kept, end = (uint32_t)log2(room) - 1; /* halvings without new settings */
+    bool fills = true;
+    int code = EXIT_OK;
+
+    for (uint32_t g = 0; code == EXIT_OK && q->places > 0 && has_budget_for_turn(q); g++) {
+        idle = q->place[0] == best ? idle + 1 : 0;
+        fills = fills && g < GENERATIONS_MOST && idle < IDLE && turns_left(q) > end * room;
+        if (q->place[0] != best && fills) {
+            best = q->place[0];
+            code = measure_more_values(q, best);
+        }
+        best = q->place[0];
+        kept = fills ? room / 2 : (q->places + 1) / 2;
+        q->places = q->places < kept ? q->places : kept;
+        if (fills) {
+            fills = fill_pool(q, room);
+            if (!fills) /* all settings have had turns */
+                room = q->places < PLACES_LEAST ? PLACES_LEAST : q->places;
+        }
+        if (q->places == 1 && best->rounds >= ROUNDS_LEAST)
+            break;
+        if (code == EXIT_OK)
+            code = measure_rounds(q, room, fills);
     }
     return code;
 }
 
-/* Chooses the settings of a round: the best so far, the one with the best estimates, and random
- * ones. */
-static uint32_t draw_round(struct search *q, struct tune_setting *best, struct tune_setting **out)
-{
-    struct tune_setting *file = q->s->t.setting[0];
-    uint32_t n = 0;
-
-    if (best != file)
-        out[n++] = best;
-    for (uint32_t i = 0; i < 2 * ROUND && n < ROUND; i++) {
-        struct tune_setting *x = draw_setting(q, i > 0);
-        bool is_new = x != NULL && x != file && !x->dropped;
-
-        for (uint32_t k = 0; k < n; k++)
-            is_new = is_new && out[k] != x;
-        if (is_new)
-            out[n++] = x;
-    }
-    return n;
-}
-
-static int search_rounds(struct search *q)
+static int search_settings(struct search *q)
 {
     struct tune_search *s = q->s;
     struct tune_setting **list = arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(*list));
-    struct tune_setting *file = s->t.setting[0], *best = file;
     uint32_t n = 0, bases;
     int code;
 
@@ -492,29 +627,20 @@ static int search_rounds(struct search *q)
         list[n] = tune_add_setting(s, i, NULL, 0, NULL, 1);
         n += list[n] != NULL;
     }
-    code = measure_alone(q, list, n);
+    code = measure_alone(q, list, n, 0);
     bases = n;
-    tune_add_changes(s, file, 1, list, &n);
-    for (uint32_t i = 0; i < bases; i++) {
-        if (!list[i]->dropped)
-            tune_add_changes(s, list[i], 1, list, &n);
-    }
+    tune_add_changes(s, s->t.setting[0], 1, list, &n);
     if (code == EXIT_OK)
-        code = measure_alone(q, list + bases, n - bases);
-    for (uint32_t r = 0; code == EXIT_OK && r < ROUNDS_MOST && has_budget_for_turn(q); r++) {
-        struct tune_setting *before = best;
+        code = measure_alone(q, list + bases, n - bases, 0);
+    for (uint32_t i = 0; i < bases && code == EXIT_OK; i++) {
+        uint32_t from = n;
 
-        best = find_best(q);
-        n = 0;
-        if (best != before) /* adds values that are valid only with the new best setting */
-            tune_add_changes(s, best, 2, list, &n);
-        code = measure_alone(q, list, n);
-        n = draw_round(q, best, list);
-        if (code != EXIT_OK || n == 0 || (r >= ROUNDS && is_converged(q, best)))
-            break;
-        code = take_search_round(q, list, n);
+        if (list[i]->dropped)
+            continue;
+        tune_add_changes(s, list[i], 1, list, &n);
+        code = measure_alone(q, list + from, n - from, list[i]->log);
     }
-    return code;
+    return code == EXIT_OK ? halve_pool(q) : code;
 }
 
 /* Takes a round of the last comparison; implements turns.take. */
@@ -559,15 +685,14 @@ static int compare_last(struct tune_search *s)
 }
 
 /* Finds the best setting that passes verify. */
-static int verify_best(struct search *q, struct tune_setting **best)
+static int verify_best(struct tune_search *s, struct tune_setting **best)
 {
-    struct tune_search *s = q->s;
     int code = EXIT_OK;
 
     do {
         struct tune_turn turn = {0};
 
-        *best = find_best(q);
+        *best = find_best(&s->t);
         if (*best == s->t.setting[0])
             break;
         code = handle_outcome(s, *best, take_counted_turn(s, *best, TUNE_VERIFY, &turn), &turn);
@@ -581,15 +706,15 @@ int tune_search(struct tune_search *s)
     struct tune_setting *best = s->t.setting[0];
     int code;
 
-    q.effect = arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(*q.effect));
-    q.turn = arena_alloc(s->t.arena, TUNE_ROUNDS * (ROUND + 1) * sizeof(*q.turn));
+    q.value = arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(*q.value));
+    q.place = arena_alloc(s->t.arena, (TUNE_SETTINGS + PLACES_MOST) * sizeof(*q.place));
     code = calibrate_turns(&q);
     if (code == EXIT_OK)
-        code = search_rounds(&q);
+        code = search_settings(&q);
     if (code == EXIT_OK)
-        code = verify_best(&q, &best);
-    else if (tune_is_interrupted(code) && q.turns > 0)
-        best = find_best(&q);
+        code = verify_best(s, &best);
+    else if (tune_is_interrupted(code))
+        best = find_best(&s->t);
     s->t.best = best;
     for (uint32_t i = 1; i < s->t.n; i++) {
         struct tune_setting *x = s->t.setting[i];
