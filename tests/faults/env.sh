@@ -2,7 +2,7 @@
 # Ranks started one by one on this host, as torchrun and srun do. If a rank fails in any way, all
 # ranks must end with one status, in time, with the right messages, and leave no process or file.
 #   env.sh EPA2A CONFIG KIND [UNPACK]
-#   KIND: well | few | kill | stop | launcher | rendezvous | never | other | token | int | term | garbage | several | silent | pause | keys
+#   KIND: well | few | kill | crash | stop | rendezvous | never | other | token | int | term | garbage | several | silent | pause | keys
 set -u
 epa2a=$1 config=$2 kind=$3 unpack=${4-} n=4
 work=$(mktemp -d) || exit 1
@@ -55,23 +55,11 @@ some() {
 
 start_all() { some "$(seq 0 $((n - 1)))" "$@"; }
 
-# Prints the process of rank R as soon as it exists.
-child_of() {
-    for _ in $(seq 4000); do
-        find_children "${pid[$1]}"
-        [ -n "$children_of" ] && { echo $children_of; return; }
-        rest 0.005
-    done
-}
-
 iterates() { "$epa2a" status "${pid[$1]}" --json - 2>/dev/null | grep -Ec '"iteration": *[1-9]' >/dev/null; }
 
 # Waits until all ranks iterate and a while longer, or until one has ended.
-children=
 underway() {
-    children=
     for r in $(seq 0 $((n - 1))); do
-        children="$children $(child_of "$r")"
         until iterates "$r" || ! kill -0 "${pid[$r]}" 2>/dev/null; do rest 0.01; done
     done
     sleep "0.$((RANDOM % 4))"
@@ -84,8 +72,7 @@ go_on() {
     since=$(now_ms)
 }
 
-# ends WANT_CODE LIMIT_MS [RANKS]: waits for their end after the fault at $since. The kernel ends the
-# rank of a killed process only after that process.
+# ends WANT_CODE LIMIT_MS [RANKS]: waits for their end after the fault at $since.
 ends() {
     local code ms
     for r in ${3:-$(seq 0 $((n - 1)))}; do
@@ -93,21 +80,23 @@ ends() {
         code=$?
         [ "$code" = "$1" ] || fail "rank $r: exit code $code, not $1"
     done
-    for c in $children; do
-        while runs "$c" && [ $(($(now_ms) - since)) -le "$late_ms" ]; do rest 0.01; done
-        ! runs "$c" || fail "process $c is left behind"
-    done
     ms=$(($(now_ms) - since))
     in_time "$ms" "$2"
 }
 
+# others_end VICTIM WANT_CODE LIMIT_MS: rank VICTIM has ended by SIGKILL, and the others end.
+others_end() {
+    ends "$2" "$3" "$(seq 0 $((n - 1)) | grep -v "$1")"
+    ends 137 "$3" "$1"
+}
+
 says() { grep -Eq -e "$2" "$work/err.$1" || fail "rank $1 does not say: $2"; }
 
-# Ranks that do not report print no table, and only lines of their own.
+# Ranks that do not report print no table, and only lines of their own or of UCX.
 others_are_quiet() {
     for r in $(seq 1 $((n - 1))); do
         [ -s "$work/out.$r" ] && fail "rank $r prints a table"
-        grep -v "^\[rank $r\] " "$work/err.$r" && fail "rank $r prints a line that is not its own"
+        grep -Ev "^(\[rank $r\]|UCX [A-Z]+:) " "$work/err.$r" && fail "rank $r prints a line that is not its own"
     done
 }
 
@@ -157,15 +146,6 @@ assert [r["rank"] for r in total["ranks"] if r["median_ns"] is None] == lost, to
 PYTHON
 }
 
-# lose RANK OTHERS WHO WORDS ARGS: kills the launcher of RANK; the others end, and WHO prints WORDS
-lose() {
-    go_on "${@:5}"
-    kill -KILL "${pid[$1]}"
-    ends 5 5000 "$2"
-    says "$3" "$4"
-    others_are_quiet
-}
-
 meet_their_end() {
     case $kind in
     well) well ;;
@@ -181,24 +161,33 @@ meet_their_end() {
         says 0 "launcher: env \\(environment: RANK=0 of WORLD_SIZE=$n\\)"
         others_are_quiet ;;
     kill)
+        for victim in 1 3; do
+            go_on --json "$work/out.json" --force
+            kill -KILL "${pid[$victim]}"
+            others_end $victim 5 5000
+            keeps "[$victim]"
+            says 0 "rank $victim \\(host .*, pid ${pid[$victim]}[^)]*\\) was killed by signal 9 \\(Killed\\)"
+            others_are_quiet
+        done ;;
+    crash)
         for victim in 0 1 3; do
             go_on --json "$work/out.json" --force
-            kill -KILL "$(child_of $victim)"
+            kill -SEGV "${pid[$victim]}"
             ends 5 5000
             keeps '[]'
-            says 0 "rank $victim \\(host .*, pid [0-9]+\\) was killed by signal 9 \\(Killed\\): .*, iteration [0-9]+"
+            says 0 "rank $victim \\(host .*, pid ${pid[$victim]}\\) was killed by signal 11 \\(Segmentation fault\\): .*, iteration [0-9]+"
             others_are_quiet
         done ;;
     stop)
         go_on --set "timeout=${limit_ms}ms"
         # Ranks without a core for so long time out on each other.
-        if ! kill -STOP "${children##* }" 2>/dev/null || ! kill -0 "${pid[@]}" 2>/dev/null; then
+        if ! kill -STOP "${pid[3]}" 2>/dev/null || ! kill -0 "${pid[@]}" 2>/dev/null; then
             late="it ended before a rank was stopped, by a timeout of $limit_ms ms"
             limit_ms=$((4 * limit_ms))
             wait "${pid[@]}"
             return
         fi
-        ends 4 $((9500 + limit_ms))
+        others_end 3 4 $((9500 + limit_ms))
         late_by_itself "$work/err.0" && return
         says 0 'rank [0-9], .*(of|for) rank 3'
         others_are_quiet ;;
@@ -207,21 +196,13 @@ meet_their_end() {
         ends 5 5000
         says 0 'rank 3 \(host .*, pid [0-9]+\) was killed by signal 6 \(Aborted\): set-up'
         others_are_quiet ;;
-    launcher)
-        lose 2 "0 1 3" 0 'rank 2 \(host .*, pid [0-9]+, address 127\.0\.0\.1\) is gone: its connection was closed' \
-            --json "$work/out.json"
-        keeps '[2]' ;;
-    silent) # as if its host were cut off
+    silent) # as if its host were cut off; a stopped process of the same host is killed
         go_on --set launcher.heartbeat=2s
         kill -STOP "${pid[2]}"
-        its=$children children=
-        ends 5 8000 "0 1 3"
+        others_end 2 5 8000
         says 0 'rank 2 \(host .*\) is gone: it sent no message for 2 s'
-        kill -CONT "${pid[2]}"
-        children=$its
-        ends 5 15000 2
-        says 2 '^\[rank 2\] .*rank 0 \(host .*\) is gone' ;;
-    pause) # all launchers at once, as when their machine sleeps: nobody is lost
+        others_are_quiet ;;
+    pause) # all ranks at once, as when their machine sleeps: nobody is lost
         start_all bench "$config" --set timeout=100s --set bench.iterations=4000 --set "launcher.heartbeat=${heart_s}s"
         underway
         since=$(now_ms)
@@ -231,12 +212,17 @@ meet_their_end() {
         wait "${pid[@]}"
         # The others lose a rank without a core for so long.
         if [ "$heart_s" -lt 9 ] && grep -q 'it sent no message' "$work"/err.*; then
-            late="a launcher had no core for $heart_s s"
+            late="a rank had no core for $heart_s s"
             heart_s=$((3 * heart_s))
             return
         fi
         ends 0 60000 ;;
-    rendezvous) lose 0 "1 2 3" 3 '^\[rank 3\] .*rank 0 \(host .*, pid [0-9]+\) is gone: ' ;;
+    rendezvous)
+        go_on
+        kill -KILL "${pid[0]}"
+        others_end 0 5 5000
+        says 3 "^\\[rank 3\\] .*rank 0 \\(host .*, pid ${pid[0]}\\) was killed by signal 9 \\(Killed\\)"
+        others_are_quiet ;;
     never)
         some "0 1 3" verify "$config" --set "launcher.start=${start_s}s"
         ends 4 $((9000 + start_s * 1000)) "0 1 3"

@@ -11,14 +11,13 @@ rest() { read -rt "$1" -u "$never"; }
 # Stores the child processes of PID in $children_of.
 find_children() { children_of='' && read -r children_of 2>/dev/null <"/proc/$1/task/$1/children"; }
 
-# find_processes: collects "RANK PID" of every live epa2a with TMPDIR=$work: started processes in
-# agents(), their children in ranks(). It uses bash only: another process could wait for a core
-# behind the processes that it looks for.
+# find_processes: collects "RANK PID" of every live epa2a with TMPDIR=$work in ranks(). It uses bash
+# only: another process could wait for a core behind the processes that it looks for.
 find_processes() {
-    local stat pid name state parent word words rank ours
-    agents=() ranks=()
+    local stat pid name state words word rank ours
+    ranks=()
     for stat in /proc/[0-9]*/stat; do
-        { read -r pid name state parent _ <"$stat" && [ "$name" = "(epa2a)" ] && [ "$state" != Z ] &&
+        { read -r pid name state _ <"$stat" && [ "$name" = "(epa2a)" ] && [ "$state" != Z ] &&
             mapfile -d '' -t words <"/proc/$pid/environ"; } 2>/dev/null || continue
         rank='' ours=''
         for word in "${words[@]}"; do
@@ -27,31 +26,23 @@ find_processes() {
             OMPI_COMM_WORLD_RANK=* | RANK=*) rank=${word#*=} ;;
             esac
         done
-        [ -n "$ours" ] || continue
-        name=
-        { read -r name <"/proc/$parent/comm"; } 2>/dev/null
-        if [ "$name" = epa2a ]; then
-            ranks+=("$rank $pid")
-        else
-            agents+=("$rank $pid")
-        fi
+        [ -z "$ours" ] || ranks+=("$rank $pid")
     done
 }
 
 # runs PID: true until the process has ended
 runs() { grep -qs '^State:[[:space:]]*[^Z[:space:]]' "/proc/$1/status"; }
 
-# none_left: checks that all processes of find_processes end. The kernel ends a rank only after its
-# killed parent, and no shell waits for that rank.
+# none_left: checks that all processes of find_processes end.
 none_left() {
     local begun
     begun=$(now_ms)
     find_processes
-    while [ $((${#agents[@]} + ${#ranks[@]})) != 0 ] && [ $(($(now_ms) - begun)) -le "$late_ms" ]; do
+    while [ ${#ranks[@]} != 0 ] && [ $(($(now_ms) - begun)) -le "$late_ms" ]; do
         rest 0.01
         find_processes
     done
-    [ $((${#agents[@]} + ${#ranks[@]})) = 0 ] || fail "left behind: ${agents[*]} ${ranks[*]}"
+    [ ${#ranks[@]} = 0 ] || fail "left behind: ${ranks[*]}"
 }
 
 now_ms() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }

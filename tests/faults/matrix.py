@@ -153,12 +153,9 @@ def procs():
     return out
 
 
-def agents(p):
+def parents(p):
+    """Processes without a parent in p: commands with launcher fork, ranks with other launchers."""
     return sorted((x for x in p if p[x] not in p))
-
-
-def ranks(p):
-    return sorted((x for x in p if p[x] in p))
 
 
 def kill(pid, sig):
@@ -230,31 +227,34 @@ class Run:
     def said(self):
         return ''.join((open(e, errors='replace').read() for e in self.err))
 
-    def agent_of(self, r):
-        if self.launch == 'fork':
-            return self.p[0].pid
-        if self.launch == 'env':
-            return self.p[r].pid
-        return next((a for a in agents(procs()) if has(a, f'OMPI_COMM_WORLD_RANK={r}')), 0)
+    def parent_of(self, r):
+        """The process that handles the signals of users for rank r."""
+        return self.p[0].pid if self.launch == 'fork' else self.rank_of(r)
 
     def rank_of(self, r):
+        if self.launch == 'env':
+            return self.p[r].pid
+        if self.launch == 'mpi':
+            return next((a for a in procs() if has(a, f'OMPI_COMM_WORLD_RANK={r}')), 0)
+        k = self.ranks()
+        return k[r] if len(k) > r else 0
+
+    def ranks(self):
         p = procs()
-        if self.launch == 'fork':
-            k = sorted((x for x in p if p[x] == self.p[0].pid))
-            return k[r] if len(k) > r else 0
-        a = self.agent_of(r)
-        return next((x for x in p if p[x] == a), 0)
+        return sorted(x for x in p if self.launch != 'fork' or p[x] == self.p[0].pid)
+
+    def others_than(self, r):
+        """Indexes of the commands of other ranks; None: there is one command, whose code counts."""
+        return [i for i in range(self.n) if i != r] if self.launch == 'env' else None
 
     def until(self, what, limit=15 * A.slow):
         """'ranks': all are there; 'under way': the first iterations are done."""
         end = time.time() + limit
         while time.time() < end and self.alive():
-            p = procs()
-            n = len(ranks(p))
-            if n >= self.n:
+            if len(self.ranks()) >= self.n:
                 if what == 'ranks':
                     return True
-                s = subprocess.run([EPA, 'status', '--json', '-', str(agents(p)[0])], capture_output=True, text=True, timeout=10)
+                s = subprocess.run([EPA, 'status', '--json', '-', str((parents(procs()) or [0])[0])], capture_output=True, text=True, timeout=10)
                 if any(int(i) >= 2 for i in re.findall('"iteration":\\s*(\\d+)', s.stdout)):
                     return True
             time.sleep(0.004 if what == 'ranks' else 0.03)
@@ -318,7 +318,7 @@ def judge(name, run, limit, want, who=None, stage=False, text=None, ended=True, 
     if not ended:
         v.append(f'did not end within {limit:.1f} s')
         try:
-            a = agents(procs())
+            a = parents(procs())
             v.append('status: ' + ' / '.join(subprocess.run([EPA, 'status', str(a[0])], capture_output=True, text=True, timeout=10).stdout.split('\n')[:6]) if a else 'nobody')
         except Exception as x:
             v.append(f'status itself: {x!r}')
@@ -395,11 +395,10 @@ KILLS = [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.S
 
 
 ENDS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
-PARENT_SIGNALS = {'fork': [*KILLS[:3], *ENDS, signal.SIGQUIT], 'env': [signal.SIGKILL, signal.SIGSEGV, *ENDS], 'mpi': [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]}
-ANYTIME_SIGNALS = {'fork': [signal.SIGKILL, *ENDS], 'env': [signal.SIGKILL, signal.SIGSEGV], 'mpi': [signal.SIGKILL, signal.SIGSEGV]}
+PARENT_SIGNALS = {'fork': [*KILLS[:3], *ENDS, signal.SIGQUIT], 'env': ENDS, 'mpi': [signal.SIGTERM]}
 
 
-ANY = set(range(1, 256))  # of mpirun, where the fault is in MPI's own set-up
+ANY = set(range(1, 256))  # of mpirun, which has a code of its own for a killed process
 
 
 def limit_of(launch, more=0):
@@ -425,13 +424,17 @@ def fault(launch, transport, n, verb, what, when, strike, sets=(), nap=None):
 
 
 def f_rank(launch, transport, n, verb, when, sig):
-    """A rank's process gets a deadly signal."""
+    """A rank's process gets a deadly signal. A started process reports a signal of its rank itself, but not SIGKILL, and
+    no signal before the launch."""
     early = launch == 'mpi' and when != 'under way'
 
     def strike(run, r):
         pid = run.rank_of(r)
         kill(pid, sig)
-        return dict(want=ANY if early else {5}, who=None if early else (r, pid), stage=when == 'under way' and launch == 'fork', json_must=not early, parent_killed=early)
+        gone = launch != 'fork' and (sig == signal.SIGKILL or when != 'under way')
+        return dict(want=ANY if launch == 'mpi' and (early or gone) else {5} if when == 'under way' or launch == 'fork' else {4, 5}, who=None if early else (r, pid),
+                    stage=when == 'under way' and launch == 'fork', json_must=not early and not (gone and r == 0), parent_killed=early,
+                    only_codes_of=run.others_than(r) if gone else None, limit=limit_of(launch, START if gone and when != 'under way' else 0))
     nap = 0 if when == 'at start' else R.random() * 0.25 if when == 'in set-up' and launch != 'fork' else None
     return fault(launch, transport, n, verb, f'{sig.name} of a rank {when}', 'in set-up' if when == 'at start' else when, strike, nap=nap)
 
@@ -444,8 +447,8 @@ def f_stop(launch, transport, n, verb, when):
             pid = run.rank_of(r)
         run.since = time.time()
         kill(pid, signal.SIGSTOP)
-        return dict(want={4}, who=(r, pid), limit=limit_of(launch, START if when == 'in set-up' and launch == 'mpi' else 0),
-                    timed=when == 'under way' and launch != 'mpi')
+        return dict(want={4} | ({5} if launch != 'fork' and r == 0 else set()) | ({5, 137} if launch == 'mpi' else set()), who=(r, pid), limit=limit_of(launch),
+                    timed=when == 'under way' and launch == 'fork', json_must=launch == 'fork', only_codes_of=run.others_than(r))
     return fault(launch, transport, n, verb, f'SIGSTOP of a rank {when}', when, strike, nap=0 if when == 'at start' else None)
 
 
@@ -460,45 +463,35 @@ def f_pause(launch, transport, n, verb, whom):
         if not run.alive():
             return dict(want={'goes on'}, ended=True)
         run.since = time.time()
-        kill(run.agent_of(0), signal.SIGINT)
+        kill(run.parent_of(0), signal.SIGINT)
         return dict(want={130}, limit=4 * A.slow + A.slack)
     return fault(launch, transport, n, verb, f'SIGSTOP and SIGCONT of {whom}', 'under way', strike, nap=0)
 
 
 def f_parent(launch, transport, n, verb, when, sig):
-    """The watching process (the command, or the agent of a rank) is killed."""
+    """The command, or the process of a rank, gets a signal of a user."""
     code = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 143}.get(sig)
     soft, late = code is not None, when == 'under way'
 
     def strike(run, r):
-        a, pid = run.agent_of(r), run.rank_of(r)
-        kill(a, sig)
+        kill(run.parent_of(r), sig)
         told = dict(limit=limit_of(launch, START if launch != 'fork' and not late else 0), json_must=False, parent_killed=True)
         if launch == 'fork':
             return dict(told, want={-sig} | ({code} if soft else set()) | ({code, -sig} if when == 'at start' else set()),
                         json_must=soft and late, parent_killed=not soft or when == 'at start')
         if launch == 'mpi':
             return dict(told, want=ANY | {-sig})
-        return dict(told, want=({code} if soft else {5}) | ({4} if not late else set()) | ({-sig, code} if soft and when == 'at start' else set()),
-                    who=(r, pid) if not soft and late else None, only_codes_of=[i for i in range(n) if i != r])
-    return fault(launch, transport, n, verb, f"{sig.name} of {'the command' if launch == 'fork' else 'an agent'} {when}", when, strike)
+        return dict(told, want={code} | ({4, 5} if not late else set()), only_codes_of=run.others_than(r))
+    return fault(launch, transport, n, verb, f"{sig.name} of {'the command' if launch == 'fork' else 'a rank'} {when}", when, strike)
 
 
-def f_agent_stop(launch, transport, n, verb):
-    """An agent is stopped: the others must not wait for longer than the heartbeat; once it goes on it ends, too."""
+def f_silent(launch, transport, n, verb):
+    """A rank is stopped for longer than the heartbeat: the others do not wait for their time limit, and end it."""
     def strike(run, r):
-        a = run.agent_of(r)
-        kill(a, signal.SIGSTOP)
-        others = [p for i, p in enumerate(run.p) if i != r]
-        end = time.time() + limit_of(launch)
-        while time.time() < end and any(p.poll() is None for p in others):
-            time.sleep(0.01)
-        ended = all(p.poll() is not None for p in others)
-        run.took = time.time() - run.since
-        kill(a, signal.SIGCONT)
-        again = run.wait(HEART + A.slack)  # and goes on
-        return dict(want={5}, who=(r, 0), ended=ended and again, json_must=False, timed=True, text=f'rank {r} .*is gone|rank 0 .*is gone')
-    return fault(launch, transport, n, verb, 'SIGSTOP of an agent', 'under way', strike, nap=0)
+        pid = run.rank_of(r)
+        kill(pid, signal.SIGSTOP)
+        return dict(want={5}, who=(r, pid), json_must=False, only_codes_of=run.others_than(r), text=f'rank {r} .*is gone: it sent no message')
+    return fault(launch, transport, n, verb, 'SIGSTOP of a rank with a long time limit', 'under way', strike, ['timeout=200s'], 0)
 
 
 def f_planted(launch, transport, n, verb, kind, stage, it):
@@ -507,7 +500,10 @@ def f_planted(launch, transport, n, verb, kind, stage, it):
     def strike(run, _):
         run.until('ranks')
         run.since = time.time()
-        return dict(want={5} if kind == 'kill' else {4}, who=(r, 1 if kind == 'stop' else 0), stage=True, limit=limit_of(launch, 3 + (START if launch == 'mpi' else 0)),
+        fork = launch == 'fork'
+        return dict(want=({5} if kind == 'kill' else {4}) | ({5} if r == 0 and not fork else set()) | (ANY if launch == 'mpi' else set()),
+                    who=(r, 1 if kind == 'stop' else 0), stage=fork, limit=limit_of(launch, 3 + (START if launch == 'mpi' else 0)),
+                    json_must=fork, only_codes_of=run.others_than(r),
                     text=f'rank {r} .*(killed by signal 9|is gone|has lost)' if kind == 'kill' else f'rank {r}')
     plant = f'fault={{kind: {kind}, rank: {r}, iteration: {it}' + (f', stage: {stage}' if stage else '') + (', for: 60s' if kind == 'stop' else '') + '}'
     return fault(launch, transport, n, verb, f"planted {kind} in {stage or 'the first stage'} of iteration {it}", 'at start', strike, [plant], 0)
@@ -525,12 +521,13 @@ def f_anytime(launch, transport, n, verb, sig, target):
             return dict(want={0})
         time.sleep(R.random() * whole[key] * 1.1)
         run.since = time.time()
-        if not kill(run.rank_of(r) if target == 'a rank' else run.agent_of(r), sig):  # not there yet, or no more: nothing is hit
+        if not kill(run.rank_of(r) if target == 'a rank' else run.parent_of(r), sig):  # not there yet, or no more: nothing is hit
             run.wait(60 * A.slow)
             return dict(want={0})
-        want = {5, 0} if target == 'a rank' else {-sig, 0, 143, 130} if launch == 'fork' else {5, 0, 4, -sig, 143, 130}
+        want = {5, 0} | ({4} if launch != 'fork' else set()) if target == 'a rank' else {-sig, 0, 143, 130}
         return dict(want=want | (ANY if launch == 'mpi' else set()), limit=limit_of(launch, whole[key] + (START if launch != 'fork' else 0)),
-                    json_must=target == 'a rank' and launch == 'fork', parent_killed=target != 'a rank' or launch != 'fork')
+                    json_must=target == 'a rank' and launch == 'fork', parent_killed=target != 'a rank' or launch != 'fork',
+                    only_codes_of=run.others_than(r))
     name, go = fault(*key, f'{sig.name} of {target} at any time', 'at start', strike, sets, 0)
     return (name, lambda: [go() for _ in range(1 + (key not in whole))])
 
@@ -559,7 +556,6 @@ def plan_signals():
     out = []
     for launch in LAUNCH:
         fork, some = launch == 'fork', []
-        parent = 'the command' if fork else 'an agent'
 
         def where():
             return launch, R.choice(list(TRANSPORTS)), *pick()
@@ -571,9 +567,9 @@ def plan_signals():
         some += [f_stop(*where(), 'under way')]
         some += [f_planted(*where(), kind, R.choice(STAGES), R.choice([0, 1, 3])) for kind in ('kill', 'stop')]
         some += [f_anytime(*where(), s, 'a rank') for s in (signal.SIGKILL, signal.SIGSEGV)]
-        some += [f_anytime(*where(), s, parent) for s in ANYTIME_SIGNALS[launch]]
+        some += [f_anytime(*where(), s, 'the command') for s in ([signal.SIGKILL, *ENDS] if fork else [])]
         some += [f_pause(*where(), whom) for whom in (['a rank', 'the command'] if fork else [])]
-        some += [f_agent_stop(*where())] if launch == 'env' else []
+        some += [f_silent(*where())] if launch == 'env' else []
         some += [f_mpirun(*where()[1:], s, when()) for s in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)] if launch == 'mpi' else []
         out += some
         if launch != 'mpi':
@@ -599,12 +595,12 @@ def plan(n):
         for launch in [l for l in LAUNCH if l != 'fork']:
             kinds += [lambda t=t, w=w, l=launch: f_rank(l, t, *pick(), w, R.choice(KILLS)) for w in whens[1:]]
             kinds.append(lambda t=t, l=launch: f_stop(l, t, *pick(), 'under way'))
-            kinds += [lambda t=t, w=w, l=launch: f_parent(l, t, *pick(), w, R.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV]))
+            kinds += [lambda t=t, w=w, l=launch: f_parent(l, t, *pick(), w, R.choice(PARENT_SIGNALS[l]))
                       for w in whens[1:]]
             kinds.append(lambda t=t, l=launch: f_planted(l, t, *pick(), R.choice(['kill', 'stop']), R.choice(STAGES), R.choice([0, 9])))
-            kinds.append(lambda t=t, l=launch: f_anytime(l, t, *pick(), R.choice([signal.SIGKILL, signal.SIGSEGV]), R.choice(['a rank', 'an agent'])))
+            kinds.append(lambda t=t, l=launch: f_anytime(l, t, *pick(), R.choice([signal.SIGKILL, signal.SIGSEGV]), 'a rank'))
         if 'env' in LAUNCH:
-            kinds.append(lambda t=t: f_agent_stop('env', t, *pick()))
+            kinds.append(lambda t=t: f_silent('env', t, *pick()))
     if 'mpi' in LAUNCH:
         kinds += [lambda s=s, w=w: f_mpirun(R.choice(list(TRANSPORTS)), *pick(), s, w)
                   for s in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT) for w in ('in set-up', 'under way')]

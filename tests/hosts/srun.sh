@@ -63,5 +63,5 @@ run() {
     exit 1
 }
 run 0 'verified 20 iterations: .* 0 wrong'
-run 5 'rank 2 .*was killed by signal 9' --set 'fault={kind: kill, rank: 2, iteration: 1}'
+run 137 'rank 2 .*was killed by signal 9' --set 'fault={kind: kill, rank: 2, iteration: 1}'
 echo "4 ranks by srun verify, and end by the name of one that is killed"

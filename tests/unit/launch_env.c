@@ -1,8 +1,7 @@
 /* Tests of launchers for ranks that another program starts (mpirun, torchrun). Each rank is a
  * process that calls the launcher; the tests cover allgather, blocks of rank memory, ends of ranks,
  * and rejected strangers. tests/faults/env.sh and tests/hosts start the program itself this way.
- * The MPI launcher keeps the process of a rank between launches; here shared memory replaces
- * MPI. */
+ * The MPI launcher keeps the thread of a rank between launches; here shared memory replaces MPI. */
 #include <errno.h>
 #include "test.h"
 #include <netinet/in.h>
@@ -145,7 +144,7 @@ static enum epa_status leave_block_and_die(struct epa_bootstrap *boot, void *arg
     for (uint32_t i = 0; i < BLOCK; i++)
         mine[i] = (char)(word_of(boot->world.rank, i) >> 8);
     if (boot->barrier(boot) == EPA_OK && boot->world.rank == 1)
-        raise(SIGKILL);
+        raise(SIGABRT);
     return boot->barrier(boot);
 }
 
@@ -156,7 +155,7 @@ static enum epa_status rank_1_dies_of_an_abort(struct epa_bootstrap *boot, void 
     while (!epa_aborted(boot))
         usleep(1000);
     if (boot->world.rank == 1)
-        raise(SIGKILL);
+        raise(SIGABRT);
     return EPA_ERR_ABORTED;
 }
 
@@ -167,7 +166,7 @@ static enum epa_status rank_1_stays(struct epa_bootstrap *boot, void *arg)
     return EPA_OK;
 }
 
-/* ---- meeting of kept processes: rank 0 publishes its contact ---- */
+/* ---- meeting of ranks: rank 0 publishes its contact ---- */
 
 typedef enum epa_status meeting(void *arg, struct contact *contact, struct epa_error *err);
 
@@ -217,10 +216,10 @@ static const struct plan {
 } plans[] = {
     {"allgathers", gather, .size = 4},
     {"blocks of the dead", leave_block_and_die, .size = 3, .blocks = true, .status = EPA_ERR_DIED,
-     .words = "rank 1 (host .. was killed by signal 9 (Killed)"},
+     .words = "rank 1 (host .. was killed by signal 6 (Aborted)"},
     /* A verdict from another rank does not override a death on this host. */
     {"dies of an abort", rank_1_dies_of_an_abort, .size = 3, .status = EPA_ERR_MISMATCH,
-     .of_rank_1 = EPA_ERR_DIED, .words_of_rank_1 = "was killed by signal 9 (Killed)"},
+     .of_rank_1 = EPA_ERR_DIED, .words_of_rank_1 = "was killed by signal 6 (Aborted)"},
     {"does not return", rank_1_stays, .size = 2, .timeout_ns = 200000000, .status = EPA_ERR_TIMEOUT,
      .words = "rank 1 .. 2 s"},
     {"kept", count_runs, meet, .size = 3, .launches = 5},

@@ -1,18 +1,19 @@
 /* Launcher for ranks that mpirun has started.
  *
  * Ranks find each other through MPI, and algorithms may use MPI; launch/launch.h performs the launch
- * itself and detects the cause of death of a rank. A process of mpirun can initialise MPI only once,
- * and only in one child, so one launcher serves all launches of the process and keeps the process of
- * its rank. */
-#include <string.h>
+ * itself and detects the death of a rank. A process can initialise MPI only once, so one launcher
+ * serves all launches of the process. */
 #include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 #include <mpi.h>
 
 #include "launch/launcher.h"
 #include "boot/net.h"
 #include "boot/process_id.h"
 
-/* ---- calls of MPI (MPI-3, any implementation), in the process of a rank, by one thread ---- */
+/* ---- calls of MPI (MPI-3, any implementation), in the thread of a rank ---- */
 
 /* Makes the symbols of the MPI library global. The loader opens plugins and their libraries with
  * RTLD_LOCAL, but Open MPI loads components that look up its symbols in the global scope. */
@@ -54,8 +55,8 @@ static enum epa_status check_place(const struct epa_process_id *place, struct ep
     return status;
 }
 
-/* Returns after all ranks of the job have called it. MPI has no time limit here, so another process
- * must end this one if a rank is missing. */
+/* Returns after all ranks of the job have called it. MPI has no time limit here, so the main thread
+ * ends the process if a rank is missing. */
 static enum epa_status mpi_world_join(const struct epa_process_id *place, struct epa_error *err)
 {
     int given = MPI_THREAD_SINGLE;
@@ -126,7 +127,7 @@ static enum epa_status place(const void *config, struct epa_process_id *out, str
     return status;
 }
 
-/* Runs in the process of the rank. */
+/* Runs in the thread of the rank. */
 static enum epa_status meet(void *arg, struct contact *contact, struct epa_error *err)
 {
     const struct process_job *mine = arg;
@@ -141,6 +142,33 @@ static void leave(void *arg)
     mpi_world_leave();
 }
 
+/* Finalises MPI when the program ends: mpirun kills all ranks if one exits without MPI_Finalize(). If
+ * MPI_Finalize() does not return, or the rank has crashed, the exit handlers of the MPI library could
+ * wait without limit. */
+static void end_launcher(int code, void *arg)
+{
+    bool ended = launcher_destroy(launcher);
+
+    (void)arg;
+    launcher = NULL;
+    if (!ended)
+        _exit(code);
+}
+
+/* Keeps this plugin loaded and calls end_launcher() at exit. A destructor is too late: the loader holds
+ * its lock meanwhile, and the thread of the rank needs the lock to unload components of MPI. */
+static enum epa_status end_at_exit(struct epa_error *err)
+{
+    Dl_info info;
+
+    if (dladdr((void *)&launcher, &info) == 0 ||
+        dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE) == NULL)
+        return epa_fail(err, EPA_ERR_SYSTEM, "mpi: dlopen of the launcher: %s", dlerror());
+    if (on_exit(end_launcher, NULL) != 0)
+        return epa_fail(err, EPA_ERR_NOMEM, "mpi: no memory for on_exit()");
+    return EPA_OK;
+}
+
 /* Ranks of one host use a rendezvous without MPI, so that all detect a rank that dies while MPI
  * starts, and without a network, so that no other host can connect. */
 static enum epa_status make_launcher(const struct config *config, struct epa_error *err)
@@ -149,6 +177,8 @@ static enum epa_status make_launcher(const struct config *config, struct epa_err
     enum epa_status status = find_place(&job, err);
     bool here = config->interface == NULL && job.local_size == job.process_id.size;
 
+    if (status == EPA_OK)
+        status = end_at_exit(err);
     if (status != EPA_OK)
         return status;
     if (here)
@@ -175,14 +205,6 @@ static enum epa_status launch(const void *config, const struct epa_launch *asked
                             "launcher mpi: the experiment has %u ranks, and this is %s",
                             asked->ranks, job.process_id.source);
     return launcher_launch(launcher, &mine->launcher, asked, err);
-}
-
-/* Finalises MPI when the program ends or unloads the plugin: mpirun kills all ranks if one exits
- * without MPI_Finalize(). */
-__attribute__((destructor)) static void end_launcher(void)
-{
-    launcher_destroy(launcher);
-    launcher = NULL;
 }
 
 static const struct config defaults = {.launcher = LAUNCHER_DEFAULTS};

@@ -579,13 +579,14 @@ bool conn_find_loss(struct conn *conn, uint64_t now, uint64_t polled_ns, uint64_
 {
     if (now - polled_ns > limit_ns / 2)
         conn->heard_ns = now;
-    if (conn->forged)
+    if (conn->forged) {
         conn_close(conn, "message authentication failed");
-    else if (now > conn->heard_ns && now - conn->heard_ns > limit_ns)
+    } else if (conn->fd >= 0 && now > conn->heard_ns && now - conn->heard_ns > limit_ns) {
+        conn->silent = true;
         conn_close(conn, "it sent no message for %.3g s (launcher.heartbeat)",
                    (double)limit_ns * 1e-9);
-    else if (conn->fd >= 0 && conn_all_sent(conn) && now >= conn->said_ns &&
-             now - conn->said_ns >= limit_ns / 5) {
+    } else if (conn->fd >= 0 && conn_all_sent(conn) && now >= conn->said_ns &&
+               now - conn->said_ns >= limit_ns / 5) {
         conn->said_ns = now;
         conn_say(conn, CONN_ALIVE);
     }

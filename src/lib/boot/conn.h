@@ -144,6 +144,7 @@ struct conn {
     size_t out_from, out_bytes, out_room;
     size_t limit;        /* maximum bytes of an incoming message without head and MAC */
     bool sealed, forged; /* forged: a message had a wrong MAC; the connection reads no more */
+    bool silent;         /* conn_find_loss() has closed the connection for want of messages */
     unsigned char key_in[MAC_BYTES], key_out[MAC_BYTES];
     uint64_t number_in, number_out;
     uint64_t heard_ns, said_ns; /* times of the last received and the last sent bytes */

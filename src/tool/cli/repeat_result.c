@@ -83,12 +83,11 @@ static enum epa_status select_runs(const struct cli *cli, struct results *then,
     return EPA_OK;
 }
 
-/* Replaces a launcher that auto may have selected by auto, with the options that all launchers
+/* Replaces a launcher that auto may have selected by auto, with the option that all launchers
  * share: today auto may select another launcher. */
 static void reset_launcher(json_t *x)
 {
     static const char *const selected[] = {"fork", "env", "mpi"};
-    static const char *const shared[] = {"pin", "prefix"};
     const json_t *old = json_object_get(x, "launcher");
     json_t *launcher;
 
@@ -96,9 +95,8 @@ static void reset_launcher(json_t *x)
         if (strcmp(json_text_at(old, "name"), selected[i]) != 0)
             continue;
         launcher = json_pack("{s:s}", "name", "auto");
-        for (size_t k = 0; k < sizeof(shared) / sizeof(shared[0]); k++)
-            if (json_object_get(old, shared[k]) != NULL)
-                json_object_set(launcher, shared[k], json_object_get(old, shared[k]));
+        if (json_object_get(old, "pin") != NULL)
+            json_object_set(launcher, "pin", json_object_get(old, "pin"));
         json_object_set_new(x, "launcher", launcher);
         return;
     }

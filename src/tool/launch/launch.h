@@ -25,7 +25,6 @@ struct launch_rank {
 struct launch {
     struct epa_launch asked;
     bool threads, prefix;
-    bool kept;                 /* a launcher keeps the process for later launches */
     bool meeting;              /* before rendezvous; a failure then ends the rank at once */
     bool launcher_over;        /* the launcher has its verdict */
     int pause_ms;              /* time limit of an idle poll; 0: until the next deadline */
@@ -39,6 +38,7 @@ struct launch {
     struct conn_word failure; /* first failure in this process that has its own reason */
     struct conn_word death;   /* death of a rank of this process; status 0: none */
     uint64_t failed_ns;       /* time of the failure */
+    bool leaked;              /* the thread of a rank was left behind */
     bool abort_known;         /* the launcher knows of the abort */
     int stop_fd;              /* -1: no longer polled */
     bool stopping;            /* stop_fd was readable */

@@ -1,5 +1,8 @@
 /* The launcher env: torchrun, srun or a script has started one process per rank. Variables of the
  * environment contain the rank and the address of rank 0. */
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "boot/contact.h"
 #include "launch/launcher.h"
 #include "launch/program_registry.h"
@@ -24,6 +27,13 @@ static enum epa_status find_process_id(const void *config, struct epa_process_id
     return status;
 }
 
+/* A rank that has crashed or hangs may hold locks that exit handlers of libraries need. */
+static void end_at_once(int code, void *arg)
+{
+    (void)arg;
+    _exit(code);
+}
+
 static enum epa_status launch_env(const void *arg, const struct epa_launch *asked,
                                   struct epa_error *err)
 {
@@ -46,7 +56,8 @@ static enum epa_status launch_env(const void *arg, const struct epa_launch *aske
     status = launcher_create(&params, &launcher, err);
     if (status == EPA_OK)
         status = launcher_launch(launcher, &config->launcher, asked, err);
-    launcher_destroy(launcher);
+    if (!launcher_destroy(launcher))
+        (void)on_exit(end_at_once, NULL);
     return status;
 }
 

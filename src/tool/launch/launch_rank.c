@@ -7,9 +7,11 @@
 #include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <epa2a/wait.h>
 #include "base/text.h"
+#include "boot/death.h"
 #include "launch/launcher_verdict.h"
 
 void launch_fail(struct launch *l, struct conn_word word)
@@ -25,8 +27,7 @@ void launch_fail(struct launch *l, struct conn_word word)
         launcher_report(l->launcher, &word);
 }
 
-/* rank_main() of a rank has returned `status`. */
-static void rank_returned(struct launch *l, enum epa_status status)
+void launch_rank_returned(struct launch *l, enum epa_status status)
 {
     if (status != EPA_OK)
         launch_fail(l, conn_word_of(status, "%s", "")); /* the rank has recorded the reason */
@@ -36,8 +37,25 @@ static void rank_returned(struct launch *l, enum epa_status status)
         l->first_ns = epa_now_ns();
 }
 
+/* "rank 3 (host b, pid 4711)" */
+static void name_rank(const struct launch_rank *rank, char *out, size_t room)
+{
+    const char *host = rank->launch->host;
+    pid_t pid = rank->process.pid != 0 ? rank->process.pid : getpid();
+
+    if (rank->launch->threads && rank->launch->launcher == NULL)
+        snprintf(out, room, "rank %u", rank->number);
+    else
+        snprintf(out, room, "rank %u (%s%.64s%spid %d)", rank->number, host != NULL ? "host " : "",
+                 host != NULL ? host : "", host != NULL ? ", " : "", (int)pid);
+}
+
 static void fail_by_grace(struct launch *l, const char *who)
 {
+    if (l->meeting) {
+        launch_fail(l, conn_word_of(EPA_ERR_TIMEOUT, "%s was not ready in time", who));
+        return;
+    }
     launch_fail(l, conn_word_of(EPA_ERR_TIMEOUT,
                                 "%s did not return within %.3g s of the request to stop", who,
                                 (double)l->asked.grace_ns * 1e-9));
@@ -111,40 +129,40 @@ int launch_process_main(void *arg)
     return process_code(run_local(rank));
 }
 
-/* Evaluates the end of a rank's process; `code` as of waitpid(). A kept process must not end, and its
- * rank has already reported its return. */
-static void evaluate_end(struct launch_rank *rank, int code)
+void launch_rank_died(struct launch_rank *rank, uint32_t number, const char *how)
 {
     struct launch *l = rank->launch;
-    enum epa_status word = EPA_OK;
-    bool has_word = control_returned(l->control, rank->number, &word) && !l->kept;
-    uint32_t number = WIFSIGNALED(code) ? (uint32_t)WTERMSIG(code) : 0;
     struct timespec now;
     char who[128];
 
     clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(who, sizeof(who), "rank %u (%s%.64s%spid %d)", rank->number,
-             l->host != NULL ? "host " : "", l->host != NULL ? l->host : "",
-             l->host != NULL ? ", " : "", (int)rank->process.pid);
-    if (number != 0 && rank->process.killed) {
-        if (l->meeting)
-            launch_fail(l, conn_word_of(EPA_ERR_TIMEOUT, "%s was not ready in time", who));
-        else
-            fail_by_grace(l, who);
-    } else if (number == 0 && has_word && WEXITSTATUS(code) == process_code(word)) {
-        rank_returned(l, word);
+    name_rank(rank, who, sizeof(who));
+    l->death = conn_word_of(EPA_ERR_DIED, "%s %s", who, how);
+    l->death.rank = rank->number;
+    l->death.signal = number;
+    l->death.died_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    launch_fail(l, l->death);
+}
+
+/* Evaluates the end of a rank's process; `code` as of waitpid(). */
+static void evaluate_end(struct launch_rank *rank, int code)
+{
+    struct launch *l = rank->launch;
+    enum epa_status word = EPA_OK;
+    bool has_word = control_returned(l->control, rank->number, &word);
+    char who[128], how[DEATH_TEXT];
+
+    name_rank(rank, who, sizeof(who));
+    if (WIFSIGNALED(code) && rank->process.killed) {
+        fail_by_grace(l, who);
+    } else if (!WIFSIGNALED(code) && has_word && WEXITSTATUS(code) == process_code(word)) {
+        launch_rank_returned(l, word);
+    } else if (!WIFSIGNALED(code) && has_word) {
+        snprintf(how, sizeof(how), "returned and then exited with code %d", WEXITSTATUS(code));
+        launch_rank_died(rank, 0, how);
     } else {
-        l->death = number != 0
-                       ? conn_word_of(EPA_ERR_DIED, "%s was killed by signal %u (%s)", who, number,
-                                      strsignal((int)number))
-                       : conn_word_of(EPA_ERR_DIED,
-                                      has_word ? "%s returned and then exited with code %d"
-                                               : "%s exited without a status (exit code %d)",
-                                      who, WEXITSTATUS(code));
-        l->death.rank = rank->number;
-        l->death.signal = number;
-        l->death.died_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-        launch_fail(l, l->death);
+        death_describe(code, how);
+        launch_rank_died(rank, WIFSIGNALED(code) ? (uint32_t)WTERMSIG(code) : 0, how);
     }
 }
 
@@ -152,19 +170,16 @@ void launch_check_process(struct launch_rank *rank)
 {
     struct launch *l = rank->launch;
     enum epa_status word = EPA_OK;
-    bool returned = control_returned(l->control, rank->number, &word);
     int code;
 
     if (rank->process.pid == 0)
         return;
+    (void)control_returned(l->control, rank->number, &word);
     relay_turn(&rank->process.relay);
     if (process_ended(&rank->process, word, &code)) {
         evaluate_end(rank, code); /* before the last output, since other ranks wait for the abort */
         process_finish(&rank->process);
         launch_set_live(rank, false);
-    } else if (returned && rank->live && l->kept) {
-        launch_set_live(rank, false);
-        rank_returned(l, word);
     }
 }
 
@@ -181,38 +196,40 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-static int start_thread(struct launch_rank *rank, const pthread_attr_t *attr)
+int launch_create_thread(pthread_t *out, void *(*run)(void *arg), void *arg)
 {
-    struct launch *l = rank->launch;
-    int failed;
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+    const size_t stack_bytes = 8 << 20;
+    pthread_attr_t attr;
+    sigset_t set, before;
+    int failed = pthread_attr_init(&attr);
 
-    __atomic_add_fetch(&l->users, 1, __ATOMIC_RELAXED);
-    failed = pthread_create(&rank->thread, attr, thread_main, rank);
-    launch_set_live(rank, failed == 0);
     if (failed != 0)
-        launch_release(l);
+        return failed;
+    failed = pthread_attr_setstacksize(&attr, stack_bytes);
+    /* Only the launching thread receives signals, except signals of faults. */
+    sigfillset(&set);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+        sigdelset(&set, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &set, &before);
+    if (failed == 0)
+        failed = pthread_create(out, &attr, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
     return failed;
 }
 
 void launch_start_threads(struct launch *l)
 {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
-    const size_t stack_bytes = 8 << 20;
-    pthread_attr_t attr;
-    sigset_t all, before;
-    int failed = pthread_attr_init(&attr);
+    int failed = 0;
 
-    if (failed == 0)
-        failed = pthread_attr_setstacksize(&attr, stack_bytes);
-    /* Only the launching thread receives signals, except signals of faults. */
-    sigfillset(&all);
-    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
-        sigdelset(&all, faults[i]);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    for (uint32_t r = 0; r < l->n && failed == 0; r++)
-        failed = start_thread(&l->rank[r], &attr);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
+    for (uint32_t r = 0; r < l->n && failed == 0; r++) {
+        __atomic_add_fetch(&l->users, 1, __ATOMIC_RELAXED);
+        failed = launch_create_thread(&l->rank[r].thread, thread_main, &l->rank[r]);
+        launch_set_live(&l->rank[r], failed == 0);
+        if (failed != 0)
+            launch_release(l);
+    }
     if (failed != 0)
         launch_fail(l, conn_word_of(EPA_ERR_SYSTEM, "thread for rank %u: %s%s%s", l->live,
                                     strerror(failed), memory_limit(), process_limit(failed)));
@@ -226,17 +243,21 @@ void launch_check_thread(struct launch_rank *rank)
         return;
     pthread_join(rank->thread, NULL);
     launch_set_live(rank, false);
-    rank_returned(rank->launch, status);
+    launch_rank_returned(rank->launch, status);
 }
 
 void launch_leak_thread(struct launch_rank *rank)
 {
     struct launch *l = rank->launch;
-    char who[32];
+    char who[128];
 
+    launch_set_live(rank, false);
+    l->leaked = true;
     pthread_detach(rank->thread);
     if (l->asked.leaked_ranks != NULL)
         ++*l->asked.leaked_ranks;
-    snprintf(who, sizeof(who), "rank %u", rank->number);
+    if (l->launcher != NULL && l->death.status != EPA_OK)
+        return; /* the rank has crashed */
+    name_rank(rank, who, sizeof(who));
     fail_by_grace(l, who);
 }

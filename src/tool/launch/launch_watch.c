@@ -1,5 +1,6 @@
-/* Watches ranks: processes (fork), or threads of this process, whose heaps have different addresses, so
- * that ThreadSanitizer detects races between ranks (it cannot between processes).
+/* Watches ranks: processes (fork), or threads of this process. With the launcher thread all ranks are
+ * threads, whose heaps have different addresses, so that ThreadSanitizer detects races between ranks (it
+ * cannot between processes). With the launchers env and mpi this process has one rank.
  *
  * The launching thread runs no rank: it sleeps in poll() on stop_fd, a pidfd and an output pipe of each
  * process, an eventfd that ranks write, and the connections of a launcher to ranks of other processes.
@@ -128,22 +129,20 @@ static void poll_once(struct launch *l)
         check_stop(l, l->poll[0].revents);
     if (l->wake >= 0)
         (void)eventfd_read(l->wake, &count);
-    for (uint32_t r = 0; r < l->n; r++)
+    for (uint32_t r = 0; r < l->n && l->launcher == NULL; r++)
         (l->threads ? launch_check_thread : launch_check_process)(&l->rank[r]);
     if (l->launcher != NULL)
         l->launcher_over = launcher_turn(l->launcher, l->poll + own);
     check_time(l);
     for (uint32_t r = 0; r < l->n && l->grace_over; r++)
-        if (l->rank[r].live)
+        if (l->rank[r].live && l->threads)
+            launch_leak_thread(&l->rank[r]);
+        else if (l->rank[r].live)
             process_kill(&l->rank[r].process);
 }
 
 void launch_watch(struct launch *l)
 {
-    while ((l->live > 0 && !(l->threads && l->grace_over)) ||
-           (l->launcher != NULL && !l->launcher_over))
+    while (l->live > 0 || (l->launcher != NULL && !l->launcher_over))
         poll_once(l);
-    for (uint32_t r = 0; r < l->n; r++)
-        if (l->rank[r].live)
-            launch_leak_thread(&l->rank[r]);
 }

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <epa2a/wait.h>
 #include "base/memory.h"
 #include "boot/close_open.h"
+#include "launch/crash.h"
 #include "launch/launch.h"
 #include "launch/launch_rank.h"
 #include "launch/launch_watch.h"
@@ -31,19 +31,17 @@ enum {
 
 static enum epa_status begin_launch(struct launcher *l, struct epa_error *err)
 {
-    struct launch_rank *rank = l->launch->rank;
-    enum epa_status status = EPA_OK;
+    enum epa_status status;
     int ends[2];
 
-    if (l->process.pid != 0) {
-        rank->process = l->process;
-        rank->process.relay.prefix = l->launch->prefix;
-        rank->process.relay.asked = &l->launch->asked;
-    } else if (keeps_process(l) && !l->lost && !launch_start_process(rank, launcher_kept_process)) {
-        return launch_report(l->launch, &l->launch->failure, err);
-    }
+    crash_catch(l->wake);
+    status = l->has_thread ? EPA_OK : launcher_start_rank(l, err);
+    if (status != EPA_OK)
+        return status;
+    l->launch->rank->thread = l->thread;
+    launch_set_live(l->launch->rank, !l->met && !l->lost);
     if (l->rank == 0) { /* rank 0 connects to its own rendezvous like every other rank */
-        status = rendezvous_create(&l->launch->asked, l->settings, &l->order->contact, l->listener,
+        status = rendezvous_create(&l->launch->asked, l->settings, &l->contact, l->listener,
                                    &l->rendezvous, err);
         if (status == EPA_OK &&
             socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
@@ -56,11 +54,11 @@ static enum epa_status begin_launch(struct launcher *l, struct epa_error *err)
         launcher_start_dialling(l, -1);
     }
     if (l->lost)
-        launch_fail(l->launch,
-                    conn_word_of(EPA_ERR_UNSUPPORTED,
-                                 "the process of %s died in an earlier run, and this job cannot "
-                                 "start it again",
-                                 l->me));
+        launch_fail(
+            l->launch,
+            conn_word_of(EPA_ERR_UNSUPPORTED,
+                         "%s was lost in an earlier run, and this job cannot start it again",
+                         l->me));
     return EPA_OK;
 }
 
@@ -104,20 +102,16 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
     launch->launcher = l;
     launch->control = l->control;
     launch->wake = l->wake;
-    launch->kept = keeps_process(l);
+    launch->threads = true;
     launch->meeting = !l->met;
     launch->pause_ms = POLL_MS;
     launch->host = l->host.name;
-    launch->prefix = settings->prefix;
     status = begin_launch(l, err);
     if (status == EPA_OK) {
         launch_watch(launch);
         status = report_end(l, err);
-        l->lost = keeps_process(l) && launch->rank->process.pid == 0;
+        l->lost = l->lost || launch->leaked;
     }
-    l->process = launch->rank->process; /* survives this launch */
-    relay_turn(&l->process.relay);
-    l->process.relay.asked = NULL;
     net_dial_finish(&l->dial);
     launch_release(launch);
     l->launch = NULL;
@@ -126,21 +120,19 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
 
 /* ---- creation and destruction ---- */
 
-static void end_process(struct launcher *l)
+static void end_rank(struct launcher *l)
 {
-    /* After success a kill would turn the result into a failure. After a failure the process may wait
-     * for a dead peer. */
+    /* After success the end of a process that waits for its peers would turn the result into a failure.
+     * After a failure the rank may wait for a dead peer. */
     uint32_t ms = l->verdict.status == EPA_OK ? REPORT_MS : LEAVE_MS;
 
-    if (l->process.pid == 0)
+    if (l->lost || launcher_end_rank(l, ms))
         return;
-    (void)eventfd_write(l->orders, ORDER_LEAVE);
-    if (!process_wait(&l->process, ms) && l->verdict.status == EPA_OK)
+    l->lost = true;
+    if (l->verdict.status == EPA_OK)
         fprintf(stderr,
-                "warning: rank %u (host %s, pid %d) did not exit within %g s after its last run, "
-                "and was killed\n",
-                l->rank, l->host.name, (int)l->process.pid, ms * 1e-3);
-    process_finish(&l->process);
+                "warning: rank %u (host %s, pid %d) did not leave within %g s after its last run\n",
+                l->rank, l->host.name, (int)getpid(), ms * 1e-3);
 }
 
 static void wait_for_rank_0(struct launcher *l)
@@ -148,7 +140,7 @@ static void wait_for_rank_0(struct launcher *l)
     uint64_t end_ns = epa_now_ns() + REPORT_S * 1000000000ull;
     struct conn_message m;
 
-    if (!keeps_process(l) || l->rank == 0 || l->verdict.status == EPA_OK)
+    if (l->params.meet == NULL || l->rank == 0 || l->verdict.status == EPA_OK)
         return;
     while (l->conn.fd >= 0 && epa_now_ns() < end_ns) {
         struct pollfd fd = {.fd = l->conn.fd, .events = POLLIN};
@@ -160,21 +152,25 @@ static void wait_for_rank_0(struct launcher *l)
     }
 }
 
-void launcher_destroy(struct launcher *l)
+bool launcher_destroy(struct launcher *l)
 {
     if (l == NULL)
-        return;
-    end_process(l);
+        return true;
+    end_rank(l);
     wait_for_rank_0(l);
     rendezvous_destroy(l->rendezvous);
     conn_finish(&l->conn);
     close_open(l->listener);
+    close_open(l->rank_0_pidfd);
+    if (l->lost)
+        return false; /* the thread of the rank uses the rest */
     close_open(l->wake);
-    close_open(l->orders);
     control_destroy(l->control);
-    if (l->order != MAP_FAILED)
-        munmap(l->order, l->order_bytes);
+    pthread_cond_destroy(&l->ordered);
+    pthread_mutex_destroy(&l->lock);
+    free(l->order.node);
     free(l);
+    return true;
 }
 
 enum epa_status launcher_create(const struct launcher_params *params, struct launcher **out,
@@ -187,31 +183,30 @@ enum epa_status launcher_create(const struct launcher_params *params, struct lau
     l->rank = params->process_id.rank;
     l->size = params->process_id.size;
     l->met = params->meet == NULL;
+    l->lost = crash_signal() != 0; /* in a launch of an earlier launcher */
     l->parent = getppid();
-    process_init(&l->process);
-    l->conn.fd = l->dial.conn.fd = l->listener = -1;
+    l->conn.fd = l->dial.conn.fd = l->listener = l->rank_0_pidfd = -1;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->ordered, NULL);
+    l->order.node = memory_alloc(l->size, sizeof(*l->order.node));
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    l->orders = eventfd(0, EFD_CLOEXEC);
     nodes_host(&l->host);
     snprintf(l->me, sizeof(l->me), "rank %u (host %.64s)", l->rank, l->host.name);
-    l->order_bytes = sizeof(*l->order) + l->size * sizeof(l->order->node[0]);
-    l->order =
-        mmap(NULL, l->order_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (l->order == MAP_FAILED || l->wake < 0 || l->orders < 0)
-        status =
-            epa_fail(err, EPA_ERR_SYSTEM, "mmap or eventfd of a launcher: %s", strerror(errno));
+    if (l->wake < 0)
+        status = epa_fail(err, EPA_ERR_SYSTEM, "eventfd of a launcher: %s", strerror(errno));
     if (status == EPA_OK && params->contact != NULL)
-        l->order->contact = *params->contact;
+        l->contact = *params->contact;
     if (status == EPA_OK && l->size == 1)
-        snprintf(l->order->contact.token, sizeof(l->order->contact.token), "alone");
+        snprintf(l->contact.token, sizeof(l->contact.token), "alone");
     if (status == EPA_OK)
         status = conn_check_mac(err);
     if (status == EPA_OK && l->rank == 0 && l->size > 1)
-        status = net_listen(&l->order->contact, params->interface, &l->listener, err);
+        status = net_listen(&l->contact, params->interface, &l->listener, err);
+    l->meet_contact = l->contact;
     if (status == EPA_OK)
         status = control_create(l->size, &l->control, err);
     if (status != EPA_OK) {
-        launcher_destroy(l);
+        (void)launcher_destroy(l);
         return status;
     }
     *out = l;

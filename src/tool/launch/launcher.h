@@ -1,8 +1,9 @@
 /* Library of the launchers env and mpi, for ranks that mpirun, srun, torchrun or a script starts one by
  * one.
  *
- * This process becomes the launcher of its rank: it forks the rank's process and watches it, since only
- * a parent learns the cause of a death. Launchers connect to the rendezvous in the launcher of rank 0.
+ * The rank is a thread of this process. The main thread watches it and holds the connection to the
+ * rendezvous, which is part of the process of rank 0. A signal that kills the rank is caught and
+ * reported by its own process; SIGKILL and an exit are reported by the other ranks.
  * The rendezvous forwards the steps of the set-up, receives every failure, and sends the verdict of the
  * launch to all launchers. */
 #ifndef LAUNCHER_H
@@ -13,20 +14,20 @@
 
 struct launcher;
 
-/* Creates a launcher. Rank 0 listens from here on. Starts no process. */
+/* Creates a launcher. Rank 0 listens from here on. Starts no thread. */
 enum epa_status launcher_create(const struct launcher_params *, struct launcher **out,
                                 struct epa_error *);
 
 /* Implements launch() of epa_launcher_plugin, one launch at a time. `asked` is identical on all ranks
  * except for the targets of `arg` and `block`. If rank 0 reports a failure for all ranks, only rank 0
- * sets `err` and `failed_rank`. A launcher that has lost its kept process fails further launches on all
- * ranks. */
+ * sets `err` and `failed_rank`. A launcher that has lost its rank fails further launches on all ranks. */
 enum epa_status launcher_launch(struct launcher *, const struct launcher_settings *,
                                 const struct epa_launch *asked, struct epa_error *);
 
-/* Ends the kept process, with a time limit for leave(). After a failure, ranks other than 0 then wait
+/* Ends the thread of the rank, with a time limit for leave(). After a failure, ranks other than 0 then wait
  * some seconds for the end of rank 0's launcher, which reports the failure: mpirun may kill all
- * processes as soon as one ends with an error. Accepts NULL. */
-void launcher_destroy(struct launcher *);
+ * processes as soon as one ends with an error. Returns false if the thread of the rank goes on. Accepts
+ * NULL. */
+bool launcher_destroy(struct launcher *);
 
 #endif

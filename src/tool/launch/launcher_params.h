@@ -12,14 +12,13 @@
 /* Options that the launchers env and mpi share. */
 struct launcher_settings {
     int pin;               /* enum pin */
-    bool prefix;           /* "[rank 3] " before each line of the rank's standard error */
     uint64_t start_ns;     /* time limit for all ranks to connect */
     uint64_t heartbeat_ns; /* silence after which a launcher counts as lost */
 };
 
 #define LAUNCHER_DEFAULTS \
     { \
-        .pin = PIN_CORE, .prefix = true, .start_ns = 60000000000, .heartbeat_ns = 5000000000 \
+        .pin = PIN_CORE, .start_ns = 60000000000, .heartbeat_ns = 5000000000 \
     }
 
 /* Rows of these options for a struct config with a member `launcher`. */
@@ -34,13 +33,9 @@ struct launcher_settings {
          .min = 1000000000, \
          .max = 600000000000, \
          .help = "time without a message after which a host counts as lost"}, \
-        {.name = "pin", \
-         EPA_CHOICE(struct config, launcher.pin), \
-         .choices = pin_choices, \
-         .help = "cores of the ranks, of those that were assigned to them at the start"}, \
     { \
-        .name = "prefix", EPA_BOOL(struct config, launcher.prefix), \
-        .help = "prefix each line of a rank's standard error with its number" \
+        .name = "pin", EPA_CHOICE(struct config, launcher.pin), .choices = pin_choices, \
+        .help = "cores of the ranks, of those that were assigned to them at the start" \
     }
 
 struct launcher_params {
@@ -51,11 +46,11 @@ struct launcher_params {
     /* Known contact data of the rendezvous. NULL: rank 0 listens at a free port and makes a token, and
      * meet() transfers both to the other ranks. */
     const struct contact *contact;
-    /* Optional. Runs in the process of the rank before the rank. On rank 0 `contact` is input; on other
-     * ranks meet() fills it with the same bytes. With meet() the process starts once and is kept for
-     * all launches. It is killed if meet() does not return within start_ns. */
+    /* Optional. Runs in the thread of the rank before its first launch. On rank 0 `contact` is input; on
+     * other ranks meet() fills it with the same bytes. The launch fails if meet() does not return within
+     * start_ns. */
     enum epa_status (*meet)(void *arg, struct contact *contact, struct epa_error *);
-    void (*leave)(void *arg); /* runs in the process before it ends; or NULL */
+    void (*leave)(void *arg); /* runs in the thread before it ends; or NULL */
     void *arg;
 };
 

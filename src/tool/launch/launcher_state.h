@@ -1,7 +1,8 @@
-/* State of a launcher, the parent of one rank of a job. */
+/* State of a launcher: this process and its rank. */
 #ifndef LAUNCHER_STATE_H
 #define LAUNCHER_STATE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -14,25 +15,18 @@
 #include "boot/net.h"
 #include "boot/nodes.h"
 #include "host/pin.h"
-#include "launch/process.h"
 
 struct launch;
 struct rendezvous;
 
-/* Orders to a kept process. */
-enum { ORDER_RUN = 1, ORDER_LEAVE };
-
-/* The launch to run, in memory shared with the process of the rank. */
+/* The launch that the thread of the rank runs. */
 struct order {
+    enum order_kind { ORDER_NONE, ORDER_RUN, ORDER_LEAVE } kind; /* under the lock */
     struct epa_launch asked;
     struct epa_world world; /* without cores */
     enum pin pin;
     struct conn_welcome welcome;
-    /* Result of meet(); valid if `met` is set. */
-    uint32_t met;
-    struct epa_error err;
-    struct contact contact;
-    uint32_t node[];
+    uint32_t *node; /* [size] */
 };
 
 struct launcher {
@@ -41,18 +35,27 @@ struct launcher {
     struct nodes_host host;
     char me[96]; /* "rank 3 (host b)" */
     int listener;
-    int wake, orders; /* eventfds: the rank's process writes wake; a kept process reads orders */
+    int wake; /* an eventfd that the rank writes */
     struct control *control;
-    struct order *order;
-    size_t order_bytes;
-    struct process process; /* kept process between launches */
-    bool met;               /* meet() has returned or does not exist */
-    bool lost;              /* the kept process has died */
+    pthread_t thread; /* of the rank; valid with has_thread */
+    bool has_thread;
+    bool lost; /* the rank has crashed or did not return; its thread may still run */
+    pthread_mutex_t lock;
+    pthread_cond_t ordered;
+    struct order order;
+    struct contact contact;
+    struct contact meet_contact; /* argument of meet() */
+    uint32_t meet_over;          /* meet() has returned, with meet_err */
+    uint32_t left;               /* leave() has returned */
+    struct epa_error meet_err;
+    bool met; /* meet_over was seen, or there is no meet() */
     pid_t parent;
     struct rendezvous *rendezvous; /* of rank 0; lives with its connections until the next launch */
     struct net_dial dial;
     struct conn conn; /* to the rendezvous */
     char rendezvous_name[200];
+    int rank_0_pidfd; /* -1: rank 0 is this process or on another host */
+    int32_t rank_0_pid;
     /* The present launch. */
     const struct launcher_settings *settings;
     struct launch *launch;
@@ -73,15 +76,10 @@ struct launcher {
     uint64_t began_ns, polled_ns, turned_ns;
 };
 
-static inline bool keeps_process(const struct launcher *l)
-{
-    return l->params.meet != NULL;
-}
-
 /* Returns true if mpirun has ended; other ranks may have ended, too. */
 static inline bool is_orphan(const struct launcher *l)
 {
-    return keeps_process(l) && getppid() != l->parent;
+    return l->params.meet != NULL && getppid() != l->parent;
 }
 
 #endif

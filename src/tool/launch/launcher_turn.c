@@ -1,15 +1,17 @@
 /* A launcher's connection to the rendezvous. The launcher of rank 0 contains the rendezvous; other
- * launchers dial it. The launcher writes the set-up data of other ranks to the control page (process.h)
- * that it shares with the process of its rank. It dials again until the rendezvous has proved that it
+ * launchers dial it. The launcher writes the set-up data of other ranks to the control page
+ * (bootstrap.h) that it shares with the thread of its rank. It dials again until the rendezvous has proved that it
  * knows the token; from then on a closed or silent connection means that rank 0 is lost. */
 #include "launch/launcher_turn.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <epa2a/wait.h>
+#include "boot/close_open.h"
+#include "boot/death.h"
+#include "launch/crash.h"
 #include "launch/launch_rank.h"
 #include "launch/launcher_rank.h"
 #include "launch/launcher_state.h"
@@ -19,9 +21,17 @@
 static void lose_rendezvous(struct launcher *l, const char *how)
 {
     struct conn_word word;
+    char death[DEATH_TEXT];
+    int code;
 
     conn_close(&l->conn, "%s", how);
     word = conn_word_of(EPA_ERR_DIED, "%s is gone: %s", l->rendezvous_name, l->conn.why);
+    if (l->conn.silent)
+        death_kill(l->rank_0_pidfd); /* a stopped process would stay */
+    else if (death_find_code(l->rank_0_pidfd, l->rank_0_pid, DEATH_WAIT_MS, &code)) {
+        death_describe(code, death);
+        word = conn_word_of(EPA_ERR_DIED, "%s %s", l->rendezvous_name, death);
+    }
     word.rank = 0;
     launcher_set_verdict(l, word);
 }
@@ -36,7 +46,7 @@ static void say_hello(struct launcher *l)
                                .abi = EPA_ABI,
                                .host = l->host};
 
-    memcpy(hello.job, l->order->contact.job, sizeof(hello.job));
+    memcpy(hello.job, l->contact.job, sizeof(hello.job));
     hello.mask_bytes = (uint32_t)pin_mask(hello.mask, sizeof(hello.mask));
     conn_put(&l->conn, CONN_HELLO, &hello, sizeof(hello), fingerprint,
              strnlen(fingerprint, CONN_FINGERPRINT_MAX));
@@ -46,7 +56,7 @@ static void say_hello(struct launcher *l)
 
 void launcher_start_dialling(struct launcher *l, int fd)
 {
-    const struct contact *contact = &l->order->contact;
+    const struct contact *contact = &l->contact;
 
     l->phase = DIALING;
     net_dial_init(&l->dial, contact, fd);
@@ -80,8 +90,7 @@ static void advance_dialling(struct launcher *l, short revents, uint64_t now)
 /* All ranks have connected: starts the rank of this launcher. */
 static void on_welcome(struct launcher *l, const struct conn_message *m)
 {
-    struct launch_rank *rank = l->launch->rank;
-    struct order *order = l->order;
+    struct order *order = &l->order;
     struct conn_welcome *w = &order->welcome;
     char interface[CONN_INTERFACE];
 
@@ -107,11 +116,13 @@ static void on_welcome(struct launcher *l, const struct conn_message *m)
     if (interface[0] != 0)
         memcpy(w->interface, interface, sizeof(interface));
     order->world.interface = w->hosts > 1 ? w->interface : NULL;
+    if (l->rank != 0 && order->node[0] == order->node[l->rank]) {
+        l->rank_0_pid = (int32_t)w->pid;
+        close_open(l->rank_0_pidfd);
+        l->rank_0_pidfd = death_watch(l->rank_0_pid);
+    }
     l->ran = true;
-    if (!keeps_process(l))
-        (void)launch_start_process(rank, launcher_rank_process); /* reports a failure itself */
-    else if (eventfd_write(l->orders, ORDER_RUN) == 0)
-        launch_set_live(rank, true);
+    launcher_run_rank(l);
 }
 
 /* Another rank has reached a step of the set-up. */
@@ -190,30 +201,41 @@ static void advance_connection(struct launcher *l, short revents, uint64_t now)
 
 /* ---- turns ---- */
 
-/* Reads the news of the rank's process from the shared memory. */
-static void check_rank(struct launcher *l)
+static void check_meeting(struct launcher *l)
 {
-    const struct epa_error *err = &l->order->err;
+    const struct epa_error *err = &l->meet_err;
     struct launch *launch = l->launch;
     struct conn_word word;
+
+    /* Acquire: pairs with the release in meet_ranks(). */
+    if (l->met || __atomic_load_n(&l->meet_over, __ATOMIC_ACQUIRE) == 0)
+        return;
+    l->met = true;
+    launch->meeting = false;
+    crash_catch(l->wake); /* meet() may have loaded libraries */
+    if (!l->lost)
+        launch_set_live(launch->rank, l->ran);
+    if (err->status != EPA_OK) {
+        word = conn_word_of(err->status, "%s: %.300s", l->me, err->text);
+        launch_fail(launch, conn_word_at(word, err->key));
+    } else if (l->phase == MEETING) {
+        l->contact = l->meet_contact;
+        launcher_start_dialling(l, -1);
+    }
+}
+
+/* Reads the news of the rank. */
+static void check_rank(struct launcher *l)
+{
+    struct launch *launch = l->launch;
     const void *data;
     size_t bytes;
 
-    /* Acquire: pairs with the release in launcher_kept_process(). */
-    if (!l->met && __atomic_load_n(&l->order->met, __ATOMIC_ACQUIRE) != 0) {
-        l->met = true;
-        launch->meeting = false;
-        launch_set_live(launch->rank, l->ran);
-        if (err->status != EPA_OK) {
-            word = conn_word_of(err->status, "%s: %.300s", l->me, err->text);
-            launch_fail(launch, conn_word_at(word, err->key));
-        } else if (l->phase == MEETING) {
-            launcher_start_dialling(l, -1);
-        }
-    }
+    check_meeting(l);
     /* The rank is at most one step ahead of the other ranks, so the slot still holds its data. */
     while (l->phase == RUNNING && control_step(l->control, l->rank, l->sent + 1, &data, &bytes))
         conn_put_piece(&l->conn, CONN_STEP, l->rank, ++l->sent, data, bytes);
+    launcher_check_rank(l);
     if (control_aborted(l->control) && !launch->abort_known)
         launch_fail(launch, conn_word_of(EPA_ERR_ABORTED, "%s", ""));
     if (l->phase < RUNNING && !l->judged && is_orphan(l))

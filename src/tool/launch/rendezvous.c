@@ -1,4 +1,4 @@
-/* The rendezvous never blocks: rank 0's launcher polls its sockets. Another launcher sends a greeting, a
+/* The rendezvous never blocks, except for the death of a rank: rank 0's launcher polls its sockets. Another launcher sends a greeting, a
  * proof that it knows the token, and a hello with all values that must be identical in a job. The
  * rendezvous sends a welcome after all ranks have connected, and the verdict after all have ended. In
  * between it forwards the data of each rank for a step of the set-up to all other ranks.
@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <epa2a/wait.h>
@@ -19,7 +21,9 @@
 #include "boot/bootstrap.h"
 #include "boot/close_open.h"
 #include "boot/conn.h"
+#include "boot/death.h"
 #include "boot/net.h"
+#include "boot/nodes.h"
 
 enum {
     STRANGERS = 32, /* slots for connections without proof */
@@ -40,6 +44,7 @@ struct peer {
     uint64_t since_ns; /* time of the connection or of the refusal */
     char address[64];
     struct conn_hello hello;
+    int pidfd;     /* -1: another host, or rank 0 itself */
     uint64_t step; /* last set-up step that the rank has reached */
     bool returned, done, lost;
 };
@@ -50,6 +55,7 @@ struct rendezvous {
     const struct contact *contact;
     int listener;
     uint32_t size, slots;
+    struct nodes_host host;
     struct peer *peer;            /* [slots] */
     struct peer **of_rank;        /* [size]: peer of each rank; NULL: not connected */
     uint32_t joined, turned_away; /* numbers of connected and of refused ranks */
@@ -87,7 +93,26 @@ static void fail_launch(struct rendezvous *rdv, struct conn_word word)
             conn_say(&rdv->of_rank[r]->conn, CONN_ABORT);
 }
 
-/* Records that a rank's launcher is out of reach. Its received messages remain valid. */
+/* Finds the cause of the death of a rank of this host. */
+static bool find_death(const struct peer *peer, struct conn_word *out)
+{
+    char name[200], how[DEATH_TEXT];
+    struct timespec now;
+    int code;
+
+    if (!death_find_code(peer->pidfd, (int32_t)peer->hello.pid, DEATH_WAIT_MS, &code))
+        return false;
+    clock_gettime(CLOCK_REALTIME, &now);
+    name_peer(peer, name, sizeof(name));
+    death_describe(code, how);
+    *out = conn_word_of(EPA_ERR_DIED, "%s %s", name, how);
+    out->signal = WIFSIGNALED(code) ? (uint32_t)WTERMSIG(code) : 0;
+    out->died_ns = (uint64_t)now.tv_sec * second + (uint64_t)now.tv_nsec;
+    return true;
+}
+
+/* Records that a rank is out of reach. Its received messages remain valid. After a failure a silent rank
+ * hangs, for example since it was stopped: no loss, but the others need not wait for it. */
 static void lose_peer(struct rendezvous *rdv, struct peer *peer, const char *how)
 {
     struct conn_word word;
@@ -97,9 +122,13 @@ static void lose_peer(struct rendezvous *rdv, struct peer *peer, const char *how
         return;
     conn_close(&peer->conn, "%s", how);
     name_peer(peer, name, sizeof(name));
-    word = conn_word_of(EPA_ERR_DIED, "%s is gone: %s", name, peer->conn.why);
+    if (peer->conn.silent)
+        death_kill(peer->pidfd);
+    if (peer->conn.silent || !find_death(peer, &word))
+        word = conn_word_of(EPA_ERR_DIED, "%s is gone: %s", name, peer->conn.why);
     word.rank = peer->hello.rank;
-    fail_launch(rdv, word);
+    if (!peer->conn.silent || rdv->failed_ns == 0)
+        fail_launch(rdv, word);
     peer->done = peer->lost = true;
 }
 
@@ -108,6 +137,8 @@ static void lose_peer(struct rendezvous *rdv, struct peer *peer, const char *how
 static void free_peer(struct peer *peer)
 {
     conn_finish(&peer->conn);
+    close_open(peer->pidfd);
+    peer->pidfd = -1;
     peer->state = FREE;
 }
 
@@ -154,7 +185,7 @@ static void add_peer(struct rendezvous *rdv, int fd, const char *address)
     }
     if (at->state != FREE)
         free_peer(at);
-    *at = (struct peer){.state = STRANGER, .since_ns = epa_now_ns()};
+    *at = (struct peer){.state = STRANGER, .since_ns = epa_now_ns(), .pidfd = -1};
     conn_init(&at->conn, fd, CONN_GREET_MAX);
     snprintf(at->address, sizeof(at->address), "%s", address);
 }
@@ -338,6 +369,8 @@ static void on_hello(struct rendezvous *rdv, struct peer *peer, const struct con
         sizeof(struct conn_piece) + (piece > CONN_BLOCK_MAX ? piece : CONN_BLOCK_MAX);
     rdv->of_rank[hello->rank] = peer;
     rdv->joined++;
+    if (strcmp(hello->host.identity, rdv->host.identity) == 0 && hello->rank != 0)
+        peer->pidfd = death_watch((int32_t)hello->pid);
     if (rdv->failed_ns != 0)
         conn_say(&peer->conn, CONN_ABORT);
     else if (rdv->joined == rdv->size)
@@ -607,17 +640,11 @@ void rendezvous_destroy(struct rendezvous *rdv)
     free(rdv);
 }
 
-void rendezvous_close_inherited(const struct rendezvous *rdv)
-{
-    for (uint32_t i = 0; i < rdv->slots; i++)
-        close_open(rdv->peer[i].conn.fd);
-}
-
-/* Raises the limit of open files: one per connection, and some for all other purposes. */
+/* Raises the limit of open files for the connections, and some for all other purposes. */
 static enum epa_status allow_files(uint32_t slots, struct epa_error *err)
 {
     struct rlimit limit;
-    rlim_t want = (rlim_t)slots + 64;
+    rlim_t want = 2 * (rlim_t)slots + 64; /* a connection and a pidfd of each rank */
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= want)
         return EPA_OK;
@@ -642,6 +669,7 @@ enum epa_status rendezvous_create(const struct epa_launch *asked,
     rdv->settings = settings;
     rdv->contact = contact;
     rdv->listener = listener;
+    nodes_host(&rdv->host);
     rdv->size = asked->ranks;
     rdv->slots = rdv->size + STRANGERS;
     rdv->created_ns = rdv->polled_ns = epa_now_ns();
@@ -649,7 +677,7 @@ enum epa_status rendezvous_create(const struct epa_launch *asked,
     rdv->step = 1;
     rdv->peer = memory_alloc(rdv->slots, sizeof(*rdv->peer));
     for (uint32_t i = 0; i < rdv->slots; i++)
-        rdv->peer[i].conn.fd = -1;
+        rdv->peer[i].conn.fd = rdv->peer[i].pidfd = -1;
     rdv->of_rank = memory_alloc(rdv->size, sizeof(struct peer *));
     status = allow_files(rdv->slots, err);
     if (status != EPA_OK) {

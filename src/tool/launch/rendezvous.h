@@ -18,9 +18,6 @@ void rendezvous_destroy(struct rendezvous *);
 /* Adds rank 0's own connection, which does not use the listener. Takes ownership of the descriptor. */
 void rendezvous_adopt(struct rendezvous *, int fd);
 
-/* Closes the connections in a forked process. */
-void rendezvous_close_inherited(const struct rendezvous *);
-
 /* The caller polls the rendezvous_poll_room() entries that rendezvous_polls() fills, and passes them to
  * rendezvous_turn(). */
 uint32_t rendezvous_poll_room(uint32_t ranks);
