@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "boot/contact.h"
+#include "boot/pmix_broadcast.h"
 #include "launch/launcher.h"
 #include "launch/program_registry.h"
 
@@ -27,6 +28,20 @@ static enum epa_status find_process_id(const void *config, struct epa_process_id
     return status;
 }
 
+/* Returns true if nothing but PMIx tells the ranks of other hosts the address of rank 0. */
+static bool needs_pmix(const struct config *config, const struct process_job *job)
+{
+    return job->process_id.size > 1 && job->local_size != job->process_id.size &&
+           config->address == NULL && getenv("MASTER_ADDR") == NULL && pmix_has_server();
+}
+
+static enum epa_status meet(void *arg, struct contact *contact, struct epa_error *err)
+{
+    const struct process_job *job = arg;
+
+    return pmix_broadcast(job->process_id.rank, contact, sizeof(*contact), err);
+}
+
 /* A rank that has crashed or hangs may hold locks that exit handlers of libraries need. */
 static void end_at_once(int code, void *arg)
 {
@@ -44,12 +59,17 @@ static enum epa_status launch_env(const void *arg, const struct epa_launch *aske
     struct launcher *launcher = NULL;
     enum epa_status status = contact_find_job(caller, &job, err);
 
-    if (status == EPA_OK)
+    if (status == EPA_OK && needs_pmix(config, &job)) {
+        params.contact = NULL;
+        params.meet = meet;
+        params.arg = &job;
+    } else if (status == EPA_OK) {
         status = contact_find(&(struct contact_options){.caller = caller,
                                                         .address = config->address,
                                                         .interface = config->interface,
                                                         .port = config->port},
                               &job, &contact, err);
+    }
     if (status != EPA_OK)
         return status;
     params.process_id = job.process_id;
@@ -65,8 +85,8 @@ static const struct config defaults = {.launcher = LAUNCHER_DEFAULTS};
 static const struct epa_option options[] = {
     {.name = "address",
      EPA_STRING(struct config, address),
-     .help = "host name or address of rank 0; the default is MASTER_ADDR, or the first host "
-             "of a Slurm step"},
+     .help = "host name or address of rank 0; the default is MASTER_ADDR, the address that PMIx "
+             "exchanges, or the first host of a Slurm step"},
     {.name = "port",
      EPA_U32(struct config, port),
      .max = 65535,
