@@ -27,7 +27,7 @@ enum { MOST = 6, BLOCK = 200000, MANY = 700001 };
 struct started_rank {
     enum epa_status status; /* status that the launcher returned */
     char text[512];
-    uint32_t failed_rank;
+    uint32_t failed_rank, leaked_ranks;
     int32_t pid;
     uint32_t runs, left;
 };
@@ -166,6 +166,13 @@ static enum epa_status rank_1_stays(struct epa_bootstrap *boot, void *arg)
     return EPA_OK;
 }
 
+static enum epa_status rank_1_hangs(struct epa_bootstrap *boot, void *arg)
+{
+    while (boot->world.rank == 1)
+        pause();
+    return EPA_ERR_MISMATCH;
+}
+
 /* ---- meeting of ranks: rank 0 publishes its contact ---- */
 
 typedef enum epa_status meeting(void *arg, struct contact *contact, struct epa_error *err);
@@ -210,7 +217,7 @@ static const struct plan {
     meeting *meet; /* NULL: meet by the environment, as the launcher `env` does */
     uint32_t size, launches;
     uint64_t timeout_ns, start_ns;
-    bool blocks;
+    bool blocks, leaks;
     enum epa_status status, of_rank_1;
     const char *words, *words_of_rank_1;
 } plans[] = {
@@ -222,6 +229,7 @@ static const struct plan {
      .of_rank_1 = EPA_ERR_DIED, .words_of_rank_1 = "was killed by signal 6 (Aborted)"},
     {"does not return", rank_1_stays, .size = 2, .timeout_ns = 200000000, .status = EPA_ERR_TIMEOUT,
      .words = "rank 1 .. 2 s"},
+    {"hangs", rank_1_hangs, .size = 2, .leaks = true, .status = EPA_ERR_MISMATCH},
     {"kept", count_runs, meet, .size = 3, .launches = 5},
     {"kept, cannot meet", count_runs, rank_1_cannot_meet, .size = 2, .start_ns = 500000000,
      .status = EPA_ERR_TIMEOUT, .words = "rank 1 of 2 did not connect within 0.5 s",
@@ -241,6 +249,7 @@ static enum epa_status launch_by_env(const struct plan *p, uint32_t r, uint32_t 
     set_job(r, p->size, p->size, port);
     asked.timeout_ns = p->timeout_ns != 0 ? p->timeout_ns : asked.timeout_ns;
     asked.failed_rank = &s->rank[r].failed_rank;
+    asked.leaked_ranks = &s->rank[r].leaked_ranks;
     asked.arg = block;
     asked.block = p->blocks ? block : NULL;
     asked.block_bytes = p->blocks ? BLOCK : 0;
@@ -320,6 +329,10 @@ TEST(started_ranks_report_one_common_status)
             if (s->block[i / BLOCK][i % BLOCK] != (char)(word_of(i / BLOCK, i % BLOCK) >> 8))
                 fail_msg("byte %u of rank %u", i % BLOCK, i / BLOCK);
         assert_true(!p->blocks || s->rank[0].failed_rank == 1);
+        assert_int_equal(s->rank[0].leaked_ranks, 0);
+        assert_int_equal(s->rank[1].leaked_ranks,
+                         p->leaks || (p->meet == NULL && p->status == EPA_ERR_DIED) ||
+                             p->of_rank_1 == EPA_ERR_DIED);
         munmap(s, sizeof(*s));
     }
 }

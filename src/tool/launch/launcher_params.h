@@ -13,7 +13,7 @@
 struct launcher_settings {
     int pin;               /* enum pin */
     uint64_t start_ns;     /* time limit for all ranks to connect */
-    uint64_t heartbeat_ns; /* silence after which a launcher counts as lost */
+    uint64_t heartbeat_ns; /* silence after which a rank counts as lost */
 };
 
 #define LAUNCHER_DEFAULTS \
@@ -32,7 +32,7 @@ struct launcher_settings {
          EPA_DURATION(struct config, launcher.heartbeat_ns), \
          .min = 1000000000, \
          .max = 600000000000, \
-         .help = "time without a message after which a host counts as lost"}, \
+         .help = "time without a message after which a rank counts as lost"}, \
     { \
         .name = "pin", EPA_CHOICE(struct config, launcher.pin), .choices = pin_choices, \
         .help = "cores of the ranks, of those that were assigned to them at the start" \

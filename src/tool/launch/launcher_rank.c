@@ -126,6 +126,8 @@ bool launcher_end_rank(struct launcher *l, uint32_t ms)
 
     if (!l->has_thread)
         return true;
+    if (crash_signal() != 0) /* of an idle rank */
+        return false;
     give_order(l, ORDER_LEAVE);
     while (__atomic_load_n(&l->left, __ATOMIC_ACQUIRE) == 0) {
         waited_ns = epa_waited_ns(&begun_ns, waited_ns, limit_ns);
