@@ -62,6 +62,15 @@ all_come() {
     fail "the ranks never came"
 }
 
+# all_iterate: waits until all ranks have left MPI_Init and iterate.
+all_iterate() {
+    local one
+    all_come
+    for one in "${ranks[@]}"; do
+        until "$epa2a" status "${one#* }" --json - 2>/dev/null | grep -Eq '"iteration": *[1-9]' || ! runs "${one#* }"; do rest 0.05; done
+    done
+}
+
 mpi=(--set launcher=mpi)
 endless=(--set launcher=mpi --set bench.iterations=1000000)
 case $kind in
@@ -99,8 +108,7 @@ kill) # mpirun ends the job
     ;;
 crash) # the process of the rank reports the signal, and mpirun learns of no death
     job 4 bench "$config" "$config" "${endless[@]}"
-    all_come
-    rest 1
+    all_iterate
     kill -SEGV "${ranks[RANDOM % 4]#* }"
     ends 5
     says 'rank [0-3] \(host .*was killed by signal 11 \(Segmentation fault\)'
