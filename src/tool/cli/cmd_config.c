@@ -11,13 +11,13 @@
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/experiment_schema.h"
+#include "cli/result_schema.h"
 #include "config/diag.h"
 #include "config/experiment.h"
 #include "config/experiment_show.h"
 #include "config/origin.h"
 #include "experiment/batch.h"
 #include "launch/program_registry.h"
-#include "schema_texts.h"
 #include "session/session.h"
 #include "session/session_create.h"
 #include "trace/write.h"
@@ -170,7 +170,7 @@ int cmd_config(const struct cli *cli)
     uint32_t n;
 
     if (schema && cli->config.results) {
-        fputs(epa2a_result_schema_json, stdout);
+        result_schema_print();
         return EXIT_OK;
     }
     if (program_registry_create(cli->plugin_path, &c.registry, &err) != EPA_OK)

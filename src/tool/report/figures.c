@@ -8,51 +8,162 @@
 #include "base/text.h"
 
 #define AT(member) offsetof(struct stage_figures, member)
+/* Times of samples, in the order of the members: name in JSON, member, columns of CSV and tables,
+ * quantile. */
+#define TIME(member, ...) \
+    { \
+        "ns." #member, FIGURE_NS, AT(ns.member), FIGURE_SMALLER, __VA_ARGS__ \
+    }
 
 const struct figure figures[] = {
-    {"ns.n", FIGURE_COUNT, AT(ns.n), NULL, NULL, NULL},
-    {"ns.min", FIGURE_NS, AT(ns.min), "min_us", "min", "0"},
-    {"ns.median", FIGURE_NS, AT(ns.median), "median_us", "median", "0.5"},
-    {"ns.p95", FIGURE_NS, AT(ns.p95), "p95_us", "p95", "0.95"},
-    {"ns.p99", FIGURE_NS, AT(ns.p99), "p99_us", "p99", "0.99"},
-    {"ns.p999", FIGURE_NS, AT(ns.p999), "p999_us", "p99.9", "0.999"},
-    {"ns.max", FIGURE_NS, AT(ns.max), "max_us", "max", "1"},
-    {"ns.mean", FIGURE_NS, AT(ns.mean), "mean_us", NULL, NULL},
-    {"ns.stdev", FIGURE_NS, AT(ns.stdev), "stdev_us", NULL, NULL},
-    {"ns.mad", FIGURE_NS, AT(ns.mad), NULL, NULL, NULL},
-    {"ns.ci95", FIGURE_INTERVAL, AT(ns.low), NULL, NULL, NULL},
-    {"ns.outliers", FIGURE_COUNT, AT(ns.outliers), NULL, NULL, NULL},
-    {"cv", FIGURE_RATIO, AT(ns.cv), NULL, NULL, NULL},
-    {"rate.goodput", FIGURE_RATE, AT(goodput), "goodput_gb_s", "goodput", "goodput"},
-    {"rate.wire", FIGURE_RATE, AT(wire), "wire_gb_s", "wire", "wire"},
-    {"rate.bottleneck", FIGURE_RATE, AT(bottleneck), "bottleneck_gb_s", "bottleneck", "bottleneck"},
-    {"peak_ns", FIGURE_NS, AT(peak_ns), "peak_us", "at peak", NULL},
-    {"of_peak", FIGURE_RATIO, AT(of_peak), "of_peak", "of peak", NULL},
+    {"ns.n", FIGURE_COUNT, AT(ns.n), .heading = NULL},
+    TIME(min, .csv = "min_us", .heading = "min", .label = "0"),
+    TIME(median, .csv = "median_us", .heading = "median", .label = "0.5"),
+    TIME(p95, .csv = "p95_us", .heading = "p95", .label = "0.95"),
+    TIME(p99, .csv = "p99_us", .heading = "p99", .label = "0.99"),
+    TIME(p999, FIGURE_TAIL, "p999_us", "p99.9", "0.999",
+         "99.9th percentile; null: fewer than 1000 samples"),
+    TIME(max, .csv = "max_us", .heading = "max", .label = "1"),
+    TIME(mean, .csv = "mean_us"),
+    TIME(stdev, .csv = "stdev_us"),
+    TIME(mad, .help = "median absolute deviation, not scaled"),
+    {"ns.ci95", FIGURE_INTERVAL, AT(ns.low),
+     .help = "95 % interval of the median, by order statistics; null: fewer than 6 samples"},
+    {"ns.outliers", FIGURE_COUNT, AT(ns.outliers), .heading = NULL},
+    {"cv", FIGURE_RATIO, AT(ns.cv), FIGURE_SMALLER,
+     .help = "coefficient of variation: stdev / mean; lower is better"},
+    {"rate.goodput", FIGURE_RATE, AT(goodput), FIGURE_LARGER, FIGURE_ALWAYS, "goodput_gb_s",
+     "goodput", "goodput",
+     "traffic.STAGE.needed_bytes by the median: mean over ranks of the token bytes that a rank "
+     "needs moved; higher is better"},
+    {"rate.wire", FIGURE_RATE, AT(wire), FIGURE_NEITHER, FIGURE_ALWAYS, "wire_gb_s", "wire", "wire",
+     "traffic.STAGE.wire_bytes by the median: mean over ranks of all bytes that leave a rank; at "
+     "one goodput, lower is better"},
+    {"rate.bottleneck", FIGURE_RATE, AT(bottleneck), FIGURE_NEITHER, FIGURE_ALWAYS,
+     "bottleneck_gb_s", "bottleneck", "bottleneck",
+     "traffic.STAGE.bottleneck_bytes by the median: the most that any rank sends or receives; "
+     "compare it with the links"},
+    {"peak_ns", FIGURE_NS, AT(peak_ns), FIGURE_NEITHER, FIGURE_LINKS, "peak_us", "at peak", NULL,
+     "the least time that the links, and real experts, allow; epa2a help bandwidth"},
+    {"of_peak", FIGURE_RATIO, AT(of_peak), FIGURE_LARGER, FIGURE_LINKS, "of_peak", "of peak", NULL,
+     "peak_ns by the median; 1 cannot be beaten"},
     {0},
 };
 _Static_assert(AT(ns.high) == AT(ns.low) + sizeof(double), "an interval is two doubles");
 
+/* Units of kinds: in JSON; in tables, with the divisor and the digits behind the point. */
+static const struct {
+    const char *unit, *shown;
+    double scale;
+    int digits;
+} kinds[] = {
+    [FIGURE_COUNT] = {"", NULL, 0, 0},        [FIGURE_NS] = {"ns", "us", 1e3, 1},
+    [FIGURE_INTERVAL] = {"ns", "us", 1e3, 1}, [FIGURE_RATE] = {"GB/s", "GB/s", 0, -2},
+    [FIGURE_RATIO] = {"part", "%", 0.01, 1},
+};
+
+uint32_t figures_count(void)
+{
+    uint32_t n = 0;
+
+    while (figures[n].path != NULL)
+        n++;
+    return n;
+}
+
+const char *figure_name(const struct figure *f)
+{
+    const char *dot = strrchr(f->path, '.');
+
+    return dot != NULL ? dot + 1 : f->path;
+}
+
+const struct figure *figure_find(const char *name)
+{
+    for (const struct figure *f = figures; f->path != NULL; f++)
+        if (strcmp(figure_name(f), name) == 0)
+            return f;
+    return NULL;
+}
+
+const struct figure *figure_default(void)
+{
+    return figure_find("median");
+}
+
+enum epa_status figure_select(const char *name, const struct figure **out, struct epa_error *err)
+{
+    const struct figure *found = name != NULL ? figure_find(name) : figure_default();
+    text_auto known = {0};
+
+    if (found != NULL && found->better != FIGURE_NEITHER) {
+        *out = found;
+        return EPA_OK;
+    }
+    for (const struct figure *f = figures; f->path != NULL; f++)
+        if (f->better != FIGURE_NEITHER)
+            text_add(&known, "%s%s", known.bytes > 0 ? ", " : "", figure_name(f));
+    return epa_fail(err, EPA_ERR_CONFIG, "--figure %s: %s; use one of %s", name,
+                    found != NULL ? "neither a smaller nor a larger value is better"
+                                  : "there is no such figure",
+                    known.data);
+}
+
+const char *figure_unit(const struct figure *f)
+{
+    return kinds[f->kind].unit;
+}
+
+double figure_value(const struct figure *f, const struct stage_figures *from)
+{
+    const char *at = (const char *)from + f->offset;
+    uint64_t count;
+    double value;
+
+    if (f->kind == FIGURE_INTERVAL)
+        return NAN;
+    if (f->kind == FIGURE_COUNT) {
+        memcpy(&count, at, sizeof(count));
+        return (double)count;
+    }
+    memcpy(&value, at, sizeof(value));
+    return value;
+}
+
+struct table_column figure_column(const struct figure *f, const char *key, int width)
+{
+    const char *heading = f->heading != NULL ? f->heading : figure_name(f);
+    int least = (int)strlen(heading);
+
+    return (struct table_column){key,
+                                 heading,
+                                 kinds[f->kind].shown,
+                                 kinds[f->kind].scale,
+                                 kinds[f->kind].digits,
+                                 width > least ? width : least};
+}
+
 static json_t *figure_json(const struct figure *f, const struct stage_figures *from)
 {
     const char *at = (const char *)from + f->offset;
-    uint64_t count = 0;
-    double value[2] = {NAN, NAN};
+    double bound[2];
+    uint64_t count;
     json_t *interval;
 
     if (f->kind == FIGURE_COUNT) {
         memcpy(&count, at, sizeof(count));
         return json_count(count);
     }
-    memcpy(value, at, (f->kind == FIGURE_INTERVAL ? 2 : 1) * sizeof(*value));
     if (f->kind == FIGURE_NS)
-        return json_whole(value[0]);
+        return json_whole(figure_value(f, from));
     if (f->kind != FIGURE_INTERVAL)
-        return json_number(value[0]);
-    if (isnan(value[0]))
+        return json_number(figure_value(f, from));
+    memcpy(bound, at, sizeof(bound));
+    if (isnan(bound[0]))
         return json_null();
     interval = json_array();
-    json_array_append_new(interval, json_whole(value[0]));
-    json_array_append_new(interval, json_whole(value[1]));
+    json_array_append_new(interval, json_whole(bound[0]));
+    json_array_append_new(interval, json_whole(bound[1]));
     return interval;
 }
 
@@ -60,4 +171,23 @@ void figures_write(json_t *stage, const struct stage_figures *from)
 {
     for (const struct figure *f = figures; f->path != NULL; f++)
         json_set_at(stage, f->path, figure_json(f, from));
+}
+
+void figures_read(const json_t *stage, struct stage_figures *out)
+{
+    for (const struct figure *f = figures; f->path != NULL; f++) {
+        const json_t *value = json_at(stage, f->path);
+        char *at = (char *)out + f->offset;
+        uint64_t count = (uint64_t)json_integer_value(value);
+        double number[2] = {json_is_number(value) ? json_number_value(value) : NAN, NAN};
+
+        if (f->kind == FIGURE_INTERVAL && json_is_array(value)) {
+            number[0] = json_number_value(json_array_get(value, 0));
+            number[1] = json_number_value(json_array_get(value, 1));
+        }
+        if (f->kind == FIGURE_COUNT)
+            memcpy(at, &count, sizeof(count));
+        else
+            memcpy(at, number, (f->kind == FIGURE_INTERVAL ? 2 : 1) * sizeof(*number));
+    }
 }

@@ -1,12 +1,15 @@
-/* The figures of a stage: one table for the JSON of a result, CSV, OpenMetrics and the table of bench. The
- * schema of results describes the same names. */
+/* The figures of a stage: one table for the JSON of a result and its schema, CSV, OpenMetrics, tables,
+ * `best` and `compare`. A new figure is a member of struct stage_figures and a row of the table. */
 #ifndef FIGURES_H
 #define FIGURES_H
 
 #include <stddef.h>
 
+#include <epa2a/status.h>
+
 #include "base/json.h"
 #include "base/stats.h"
+#include "report/table.h"
 
 /* Figures of a stage of a run. */
 struct stage_figures {
@@ -23,17 +26,50 @@ enum figure_kind {
     FIGURE_RATIO,    /* double */
 };
 
+/* Direction of a better figure; FIGURE_NEITHER: `best` and `compare` do not compare the figure. */
+enum figure_better { FIGURE_NEITHER, FIGURE_SMALLER, FIGURE_LARGER };
+
+/* Condition for a column in the table of bench. */
+enum figure_needs {
+    FIGURE_ALWAYS,
+    FIGURE_LINKS, /* the limits of links are known */
+    FIGURE_TAIL,  /* STATS_P999_LEAST samples */
+};
+
 struct figure {
     const char *path; /* in the JSON of a stage, "ns.median"; NULL ends the table */
     enum figure_kind kind;
-    size_t offset;       /* in struct stage_figures */
+    size_t offset; /* in struct stage_figures */
+    enum figure_better better;
+    enum figure_needs needs;
     const char *csv;     /* column of CSV behind the stage: "median_us"; NULL: none */
-    const char *heading; /* in the table of bench; NULL: not in the table */
+    const char *heading; /* in tables; NULL: not in tables of stages */
     const char *label;   /* OpenMetrics: quantile of a time, or name of a rate; NULL: no metric */
+    const char *help;    /* description in the schema; NULL: none */
 };
 extern const struct figure figures[];
 
+/* Returns the number of figures. */
+uint32_t figures_count(void);
+/* Returns the last part of the path: "median". */
+const char *figure_name(const struct figure *);
+/* Returns the figure of that name, or NULL. */
+const struct figure *figure_find(const char *name);
+/* Returns the figure that `best` and `compare` use by default: the median, from samples. */
+const struct figure *figure_default(void);
+/* Finds a figure that has a direction; NULL: figure_default(). */
+enum epa_status figure_select(const char *name, const struct figure **out, struct epa_error *);
+/* Returns the unit of the value in JSON: "ns", "GB/s" or "part" (1 is 100 %); "": a number. */
+const char *figure_unit(const struct figure *);
+/* Returns the value; NaN: unknown, or an interval. */
+double figure_value(const struct figure *, const struct stage_figures *);
+/* Returns a column that shows the figure of rows at `key` in the unit of tables. `width` is the least
+ * width; the heading is not cut. */
+struct table_column figure_column(const struct figure *, const char *key, int width);
+
 /* Adds all figures to the JSON of a stage. */
 void figures_write(json_t *stage, const struct stage_figures *);
+/* Reads all figures from the JSON of a stage. Missing figures are NaN or 0. */
+void figures_read(const json_t *stage, struct stage_figures *out);
 
 #endif

@@ -6,6 +6,7 @@
 #include "report/result_parts.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -228,8 +229,6 @@ static void print_header(FILE *file, const struct session *s, const json_t *resu
 
 /* ---- stages ---- */
 
-enum { FIGURE_COLUMNS = 32 };
-
 /* Prints a row for each stage. With link limits, and with a percentile that needs many samples, the
  * columns are narrower. A peak below the measured rate is shown as a question mark. */
 static void print_stages(FILE *file, const json_t *result)
@@ -238,23 +237,20 @@ static void print_stages(FILE *file, const json_t *result)
     bool p999 = json_number_at(result, "stop.samples") >= STATS_P999_LEAST;
     int time = peak && p999 ? 6 : peak || p999 ? 8 : 9, rate = peak ? 7 : 8;
     int digits = json_number_at(result_total(result), "ns.median") < 100e3 ? 2 : 1;
-    struct table_column column[FIGURE_COLUMNS] = {{"name", "stage", .digits = 10}};
+    struct table_column *column = memory_alloc(figures_count() + 2, sizeof(*column));
     json_auto_t *rows = json_array();
-    uint32_t n = 1;
+    uint32_t n = 0;
 
+    column[n++] = (struct table_column){"name", "stage", .digits = 10};
     for (const struct figure *f = figures; f->path != NULL; f++) {
-        bool is_peak = strstr(f->path, "peak") != NULL;
-        int width = is_peak ? 7 : f->kind == FIGURE_NS ? time : rate;
+        bool is_peak = f->needs == FIGURE_LINKS;
 
-        if (f->heading == NULL || (is_peak && !peak) || (strcmp(f->path, "ns.p999") == 0 && !p999))
+        if (f->heading == NULL || (is_peak && !peak) || (f->needs == FIGURE_TAIL && !p999))
             continue;
-        if ((int)strlen(f->heading) > width)
-            width = (int)strlen(f->heading);
-        column[n++] = f->kind == FIGURE_NS
-                          ? (struct table_column){f->path, f->heading, "us", 1e3, digits, width}
-                      : f->kind == FIGURE_RATE
-                          ? (struct table_column){f->path, f->heading, "GB/s", 0, -2, width}
-                          : (struct table_column){f->path, f->heading, "%", 0.01, 1, width};
+        column[n] = figure_column(f, f->path, is_peak ? 7 : f->kind == FIGURE_NS ? time : rate);
+        if (f->kind == FIGURE_NS)
+            column[n].digits = digits;
+        n++;
     }
     for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);) {
         json_t *row = json_copy((json_t *)stage.value);
@@ -268,6 +264,7 @@ static void print_stages(FILE *file, const json_t *result)
     fputs("#\n", file);
     table_text(file, column, rows);
     fputs("#\n", file);
+    free(column);
 }
 
 /* ---- explanations below the table ---- */

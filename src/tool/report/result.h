@@ -1,6 +1,6 @@
 /* The result of one experiment: a JSON object, an entry of "results" in a document, made
  * from the result of a run, for any end of the run. Reports, rows of a summary and verdicts
- * read it; share/epa2a-result.schema.json describes it. Numbers are numbers, times are whole
+ * read it; `epa2a config schema --results` describes it. Numbers are numbers, times are whole
  * nanoseconds, unmeasured values are null, and invalid UTF-8 is replaced: the document always
  * parses. */
 #ifndef RESULT_H

@@ -181,11 +181,11 @@ static void copy_figures(json_t *row, const json_t *result)
                         limited ? json_incref(json_at(result_total(result), "peak_ns"))
                                 : json_null());
     for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);) {
-        json_t *figures = json_copy(stage.value);
+        json_t *copy = json_copy(stage.value);
 
-        json_object_del(figures, "samples_ns");
-        json_object_del(figures, "ranks");
-        json_array_append_new(stages, figures);
+        json_object_del(copy, "samples_ns");
+        json_object_del(copy, "ranks");
+        json_array_append_new(stages, copy);
     }
     json_object_set_new(row, "stages", stages);
     json_object_set(row, "partial", json_object_get(result, "partial"));

@@ -12,6 +12,7 @@
 #include "config/expect.h"
 #include "config/experiment.h"
 #include "config/option_text.h"
+#include "report/figures.h"
 #include "report/fill.h"
 #include "report/result_parts.h"
 
@@ -34,18 +35,14 @@ static void append_verdict(json_t *result, const char *row, const char *figure, 
 static void add_verdict(json_t *result, const char *name, const struct epa_option *figure,
                         double bound)
 {
-    bool most = figure->type == EPA_OPTION_DURATION, part = strcmp(figure->name, "of_peak") == 0;
+    const struct figure *of = figure_find(figure->name);
     const json_t *row = name[0] == '\0'
                             ? result_total(result)
                             : json_find(json_object_get(result, "stages"), "name", name);
-    char path[64];
 
-    snprintf(path, sizeof(path), "%s%s", most ? "ns." : part ? "" : "rate.", figure->name);
     append_verdict(result, row != NULL ? json_text_at(row, "name") : name, figure->name,
-                   most   ? "ns"
-                   : part ? "part"
-                          : "GB/s",
-                   most, bound, json_number_at(row, path));
+                   figure_unit(of), figure->type == EPA_OPTION_DURATION, bound,
+                   json_number_at(row, of->path));
 }
 
 /* ---- words ---- */
