@@ -90,6 +90,7 @@ struct cli {
     const char *json, *markdown, *csv, *out; /* FILE, "-" for standard output; NULL: none */
     const char *out_dir;                     /* NULL: none */
     const char *stage;                       /* NULL: none */
+    const char *figure;                      /* --figure of best and compare; NULL: the median */
     uint64_t budget_ns;                      /* 0: not given; CLI_BUDGET_NS applies */
     uint32_t max_runs;                       /* maximum number of runs of one file */
     bool force, quiet, resume, help, version;

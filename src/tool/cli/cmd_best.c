@@ -9,19 +9,23 @@
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
 #include "report/best.h"
+#include "report/figures.h"
 #include "report/results.h"
 
 int cmd_best(const struct cli *cli)
 {
-    const struct best_wish wish = {.which = {cli->stage, cli->only, cli->n_only},
-                                   .across = cli->across,
-                                   .n_across = cli->n_across,
-                                   .close = cli->threshold};
+    struct best_wish wish = {.which = {cli->stage, cli->only, cli->n_only},
+                             .across = cli->across,
+                             .n_across = cli->n_across,
+                             .close = cli->threshold};
     struct results results = {0};
     struct epa_error err = {EPA_OK, ""};
     struct best *best = NULL;
     text_auto markdown = {0};
     enum epa_status status = results_read_all(cli->arg, cli->n_args, &results, &err);
+
+    if (status == EPA_OK)
+        status = figure_select(cli->figure, &wish.figure, &err);
     if (status == EPA_OK)
         status = best_create(&results, &wish, &best, &err);
     if (status == EPA_OK && !cli_has_stdout(cli))

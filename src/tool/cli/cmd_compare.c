@@ -17,6 +17,9 @@ enum epa_status cmd_compare_check(const struct cli *cli, struct epa_error *err)
 
     if (!cli->compare.turns && takes != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "%s applies only to compare --run", takes);
+    if (cli->compare.turns && cli->figure != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--figure applies only to compare of two results; --run compares medians");
     return EPA_OK;
 }
 

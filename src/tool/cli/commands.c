@@ -227,6 +227,8 @@ const struct option options[] = {
           "plot: kind of chart; auto: chosen from the results", .choices = charts),
     VALUE("--stage", STRING, stage, "NAME", PLOT | BEST | TRACE, 0,
           "times of this stage, default total; trace merge: events of this stage alone", .min = 0),
+    VALUE("--figure", STRING, figure, "FIGURE", BEST | COMPARE, 0,
+          "figure of a stage to compare, such as p99 or goodput; default: median", .min = 0),
     VALUE("--layer", U32, routing.layer, "N", ROUTING, 0, "layer of a file with several layers",
           .min = 0, .max = 65535),
     VALUE("--experts", U32, routing.experts, "N", ROUTING, 0,

@@ -2,6 +2,7 @@
  * paired as well. Several runs of one id or label are repetitions of one experiment. */
 #include "cli/compare_results.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ struct pairs {
     uint32_t *first;         /* [n] first run of A in the pair */
     bool *met;               /* [n] the pair has a run of B */
     struct compare_run *run; /* [side[0]->n + side[1]->n] scratch */
+    double *value;           /* [side[0]->n + side[1]->n] scratch: figures of runs */
     uint32_t n;
 };
 
@@ -93,7 +95,8 @@ static struct pairs pairs_make(struct arena *arena, const struct results *a,
                              arena_alloc(arena, b->n * sizeof(uint32_t))},
                       .first = arena_alloc(arena, a->n * sizeof(*p.first)),
                       .met = arena_alloc(arena, a->n * sizeof(*p.met)),
-                      .run = arena_alloc(arena, (a->n + b->n) * sizeof(*p.run))};
+                      .run = arena_alloc(arena, (a->n + b->n) * sizeof(*p.run)),
+                      .value = arena_alloc(arena, (a->n + b->n) * sizeof(*p.value))};
 
     memset(p.of[1], 0xff, b->n * sizeof(uint32_t));
     for (uint32_t i = 0; i < a->n; i++) {
@@ -208,39 +211,56 @@ static enum epa_status check_pair_comparable(bool force, FILE *notes, const stru
 
 /* ---- comparing ---- */
 
-/* Collects the samples of a stage from all runs of a pair on one side; returns the number of
- * runs. */
-static uint32_t collect_samples(const struct pairs *p, uint32_t side, uint32_t pair,
-                                const char *stage, struct compare_run *out)
+/* Collects the samples of a stage, or the figure of each run, from all runs of a pair on one side,
+ * as entries `at` and up of the scratch. Returns the side. */
+static struct compare_side collect_side(const struct pairs *p, const struct figure *figure,
+                                        uint32_t side, uint32_t at, uint32_t pair,
+                                        const char *stage)
 {
-    uint32_t found = 0;
+    struct compare_side out = {p->run + at, 0};
 
     for (uint32_t i = 0; i < p->side[side]->n; i++) {
         const struct results_stage *of =
             p->of[side][i] == pair ? results_stage(&p->side[side]->run[i], stage) : NULL;
+        double value = of != NULL ? figure_value(figure, &of->figures) : NAN;
 
-        if (of != NULL)
-            out[found++] = (struct compare_run){of->sample, of->n};
+        if (of != NULL && figure == figure_default()) {
+            p->run[at + out.n++] = (struct compare_run){of->sample, of->n};
+        } else if (!isnan(value)) {
+            p->value[at + out.n] = value;
+            p->run[at + out.n] = (struct compare_run){&p->value[at + out.n], 1};
+            out.n++;
+        }
     }
-    return found;
+    return out;
 }
 
-static void compare_stage(const struct cli *cli, const struct pairs *p, uint32_t pair,
-                          const char *stage, json_t *out)
+/* Compares a stage of a pair. A single run does not show how much a figure varies: the bounds of the
+ * ratio are then unknown. */
+static void compare_stage(const struct pairs *p, uint32_t pair, const char *stage,
+                          struct compared *out)
 {
-    struct compare_side a = {p->run, collect_samples(p, 0, pair, stage, p->run)};
-    struct compare_side b = {p->run + a.n, collect_samples(p, 1, pair, stage, p->run + a.n)};
+    const struct figure *figure = out->figure;
+    struct compare_side a = collect_side(p, figure, 0, 0, pair, stage);
+    struct compare_side b = collect_side(p, figure, 1, a.n, pair, stage);
+    enum compare_verdict verdict;
     struct comparison x;
 
-    if (b.n == 0)
+    if (a.n == 0 || b.n == 0)
         return;
     x = compare_sides(&a, &b);
-    compared_add(out, first_of(p, pair), stage, &x, compare_judge(&x, cli->threshold, cli->alpha),
-                 true);
+    if (figure != figure_default() && (a.n == 1 || b.n == 1))
+        x.low = x.high = NAN;
+    verdict = compare_judge(&x, out->threshold, out->alpha);
+    if (figure->better == FIGURE_LARGER && verdict == COMPARE_SLOWER)
+        verdict = COMPARE_FASTER;
+    else if (figure->better == FIGURE_LARGER && verdict == COMPARE_FASTER)
+        verdict = COMPARE_SLOWER;
+    compared_add(out, first_of(p, pair), stage, &x, verdict, true);
 }
 
-static enum epa_status compare_pairs(const struct cli *cli, bool force, FILE *notes,
-                                     const struct pairs *p, json_t *out, struct epa_error *err)
+static enum epa_status compare_pairs(bool force, FILE *notes, const struct pairs *p,
+                                     struct compared *out, struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
 
@@ -252,13 +272,15 @@ static enum epa_status compare_pairs(const struct cli *cli, bool force, FILE *no
 
         for (uint32_t s = 0; s < run->n_stages && p->met[i]; s++)
             if (run->stage[s].n > 0)
-                compare_stage(cli, p, i, run->stage[s].name, out);
+                compare_stage(p, i, run->stage[s].name, out);
     }
-    if (status == EPA_OK && json_array_size(json_object_get(out, "compared")) == 0)
+    if (status == EPA_OK && out->n == 0)
         status = epa_fail(err, EPA_ERR_CONFIG,
-                          "no run of %s has a partner with samples in %s; runs are paired by id "
+                          "no run of %s has a partner with %s%s in %s; runs are paired by id "
                           "and by label",
-                          p->side[0]->path, p->side[1]->path);
+                          p->side[0]->path, out->figure == figure_default() ? "samples" : "figure ",
+                          out->figure == figure_default() ? "" : figure_name(out->figure),
+                          p->side[1]->path);
     return status;
 }
 
@@ -266,26 +288,29 @@ int compare_results(const struct cli *cli, const struct results *a, const struct
                     bool force, bool documents)
 {
     FILE *notes = documents && cli_has_stdout(cli) ? stderr : stdout;
-    json_t *compared = compared_create(a->path, b->path, cli->threshold, cli->alpha);
-    struct epa_error err = {EPA_OK, ""};
     struct arena *arena = arena_create();
+    struct compared compared = {.a = a->path,
+                                .b = b->path,
+                                .threshold = cli->threshold,
+                                .alpha = cli->alpha,
+                                .arena = arena};
+    struct epa_error err = {EPA_OK, ""};
     struct pairs pairs = pairs_make(arena, a, b);
-    enum epa_status status;
-    bool slower = false;
+    enum epa_status status = figure_select(cli->figure, &compared.figure, &err);
+    bool slower;
 
-    warn_about_unpaired(&pairs);
-    fputs("# epa2a compare: A ", notes);
-    text_print_clean(notes, a->path);
-    fputs(", B ", notes);
-    text_print_clean(notes, b->path);
-    fputc('\n', notes);
-    status = compare_pairs(cli, force, notes, &pairs, compared, &err);
     if (status == EPA_OK) {
-        slower = compared_is_slower(compared);
-        status = compare_print(cli, compared, NULL, documents, &err);
-    } else {
-        json_decref(compared);
+        warn_about_unpaired(&pairs);
+        fputs("# epa2a compare: A ", notes);
+        text_print_clean(notes, a->path);
+        fputs(", B ", notes);
+        text_print_clean(notes, b->path);
+        fputc('\n', notes);
+        status = compare_pairs(force, notes, &pairs, &compared, &err);
     }
+    if (status == EPA_OK)
+        status = compare_print(cli, &compared, documents, &err);
+    slower = compared_is_slower(&compared);
     arena_destroy(arena);
     return status != EPA_OK ? cli_fail(&err) : slower ? EXIT_SLOWER : EXIT_OK;
 }

@@ -629,7 +629,7 @@ static bool is_busy(const struct sides *s)
 
 /* Takes all turns, adds the rows of the comparison and writes a sentence about the turns to `taken`.
  * Returns the exit code of the turn that failed. */
-static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char taken[TAKEN],
+static int run_turns(struct sides *s, struct compared *compared, char taken[TAKEN],
                      struct epa_error *err)
 {
     struct turns *t = &s->turns;
@@ -651,7 +651,7 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
     text_print_clean(notes, s->cli->arg[1]);
     fputs(", in turns\n", notes);
     if (compare_check(s->cli->force, notes, &s->first[0], &s->first[1], err) != EPA_OK ||
-        choose_stages(s, arena, err) != EPA_OK)
+        choose_stages(s, compared->arena, err) != EPA_OK)
         return exit_code(err->status, 0);
     t->spent_ns = epa_now_ns() - start;
     set_turn_length(s, t->spent_ns, budget_ns);
@@ -671,16 +671,15 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
         struct comparison x = {0};
 
         verdict = turns_result(t, i, &x);
-        compared_add(rows, &s->first[0].run[0], s->stage[i], &x, verdict, i == t->total);
+        compared_add(compared, &s->first[0].run[0], s->stage[i], &x, verdict, i == t->total);
     }
     snprintf(taken, TAKEN, "%" PRIu64 " samples a turn, %u turns in %.1f s%s", s->samples,
              2 * t->rounds, (double)(epa_now_ns() - start) / 1e9,
              s->permille == 500 ? ""
                                 : "; other programs use the cores, so the fastest 1 % of a turn "
                                   "counts instead of its median");
-    json_object_set_new(rows, "alternated", json_boolean(s->alternation != NULL));
-    json_object_set_new(rows, "percentile", json_real(s->permille / 10.0));
-    json_object_set_new(rows, "rounds", json_integer(t->rounds));
+    compared->turns =
+        (struct compared_turns){t->rounds, s->permille / 10.0, s->alternation != NULL, taken};
     return code;
 }
 
@@ -695,17 +694,20 @@ int compare_turns(const struct cli *cli)
                                 .threshold = cli->threshold,
                                 .alpha = cli->alpha,
                                 .progress = progress_is_on(cli)}};
-    json_t *rows = compared_create(cli->arg[0], cli->arg[1], cli->threshold, cli->alpha);
+    struct compared compared = {.a = cli->arg[0],
+                                .b = cli->arg[1],
+                                .threshold = cli->threshold,
+                                .alpha = cli->alpha,
+                                .figure = figure_default(),
+                                .arena = arena};
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status = check_sides(&s, &err);
     char taken[TAKEN] = "";
-    int code = status == EPA_OK ? run_turns(&s, arena, rows, taken, &err) : exit_code(status, 0);
-    bool slower = compared_is_slower(rows);
+    int code = status == EPA_OK ? run_turns(&s, &compared, taken, &err) : exit_code(status, 0);
+    bool slower = compared_is_slower(&compared);
 
     if (*taken != '\0' && err.status == EPA_OK)
-        (void)compare_print(cli, rows, taken, true, &err);
-    else
-        json_decref(rows);
+        (void)compare_print(cli, &compared, true, &err);
     if (err.status != EPA_OK)
         (void)cli_fail(&err);
     if (code == EXIT_OK && err.status != EPA_OK)

@@ -34,6 +34,7 @@
 #include "experiment/batch_keys.h"
 #include "registry/check.h"
 #include "launch/program_registry.h"
+#include "report/figures.h"
 #include "session/status.h"
 #include "session/status_text.h"
 
@@ -374,6 +375,14 @@ static void offer_topics(struct completing *c)
     topics_free(&topics);
 }
 
+/* Offers figures that `best` and `compare` can compare. */
+static void offer_figures(struct completing *c)
+{
+    for (const struct figure *f = figures; f->path != NULL; f++)
+        if (f->better != FIGURE_NEITHER)
+            offer(c, f->help, "%s", figure_name(f));
+}
+
 /* Offers candidates for a value. `kind` is its name in the help, with brackets and dots. */
 static void offer_kind(struct completing *c, const char *kind, size_t bytes)
 {
@@ -394,7 +403,9 @@ static void offer_kind(struct completing *c, const char *kind, size_t bytes)
     else if (strcmp(name, "MODEL") == 0) {
         c->word = strrchr(c->word, ',') != NULL ? strrchr(c->word, ',') + 1 : c->word;
         offer_models(c);
-    } else if (strcmp(name, "TOPIC") == 0)
+    } else if (strcmp(name, "FIGURE") == 0)
+        offer_figures(c);
+    else if (strcmp(name, "TOPIC") == 0)
         offer_topics(c);
     else if (strcmp(name, "PID") == 0)
         (void)status_each(offer_command_that_runs, c, NULL);

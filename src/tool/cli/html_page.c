@@ -13,6 +13,7 @@
 #include "cli/runs.h"
 #include "op/op.h"
 #include "report/best.h"
+#include "report/figures.h"
 #include "report/table.h"
 #include "report/xml.h"
 #include "report/fill.h"
@@ -47,21 +48,6 @@ static const struct table_column contest_columns[] = {{"size", "size", NULL, 0, 
                                                       {"high_ns", "to", "us", 1e3, 2, 10},
                                                       {"loss_text", "behind", .width = 0},
                                                       {0}};
-
-static const struct table_column stages[] = {{"name", "stage", .width = 0},
-                                             {"ns.n", "samples", NULL, 0, 0, 8},
-                                             {"ns.min", "min", "us", 1e3, 1, 9},
-                                             {"ns.median", "median", "us", 1e3, 1, 9},
-                                             {"ns.p95", "p95", "us", 1e3, 1, 9},
-                                             {"ns.p99", "p99", "us", 1e3, 1, 9},
-                                             {"ns.p999", "p99.9", "us", 1e3, 1, 9},
-                                             {"ns.max", "max", "us", 1e3, 1, 9},
-                                             {"rate.goodput", "goodput", "GB/s", 0, -2, 8},
-                                             {"rate.wire", "wire", "GB/s", 0, -2, 8},
-                                             {"rate.bottleneck", "bottleneck", "GB/s", 0, -2, 8},
-                                             {"peak_ns", "at peak", "us", 1e3, 1, 8},
-                                             {"of_peak", "of peak", "%", 0.01, 1, 8},
-                                             {0}};
 
 /* Adds a part of the page, filled with values of `of`. */
 static void add_filled(struct text *out, const char *form, const json_t *of)
@@ -110,7 +96,7 @@ static void add_contest_sentence(struct text *out, const json_t *contest)
 /* Adds the fastest run of each shape and size, with the verdicts of `epa2a best`. */
 static void add_contests(struct text *out, struct results *results)
 {
-    const struct best_wish wish = {.close = 0.03};
+    const struct best_wish wish = {.close = 0.03, .figure = figure_default()};
     struct epa_error ignored = {EPA_OK, ""};
     struct best *best = NULL;
     json_auto_t *d = NULL;
@@ -178,6 +164,21 @@ static void add_chart(struct text *out, struct results *results, enum plot_kind 
     text_add(out, "\n");
 }
 
+/* Adds the figures of all stages, with the number of samples first. */
+static void add_stages(struct text *out, const json_t *stages)
+{
+    struct table_column *column = memory_alloc(figures_count() + 3, sizeof(*column));
+    uint32_t n = 0;
+
+    column[n++] = (struct table_column){"name", "stage", .width = 0};
+    column[n++] = (struct table_column){"ns.n", "samples", NULL, 0, 0, 8};
+    for (const struct figure *f = figures; f->path != NULL; f++)
+        if (f->heading != NULL)
+            column[n++] = figure_column(f, f->path, 0);
+    table_add(out, TABLE_HTML, column, stages);
+    free(column);
+}
+
 static void add_runs(struct text *out, const json_t *results)
 {
     text_add(out, "<h2>Runs</h2>\n");
@@ -186,7 +187,7 @@ static void add_runs(struct text *out, const json_t *results)
 
         add_filled(out, "<h3>[{label}]</h3>\n[<p class=warn>{error.text}\n]", run.value);
         if (json_array_size(json_object_get(run.value, "stages")) > 0)
-            table_add(out, TABLE_HTML, stages, json_object_get(run.value, "stages"));
+            add_stages(out, json_object_get(run.value, "stages"));
         text_add(out, "<details><summary>Experiment</summary><pre class=wide>");
         json_write(&experiment, json_object_get(run.value, "experiment"), JSON_INDENT(1));
         for (char *line = strtok(experiment.data, "\n"); line != NULL; line = strtok(NULL, "\n")) {

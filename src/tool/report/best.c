@@ -15,6 +15,7 @@
 #include "base/stats.h"
 #include "base/text.h"
 #include "op/op.h"
+#include "report/figures.h"
 #include "report/table.h"
 #include "report/fill.h"
 #include "report/lines.h"
@@ -74,6 +75,12 @@ struct best {
 
 /* ---- compared runs ---- */
 
+/* Returns true if runs are compared by their samples; otherwise by one figure of each run. */
+static bool is_by_samples(const struct best *b)
+{
+    return b->wish->figure == figure_default();
+}
+
 static void collect(struct best *b, const struct results *results)
 {
     b->entry = arena_alloc(b->arena, (results->n + 1) * sizeof(*b->entry));
@@ -82,7 +89,8 @@ static void collect(struct best *b, const struct results *results)
         struct entry *e = &b->entry[b->n_entries];
         text_auto question = {0};
 
-        if (run->fault)
+        if (run->fault ||
+            (!is_by_samples(b) && isnan(figure_value(b->wish->figure, &run->timed->figures))))
             continue;
         results_question(run, b->wish->across, b->wish->n_across, &question);
         *e = (struct entry){run, arena_strndup(b->arena, question.data, question.bytes), NULL, 0,
@@ -187,24 +195,54 @@ static int by_median(const void *x, const void *y)
     return (a->spread.median > b->spread.median) - (a->spread.median < b->spread.median);
 }
 
+static int by_larger_median(const void *x, const void *y)
+{
+    return by_median(y, x);
+}
+
+/* Computes the spread of a candidate over its samples, or over the figures of its runs. A single run
+ * does not show how much a figure varies: its bounds are unknown. */
+static struct spread find_spread(const struct best *b, const struct candidate *one)
+{
+    struct compare_run *run = arena_alloc(b->arena, one->n * sizeof(*run));
+    double *value = arena_alloc(b->arena, one->n * sizeof(*value));
+    struct spread spread;
+
+    for (uint32_t k = 0; k < one->n; k++) {
+        const struct results_stage *timed = one->first[k].run->timed;
+
+        value[k] = figure_value(b->wish->figure, &timed->figures);
+        run[k] = is_by_samples(b) ? (struct compare_run){timed->sample, timed->n}
+                                  : (struct compare_run){&value[k], 1};
+    }
+    spread = spread_of_side(&(struct compare_side){run, one->n});
+    if (!is_by_samples(b) && one->n == 1)
+        spread.low = spread.high = NAN;
+    return spread;
+}
+
+/* Returns how many times worse `one` is than `best`: larger is worse, also for rates. */
+static double worse_ratio(const struct best *b, double best, double one)
+{
+    return b->wish->figure->better == FIGURE_LARGER ? compare_ratio(one, best)
+                                                    : compare_ratio(best, one);
+}
+
 static void compare_candidates(const struct best *b, struct contest *c)
 {
-    for (uint32_t i = 0; i < c->n; i++) {
-        struct candidate *one = &c->candidate[i];
-        struct compare_run *run = arena_alloc(b->arena, one->n * sizeof(*run));
+    bool larger = b->wish->figure->better == FIGURE_LARGER;
 
-        for (uint32_t k = 0; k < one->n; k++)
-            run[k] =
-                (struct compare_run){one->first[k].run->timed->sample, one->first[k].run->timed->n};
-        one->spread = spread_of_side(&(struct compare_side){run, one->n});
-    }
-    qsort(c->candidate, c->n, sizeof(*c->candidate), by_median);
+    for (uint32_t i = 0; i < c->n; i++)
+        c->candidate[i].spread = find_spread(b, &c->candidate[i]);
+    qsort(c->candidate, c->n, sizeof(*c->candidate), larger ? by_larger_median : by_median);
     for (uint32_t i = 0; i < c->n; i++) {
         struct candidate *one = &c->candidate[i];
         const struct spread *best = &c->candidate[0].spread;
-        double low = compare_ratio(best->high, one->spread.low);
-        double high = compare_ratio(best->low, one->spread.high);
-        double ratio = compare_ratio(best->median, one->spread.median);
+        double low = larger ? worse_ratio(b, best->low, one->spread.high)
+                            : worse_ratio(b, best->high, one->spread.low);
+        double high = larger ? worse_ratio(b, best->high, one->spread.low)
+                             : worse_ratio(b, best->low, one->spread.high);
+        double ratio = worse_ratio(b, best->median, one->spread.median);
 
         one->best = i == 0;
         one->loss = ratio - 1;
@@ -233,6 +271,8 @@ static json_t *loss_json(const struct candidate *one)
 
     if (one->best)
         return json_text("best");
+    if (one->verdict == COMPARE_UNCLEAR && isnan(one->loss_low))
+        return json_sprintf("%+.1f %% unclear (a single run)", loss);
     if (one->verdict == COMPARE_UNCLEAR)
         return json_sprintf("%+.1f %% unclear (%+.1f %% to %+.1f %%)", loss, 100 * one->loss_low,
                             100 * one->loss_high);
@@ -368,16 +408,19 @@ enum epa_status best_create(struct results *results, const struct best_wish *wis
 {
     struct arena *arena = arena_create();
     struct best *b = arena_alloc(arena, sizeof(*b));
+    bool samples;
 
     *b = (struct best){.wish = wish, .arena = arena};
+    samples = is_by_samples(b);
     results_choose(results, &wish->which);
     collect(b, results);
     if (b->n_entries == 0) {
         arena_destroy(arena);
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: no run%s that ended well has samples of %s; bench takes them",
-                        results->path, wish->which.n_only > 0 ? " of --only" : "",
-                        wish->which.stage != NULL ? wish->which.stage : "whole iterations");
+        return epa_fail(
+            err, EPA_ERR_CONFIG, "%s: no run%s that ended well has %s%s of %s; bench takes them",
+            results->path, wish->which.n_only > 0 ? " of --only" : "",
+            samples ? "samples" : "the figure ", samples ? "" : figure_name(wish->figure),
+            wish->which.stage != NULL ? wish->which.stage : "whole iterations");
     }
     number_groups(b);
     name_entries(b);
@@ -413,8 +456,8 @@ static json_t *table_rows(const struct group *g)
             json_array_append_new(
                 rows, json_object_of("size", json_sprintf("%.0f", c->size), "name",
                                      json_text(one->first->name), "runs", json_count(one->n),
-                                     "median_ns", json_number(one->spread.median), "low_ns",
-                                     json_number(one->spread.low), "high_ns",
+                                     "value", json_number(one->spread.median), "low",
+                                     json_number(one->spread.low), "high",
                                      json_number(one->spread.high), "loss", loss_json(one), NULL));
         }
         if (i < c->n)
@@ -428,19 +471,26 @@ static json_t *table_rows(const struct group *g)
     return rows;
 }
 
-/* Columns, with the operation's word for a size. */
+/* Columns, with the operation's word for a size, and the unit of the figure. */
 struct best_columns {
     struct table_column column[8];
 };
-static struct best_columns columns_of(const struct group *g)
+static struct best_columns columns_of(const struct best *b, const struct group *g)
 {
-    return (struct best_columns){{{"size", g->first->run->operation->unit, .width = 6},
-                                  {"name", "run", .width = 0},
-                                  {"runs", "runs", NULL, 0, 0, 5},
-                                  {"median_ns", "median", "us", 1e3, 2, 10},
-                                  {"low_ns", "from", "us", 1e3, 2, 10},
-                                  {"high_ns", "to", "us", 1e3, 2, 10},
-                                  {"loss", "", .width = 0}}};
+    const struct figure *figure = b->wish->figure;
+    struct best_columns out = {{{"size", g->first->run->operation->unit, .width = 6},
+                                {"name", "run", .width = 0},
+                                {"runs", "runs", NULL, 0, 0, 5},
+                                figure_column(figure, "value", 10),
+                                figure_column(figure, "low", 10),
+                                figure_column(figure, "high", 10),
+                                {"loss", "", .width = 0}}};
+
+    out.column[4].name = "from";
+    out.column[5].name = "to";
+    for (uint32_t i = 3; i < 6 && figure->kind == FIGURE_NS; i++)
+        out.column[i].digits = 2;
+    return out;
 }
 
 /* Returns the facts about a group that text and Markdown print around its table. */
@@ -465,11 +515,20 @@ static void add_legend(struct text *out, const struct best *b)
         one_run = one_run || b->group[i].one_run;
     for (uint32_t i = 0; i < b->n_entries; i++)
         imported = imported || b->entry[i].run->imported;
+    if (is_by_samples(b))
+        text_add(out,
+                 "medians of %s, and between which bounds they would be found again (95 %%);\n",
+                 b->entry[0].run->timed->name);
+    else
+        text_add(out,
+                 "%s of %s, %s is better: the median of runs, and the range of runs or, of %d runs "
+                 "or more, the bounds of that median (95 %%);\n",
+                 figure_name(b->wish->figure), b->entry[0].run->timed->name,
+                 b->wish->figure->better == FIGURE_LARGER ? "larger" : "smaller", INTERVAL_LEAST);
     text_add(out,
-             "medians of %s, and between which bounds they would be found again (95 %%);\n"
              "close: up to %g %% behind the best; unclear: behind by more, but the bounds of both "
              "medians meet (a longer bench, or --set repeat=7, decides)\n",
-             b->entry[0].run->timed->name, 100 * b->wish->close);
+             100 * b->wish->close);
     if (one_run)
         text_add(out, "some ran once: their bounds do not include differences between runs "
                       "(bench with --set repeat=3)\n");
@@ -508,7 +567,7 @@ void best_text(FILE *file, const struct best *b)
             else
                 before = size;
         }
-        table_text(file, columns_of(g).column, rows);
+        table_text(file, columns_of(b, g).column, rows);
         fill_comment(file, overall_form, facts);
     }
 }
@@ -524,7 +583,7 @@ void best_markdown(struct text *out, const struct best *b)
         for (size_t k = json_array_size(rows); k > 0; k--)
             if (json_object_get(json_array_get(rows, k - 1), "more") != NULL)
                 json_array_remove(rows, k - 1);
-        table_add(out, TABLE_MARKDOWN, columns_of(g).column, rows);
+        table_add(out, TABLE_MARKDOWN, columns_of(b, g).column, rows);
         text_add(out, "%s", g->overall.name != NULL ? "\n" : "");
         if (fill_add(out, overall_form, facts, text_add_markdown))
             text_add(out, "\n");
@@ -533,8 +592,15 @@ void best_markdown(struct text *out, const struct best *b)
     add_legend(out, b);
 }
 
-static json_t *candidate_json(const struct candidate *one)
+/* Returns a value or a bound of the figure; times are whole nanoseconds. */
+static json_t *value_json(const struct best *b, double value)
 {
+    return b->wish->figure->kind == FIGURE_NS ? json_whole(value) : json_number(value);
+}
+
+static json_t *candidate_json(const struct best *b, const struct candidate *one)
+{
+    bool samples = is_by_samples(b);
     json_t *labels = json_array(), *id = json_text_or_null(one->first->run->id);
 
     for (uint32_t i = 0; i < one->n; i++)
@@ -543,12 +609,13 @@ static json_t *candidate_json(const struct candidate *one)
                           "verdict", json_text(verdict_word(one)), "loss", json_number(one->loss),
                           "loss_low", one->best ? json_null() : json_number(one->loss_low),
                           "loss_high", one->best ? json_null() : json_number(one->loss_high),
-                          "loss_text", loss_json(one), "median_ns", json_whole(one->spread.median),
-                          "low_ns", json_whole(one->spread.low), "high_ns",
-                          json_whole(one->spread.high), NULL);
+                          "loss_text", loss_json(one), samples ? "median_ns" : "value",
+                          value_json(b, one->spread.median), samples ? "low_ns" : "low",
+                          value_json(b, one->spread.low), samples ? "high_ns" : "high",
+                          value_json(b, one->spread.high), NULL);
 }
 
-static json_t *group_json(const struct group *g)
+static json_t *group_json(const struct best *b, const struct group *g)
 {
     const json_t *delivers = json_object_get(g->first->run->json, "delivers");
     json_t *contests = json_array(), *overall = json_null();
@@ -557,7 +624,7 @@ static json_t *group_json(const struct group *g)
         json_t *candidates = json_array();
 
         for (uint32_t i = 0; i < g->contest[k].n; i++)
-            json_array_append_new(candidates, candidate_json(&g->contest[k].candidate[i]));
+            json_array_append_new(candidates, candidate_json(b, &g->contest[k].candidate[i]));
         json_array_append_new(contests, json_object_of("size", json_number(g->contest[k].size),
                                                        "runs", candidates, NULL));
     }
@@ -574,11 +641,16 @@ static json_t *group_json(const struct group *g)
 
 json_t *best_json(const struct best *b)
 {
-    json_t *groups = json_array();
+    json_t *groups = json_array(), *out;
 
     for (uint32_t i = 0; i < b->n_groups; i++)
-        json_array_append_new(groups, group_json(&b->group[i]));
-    return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "stage",
-                          json_text(b->entry[0].run->timed->name), "close",
-                          json_number(b->wish->close), "best", groups, NULL);
+        json_array_append_new(groups, group_json(b, &b->group[i]));
+    out = json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "stage",
+                         json_text(b->entry[0].run->timed->name), "close",
+                         json_number(b->wish->close), "best", groups, NULL);
+    if (!is_by_samples(b)) {
+        json_object_set_new(out, "figure", json_text(figure_name(b->wish->figure)));
+        json_object_set_new(out, "unit", json_text(figure_unit(b->wish->figure)));
+    }
+    return out;
 }

@@ -35,6 +35,7 @@ static enum epa_status read_stage(const struct results *r, const char *path, con
                         "%s: a stage without name or samples_ns; was it written by epa2a "
                         "bench --json?",
                         path);
+    figures_read(from, &to->figures);
     to->sample = arena_alloc(r->arena, json_array_size(samples) * sizeof(*to->sample));
     for (struct json_walk it = {samples}; json_next(&it);) {
         double ns = json_number_value(it.value);
@@ -219,13 +220,24 @@ const struct results_stage *results_stage(const struct results_run *run, const c
     return NULL;
 }
 
+/* Names of rows of whole iterations, the usual one first. */
+static const char *const totals[] = {"total", "wall", "latency"};
+enum { TOTALS = sizeof(totals) / sizeof(totals[0]) };
+
+bool results_is_total(const char *stage)
+{
+    for (size_t i = 0; i < TOTALS; i++)
+        if (strcmp(stage, totals[i]) == 0)
+            return true;
+    return false;
+}
+
 const struct results_stage *results_total(const struct results_run *run)
 {
-    static const char *const usual[] = {"total", "wall", "latency"};
     const struct results_stage *stage = NULL;
 
-    for (size_t i = 0; i < 3 && stage == NULL; i++)
-        stage = results_stage(run, usual[i]);
+    for (size_t i = 0; i < TOTALS && stage == NULL; i++)
+        stage = results_stage(run, totals[i]);
     return stage;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "report/figures.h"
 
 struct operation;
 
@@ -17,6 +18,7 @@ struct results_stage {
     const char *name;
     double *sample; /* [n] ns, in order */
     uint64_t n;
+    struct stage_figures figures; /* NaN: not in the file */
 };
 
 struct results_run {
@@ -72,6 +74,8 @@ const struct results_stage *results_stage(const struct results_run *, const char
 /* Returns the number of bytes of a label without the number of a repetition. */
 size_t results_label_bytes(const char *label);
 
+/* Returns true for the name of a row of whole iterations. */
+bool results_is_total(const char *stage);
 /* Returns the row of whole iterations; NULL: none. */
 const struct results_stage *results_total(const struct results_run *);
 
@@ -122,18 +126,6 @@ void results_names_free(struct results_names *);
 
 /* Adds the notes of --context, as "switch=a, rack=3"; "none". */
 void results_context(const struct results_run *, struct text *out);
-
-/* Finds the fastest run of results: for each problem (computation, machine, clock and output) and
- * each size, all comparable runs, the fastest first. */
-
-struct best_wish {
-    struct results_wish which;
-    const char *const *across; /* [n_across] keys of "delivers" that may differ */
-    uint32_t n_across;
-    double close; /* a loss up to this fraction counts as none */
-};
-
-struct best;
 
 /* Charts of results, drawn by gnuplot: as text, SVG or PNG. */
 
