@@ -466,14 +466,16 @@ EPA2A_EXPORT void epa2a_layer_destroy(struct epa2a_layer *);
 /* An AllGather with a matrix product over one comm. The library owns the struct. */
 struct epa2a_ag_gemm;
 
-/* Parameters of an ag_gemm. All fields except the arrays must have the same values on all ranks. b,
- * b_scale and bias must remain valid and unmodified until epa2a_ag_gemm_destroy() returns. */
+/* Parameters of an ag_gemm. All fields except n and the arrays must have the same values on all
+ * ranks. The ranks may have different numbers of columns n. A rank with n of 0 receives no output,
+ * but its rows are input of the other ranks. b, b_scale and bias must remain valid and unmodified
+ * until epa2a_ag_gemm_destroy() returns. */
 struct epa2a_ag_gemm_params {
     size_t size;
     uint32_t max_rows;    /* maximum number of rows of A of one rank */
     uint32_t n, k;        /* columns of C of this rank; columns of A and B, a multiple of 8 */
     int32_t dtype;        /* of A and B: EPA2A_BF16 (default), EPA2A_F16 or EPA2A_FP8_E4M3 */
-    const void *b;        /* [n][k] */
+    const void *b;        /* [n][k]; NULL if n is 0 */
     const float *b_scale; /* FP8: [n / 128][k / 128], both rounded up */
     const float *bias;    /* [n], added to each row of C; NULL: no bias */
     const char *options;  /* for example "algorithm=ag_gemm_2d"; NULL: defaults */

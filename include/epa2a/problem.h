@@ -144,9 +144,9 @@ struct epa_moe {
     /* [entries], layout rank only: index of the choice in the token's row of `expert`. NULL: the
      * algorithm does not deliver the index. */
     const uint8_t *recv_k;
-    const void *recv;                 /* [rows] of [hidden], every recv_stride bytes */
-    const float *recv_scale;          /* FP8 only: [rows] of [hidden / fp8_group_size] */
-    const struct epa_origin *origin;  /* [rows]: the source token of the row */
+    const void *recv;                /* [rows] of [hidden], every recv_stride bytes */
+    const float *recv_scale;         /* FP8 only: [rows] of [hidden / fp8_group_size] */
+    const struct epa_origin *origin; /* [rows]: the source token of the row */
     size_t recv_stride, scale_stride, origin_stride;
     /* Like y, in the heap: experts that write their outputs here save combine a copy. */
     void *y_space;
@@ -190,9 +190,10 @@ struct epa_allgather {
 /* AllGather, then a matrix product: C = allgather(A) * B^T (+ bias), like the first layer of a
  * tensor-parallel block. Rank r has A, rows[r] rows of k; B, n rows of k (weights in their stored
  * order); and receives C, the product with the rows of all ranks, rank 0's first. Ranks may have
- * different numbers of rows, 0 included, and the numbers may change with each call. k is a multiple
- * of 8. All arrays are row-major, in the backend's memory; so is `rows`, like the `rows` of an
- * AllGather.
+ * different numbers of rows, 0 included, and the numbers may change with each call. Ranks may also
+ * have different n, 0 included, which never changes. A rank with n of 0 still sends, receives and
+ * forwards rows, and its b, b_scale, bias_of and c are NULL. k is a multiple of 8. All arrays are
+ * row-major, in the backend's memory; so is `rows`, like the `rows` of an AllGather.
  *
  * B, its scales and bias exist from create() to destroy() of an algorithm and do not change: the
  * algorithm may keep a copy in its own layout. In plan() pointers are NULL.
@@ -208,9 +209,11 @@ struct epa_allgather {
  * All ranks make the same calls. No barrier is needed between calls. */
 struct epa_ag_gemm {
     uint32_t max_rows; /* largest number of rows of A of one rank */
-    uint32_t n, k;     /* n: columns of C of this rank, the same on all ranks */
-    int dtype;         /* of A and B: EPA_BF16, EPA_F16 or EPA_FP8_E4M3 */
-    bool bias;         /* true: add bias_of */
+    /* n: columns of C of this rank. max_n: largest n of one rank, at least 1, the same on all
+     * ranks. A plan has the same heap and signals on all ranks, so it depends on max_n only. */
+    uint32_t n, max_n, k;
+    int dtype; /* of A and B: EPA_BF16, EPA_F16 or EPA_FP8_E4M3 */
+    bool bias; /* true: add bias_of */
 
     const void *b;        /* [n][k] */
     const float *b_scale; /* FP8: [n / 128][k / 128], both rounded up */

@@ -238,6 +238,7 @@ static enum epa_status run_parts(struct epa_algorithm *base, struct epa_problem 
 
     c->last.status = EPA_OK;
     c->calls += gathers;
+    multiplies = multiplies && g->n != 0;
     status =
         device_check_call(&c->last, c->backend, cudaSetDevice(c->backend->device), "cudaSetDevice");
     if (status == EPA_OK && engines)
@@ -477,12 +478,14 @@ static void fill_args(struct ag_cuda *c, const struct epa_algorithm_params *p)
 static enum epa_status make_maps(struct ag_cuda *c, const struct epa_ag_gemm *g,
                                  struct epa_error *err)
 {
+    const char *heap = c->t->peer_heap[c->t->rank] + c->heap;
     uint64_t rows = (uint64_t)c->l.size * c->l.max_rows;
-    bool ok = gemm_map_weights(&c->args->weights, c->dtype, g->b, g->n, g->k, GEMM_BOX);
+    /* A rank without columns has no weights, but its kernel prefetches the map. */
+    bool ok = gemm_map_weights(&c->args->weights, c->dtype, g->n != 0 ? g->b : heap, g->n, g->k,
+                               GEMM_BOX);
 
     for (uint32_t i = 0; i < AG_GEMM_SETS && ok; i++)
-        ok = gemm_map_rows(&c->gathered[i], c->dtype,
-                           c->t->peer_heap[c->t->rank] + c->heap + i * c->l.set_bytes, rows, g->k,
+        ok = gemm_map_rows(&c->gathered[i], c->dtype, heap + i * c->l.set_bytes, rows, g->k,
                            c->l.row_bytes);
     return ok ? EPA_OK
               : epa_fail(err, EPA_ERR_UNSUPPORTED,
@@ -509,7 +512,7 @@ static enum epa_status open_library(struct ag_cuda *c, const struct epa_ag_gemm 
     enum epa_status status;
 
     snprintf(c->by, sizeof(c->by), "own kernels");
-    if (c->config.library == AG_GEMM_KERNELS)
+    if (c->config.library == AG_GEMM_KERNELS || g->n == 0)
         return EPA_OK;
     status = product.m == 0 ? epa_fail(&why, EPA_ERR_UNSUPPORTED, "A has no rows")
                             : cublaslt_create(&product, c->backend, &c->library, &why);

@@ -33,10 +33,10 @@ static enum epa_status check_shape(const char *name, const struct epa_ag_gemm *g
     if (world->size > AG_GEMM_RANKS)
         return epa_fail_key(err, EPA_ERR_CONFIG, "ranks", "%s on GPUs takes 1 to %d ranks, not %u",
                             name, AG_GEMM_RANKS, world->size);
-    if (g->n == 0 || g->k == 0 || g->k % 8 != 0)
+    if (g->max_n == 0 || g->k == 0 || g->k % 8 != 0)
         return epa_fail_key(err, EPA_ERR_CONFIG, "gemm.k",
                             "%s needs gemm.k (%u) to be a multiple of 8, and columns (%u)", name,
-                            g->k, g->n);
+                            g->k, g->max_n);
     if (g->dtype == EPA_FP8_E4M3 && g->k % 16 != 0)
         return epa_fail_key(
             err, EPA_ERR_CONFIG, "gemm.k gemm.dtype",
@@ -79,7 +79,7 @@ static uint32_t choose_chunks(const struct epa_ag_gemm *g, const struct ag_gemm_
 {
     uint64_t bytes = g->max_rows * l->row_bytes, n = bytes / CHUNK_BYTES;
     double gather = (double)bytes * (l->size - 1) / link_rate;
-    double own = 2.0 * g->max_rows * g->n * g->k / (l->groups != 0 ? rate8 : rate16);
+    double own = 2.0 * g->max_rows * g->max_n * g->k / (l->groups != 0 ? rate8 : rate16);
 
     if (l->two_level)
         return CHUNKS;
@@ -152,14 +152,14 @@ enum epa_status ag_gemm_cuda_plan(const char *name, const struct epa_ag_gemm *g,
         .device_bytes = ag_gemm_place_private(&l, 0, NULL, &none, next_call),
         .signals = l.size * l.chunks,
         .in_flight = 1,
-        .flops = 2.0 * world->size * g->max_rows * g->n * g->k,
+        .flops = 2.0 * world->size * g->max_rows * g->max_n * g->k,
         .u.ag_gemm = {.row_bytes = l.row_bytes + l.groups * sizeof(float),
                       .control_bytes = (uint64_t)l.chunks * sizeof(uint64_t),
                       .two_level = c->two_level,
                       .all_room = c->library != AG_GEMM_KERNELS},
     };
     if (c->library != AG_GEMM_KERNELS) /* workspace, and a copy of C for the timing of algorithms */
-        out->device_bytes += CUBLASLT_WORKSPACE + (uint64_t)l.size * l.max_rows * g->n * 2;
+        out->device_bytes += CUBLASLT_WORKSPACE + (uint64_t)l.size * l.max_rows * g->max_n * 2;
     return EPA_OK;
 }
 

@@ -11,7 +11,8 @@ static enum epa_dtype dtype_of(const struct epa_ag_gemm *g)
 
 uint64_t gemm_weights_bytes(const struct epa_ag_gemm *g)
 {
-    return epa_gemm_b_bytes(dtype_of(g), gemm_round_up(g->n, EPA_GEMM_COLS), gemm_padded_k(g->k));
+    return epa_gemm_b_bytes(dtype_of(g), gemm_round_up(g->max_n, EPA_GEMM_COLS),
+                            gemm_padded_k(g->k));
 }
 
 /* Packs one panel of B at a time, through a buffer that holds zeros beyond the end of B. */

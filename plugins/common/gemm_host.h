@@ -34,7 +34,7 @@ static inline uint32_t gemm_padded_k(uint32_t k)
     return gemm_round_up(k, GEMM_K_UNIT);
 }
 
-/* Bytes of the packed weights of a rank. */
+/* Bytes of the packed weights of a rank with max_n columns. */
 uint64_t gemm_weights_bytes(const struct epa_ag_gemm *);
 
 enum epa_status gemm_weights_create(const struct epa_ag_gemm *, struct epa_backend *,

@@ -143,7 +143,7 @@ static bool layer_open(struct layer *l, uint64_t heap, uint32_t signal)
         (const struct epa_algorithm_plugin *)x->algorithm.plugin;
     struct epa_problem problem = {.op = EPA_OP_MOE};
 
-    operation_of(EPA_OP_MOE)->shape(&x->problem, &problem);
+    operation_of(EPA_OP_MOE)->shape(&x->problem, 0, &problem);
     for (uint32_t k = 0; k < INPUTS; k++) {
         const struct op_params params = {.problem = &l->x[k]->problem,
                                          .world = &l->r->boot->world,

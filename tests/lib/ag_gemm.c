@@ -106,7 +106,7 @@ static void check_products(const char *transport, enum group_kind kind, uint32_t
                      "{version: 1, ranks: %u, transport: shm, algorithm: %s, seed: %u, "
                      "gemm: {m: %u, n: %u, k: 200, dtype: %s, bias: %s, values: integers}, "
                      "tokens: {kind: random, min: 0}}",
-                     ranks, algorithm, ranks + i, 37 * ranks, 144 * ranks, dtypes[d].dtype,
+                     ranks, algorithm, ranks + i, 37 * ranks, 144 * ranks - 3, dtypes[d].dtype,
                      dtypes[d].bias ? "true" : "false");
             group = group_run(ranks, kind, gemm_rank,
                               &(struct task){.x = oracle_read(yaml),

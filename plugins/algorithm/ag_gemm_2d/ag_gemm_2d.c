@@ -126,12 +126,12 @@ static enum epa_status check_shape(const struct epa_ag_gemm *g, const struct epa
     if (world->size > AG2_RANKS)
         return epa_fail_key(err, EPA_ERR_CONFIG, "ranks", "ag_gemm_2d takes 1 to %d ranks, not %u",
                             AG2_RANKS, world->size);
-    if (g->n == 0 || g->k == 0 || g->k % 8 != 0)
+    if (g->max_n == 0 || g->k == 0 || g->k % 8 != 0)
         return epa_fail_key(
             err, EPA_ERR_CONFIG, "gemm.k",
             "ag_gemm_2d needs gemm.k (%u) to be a positive multiple of 8, and at least "
             "one column (%u)",
-            g->k, g->n);
+            g->k, g->max_n);
     if ((uint64_t)world->size * g->max_rows > UINT32_MAX / 2)
         return epa_fail_key(err, EPA_ERR_CONFIG, "ranks",
                             "ag_gemm_2d: %u ranks of up to %u rows exceed 2^31 - 1 rows",
@@ -187,7 +187,7 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
     status = check_shape(g, world, c, err);
     if (status != EPA_OK)
         return status;
-    l.config.tile_cols = least(c->tile_cols, gemm_round_up(g->n, EPA_GEMM_COLS));
+    l.config.tile_cols = least(c->tile_cols, gemm_round_up(g->max_n, EPA_GEMM_COLS));
     l.config.tile_rows = least(c->tile_rows, gemm_round_up(all > 0 ? all : 1, EPA_GEMM_ROWS));
     l.chunks = c->chunks != 0 ? c->chunks : CHUNKS;
     l.chunk_rows = (g->max_rows + l.chunks - 1) / l.chunks;
@@ -266,7 +266,7 @@ static enum epa_status plan_ag_gemm_2d(const struct epa_problem *problem,
         .stages = stage_names,
         .least_workers = l.config.comm_worker ? 2 : 0,
         .in_flight = 1,
-        .flops = 2.0 * world->size * g->max_rows * g->n * g->k,
+        .flops = 2.0 * world->size * g->max_rows * g->max_n * g->k,
         .u.ag_gemm = {.row_bytes =
                           (l.puts ? l.raw_row_bytes : l.panel_row_bytes) + l.scale_row_bytes,
                       .control_bytes = (uint64_t)l.chunks * sizeof(uint64_t),

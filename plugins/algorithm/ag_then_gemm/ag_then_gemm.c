@@ -202,6 +202,8 @@ static enum epa_status multiply(struct then *t)
 {
     enum epa_status status;
 
+    if (t->problem->n == 0)
+        return EPA_OK;
     if (t->library != NULL) {
         t->failed = 0;
         status = algo_parallel(&t->host, multiply_by_library, t);
@@ -277,15 +279,11 @@ static const struct epa_option options[] = {
     {0},
 };
 
-/* Describes the product. B is packed for about `rows` rows per worker. */
-static struct onednn_product product_of(const struct epa_ag_gemm *g, uint32_t rows)
+/* Describes a product with n columns. B is packed for about `rows` rows per worker. */
+static struct onednn_product product_of(const struct epa_ag_gemm *g, uint32_t n, uint32_t rows)
 {
-    return (struct onednn_product){.n = g->n,
-                                   .k = g->k,
-                                   .ldc = g->n,
-                                   .rows = rows,
-                                   .step = 1,
-                                   .bias = g->bias ? g->bias_of : NULL};
+    return (struct onednn_product){
+        .n = n, .k = g->k, .ldc = n, .rows = rows, .step = 1, .bias = g->bias ? g->bias_of : NULL};
 }
 
 static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa_world *world,
@@ -293,7 +291,7 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
                                    struct layout *out, struct epa_error *err)
 {
     uint64_t all = (uint64_t)world->size * g->max_rows;
-    const struct onednn_product product = product_of(g, 1);
+    const struct onednn_product product = product_of(g, g->max_n, 1);
     bool may_use = c->library == LIBRARY_ONEDNN || c->library == LIBRARY_AUTO;
     bool knows = may_use && g->dtype == EPA_BF16 && onednn_knows(&product);
     struct layout l = {
@@ -306,12 +304,12 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
     if (world->size > RANKS)
         return epa_fail_key(err, EPA_ERR_CONFIG, "ranks",
                             "ag_then_gemm takes 1 to %d ranks, not %u", RANKS, world->size);
-    if (g->n == 0 || g->k == 0 || g->k % 8 != 0 || all > UINT32_MAX / 2)
+    if (g->max_n == 0 || g->k == 0 || g->k % 8 != 0 || all > UINT32_MAX / 2)
         return epa_fail_key(
             err, EPA_ERR_CONFIG, "gemm.k",
             "ag_then_gemm needs gemm.k (%u) to be a positive multiple of 8, at least one "
             "column (%u), and less than 2^31 rows",
-            g->k, g->n);
+            g->k, g->max_n);
     if (c->library == LIBRARY_CUBLASLT)
         return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.library",
                             "ag_then_gemm: algorithm.library: cublaslt is for GPUs; on hosts it "
@@ -389,7 +387,7 @@ static enum epa_status plan_ag_then_gemm(const struct epa_problem *problem,
         .signals = world->size,
         .stages = stage_names,
         .in_flight = 1,
-        .flops = 2.0 * all * g->n * g->k,
+        .flops = 2.0 * all * g->max_n * g->k,
         .u.ag_gemm = {.row_bytes = l.row_bytes + l.scale_row_bytes,
                       .control_bytes = sizeof(uint64_t)},
     };
@@ -408,7 +406,7 @@ static enum epa_status create_library(struct then *t, const struct epa_ag_gemm *
 {
     struct algo_host *h = &t->host;
     const struct onednn_product product =
-        product_of(g, (h->world.size * g->max_rows + h->workers - 1) / h->workers);
+        product_of(g, g->n, (h->world.size * g->max_rows + h->workers - 1) / h->workers);
     enum epa_status status = onednn_create(&product, 1, h->workers, &t->library, err);
 
     if (status != EPA_OK)
@@ -470,8 +468,9 @@ static enum epa_status create_ag_then_gemm(const struct epa_algorithm_params *p,
     host->base.n_parts = EPA_PARTS;
     host->base.products_by = t->by;
     host->base.destroy = destroy_ag_then_gemm;
-    status =
-        l.onednn ? create_library(t, g, err) : gemm_weights_create(g, p->backend, &t->weights, err);
+    status = !l.onednn   ? gemm_weights_create(g, p->backend, &t->weights, err)
+             : g->n != 0 ? create_library(t, g, err)
+                         : EPA_OK;
     if (status != EPA_OK) {
         destroy_ag_then_gemm(&host->base);
         return status;

@@ -6,6 +6,7 @@
 #include "api/error.h"
 #include "api/object.h"
 #include "api/struct_size.h"
+#include "ep/ep_explain.h"
 
 enum { K_STEP = 8 };
 
@@ -26,16 +27,16 @@ static enum epa_status read_params(const struct epa2a_ag_gemm_params *from,
     if (status != EPA_OK)
         return status;
     p.dtype = p.dtype != 0 ? p.dtype : EPA2A_BF16;
-    if (p.max_rows == 0 || p.n == 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s is 0", p.max_rows == 0 ? "max_rows" : "n");
+    if (p.max_rows == 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "max_rows is 0");
     if (p.k == 0 || p.k % K_STEP != 0)
         return epa_fail(err, EPA_ERR_CONFIG, "k is %u; write a multiple of %d", p.k, K_STEP);
     if (p.dtype != EPA2A_BF16 && p.dtype != EPA2A_F16 && p.dtype != EPA2A_FP8_E4M3)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "dtype is %d; write EPA2A_BF16, EPA2A_F16 or EPA2A_FP8_E4M3", p.dtype);
-    if (p.b == NULL)
+    if (p.n != 0 && p.b == NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "b is NULL");
-    if ((p.dtype == EPA2A_FP8_E4M3) != (p.b_scale != NULL))
+    if (p.n != 0 && (p.dtype == EPA2A_FP8_E4M3) != (p.b_scale != NULL))
         return epa_fail(err, EPA_ERR_CONFIG, "b_scale is %s; only EPA2A_FP8_E4M3 has scales",
                         p.b_scale == NULL ? "NULL" : "set");
     *out = p;
@@ -48,6 +49,30 @@ static enum epa_status read_params(const struct epa2a_ag_gemm_params *from,
                                  .b_scale = p.b_scale,
                                  .bias_of = p.bias};
     return EPA_OK;
+}
+
+/* Finds the largest n of all ranks. A rank without columns has no bias: gemm->bias becomes the value
+ * of a rank with columns. Collective. */
+static enum epa_status exchange_columns(struct epa2a_comm *comm, struct epa_ag_gemm *gemm,
+                                        struct epa_error *err)
+{
+    struct epa_bootstrap *boot = comm->boot;
+    const uint32_t mine[2] = {gemm->n, gemm->bias};
+    uint32_t(*all)[2] = calloc(boot->world.size, sizeof(*all));
+    enum epa_status status;
+
+    if (all == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory to exchange the columns of the ranks");
+    status = ep_explain_boot(&comm->ep, boot->allgather(boot, mine, sizeof(mine), all), err);
+    for (uint32_t r = 0; r < boot->world.size && status == EPA_OK; r++) {
+        gemm->max_n = all[r][0] > gemm->max_n ? all[r][0] : gemm->max_n;
+        if (gemm->n == 0 && all[r][0] != 0)
+            gemm->bias = all[r][1] != 0;
+    }
+    free(all);
+    if (status == EPA_OK && gemm->max_n == 0)
+        status = epa_fail(err, EPA_ERR_CONFIG, "n is 0 on all ranks");
+    return status;
 }
 
 static void free_ag_gemm(void *arg)
@@ -70,6 +95,8 @@ static enum epa_status create_ag_gemm(struct epa2a_comm *comm, struct epa2a_ag_g
     enum epa_status status = read_params(from, &p, gemm, err);
 
     g->problem.op = EPA_OP_AG_GEMM;
+    if (status == EPA_OK)
+        status = exchange_columns(comm, gemm, err);
     if (status != EPA_OK)
         return status;
     shape.u.ag_gemm = *gemm;
@@ -134,7 +161,7 @@ static enum epa_status check_inputs(const struct epa2a_ag_gemm *g, const struct 
     if (in->rows[t->rank] > 0 && (in->a == NULL || (fp8 && in->a_scale == NULL)))
         return epa_fail(err, EPA_ERR_CONFIG, "%s is NULL, with %u rows",
                         in->a == NULL ? "a" : "a_scale", in->rows[t->rank]);
-    if (sum > 0 && in->c == NULL)
+    if (sum > 0 && in->n > 0 && in->c == NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "c is NULL");
     return EPA_OK;
 }

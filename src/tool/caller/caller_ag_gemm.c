@@ -41,7 +41,7 @@ enum epa_status caller_ag_gemm_create(struct caller *c, const struct op_rank *op
                                       struct caller_object **out, struct epa_error *err)
 {
     struct ag_gemm *g = memory_alloc(1, sizeof(*g));
-    struct epa_problem problem = operation_problem(c->x);
+    struct epa_problem problem = operation_problem(c->x, op->world.rank);
     const struct epa_ag_gemm *from = &problem.u.ag_gemm;
     EPA2A_STRUCT(epa2a_ag_gemm_params, p);
 

@@ -227,7 +227,8 @@ static const struct epa_option gemm[] = {
            "number of rows of A on all ranks; divided among them, unless `tokens` sets the "
            "number of each rank"),
     NUMBER(U32, "n", gemm_options, n, 1, 1048576,
-           "number of columns of C on all ranks; a multiple of ranks"),
+           "number of columns of C on all ranks; each rank has n / ranks, rounded up, and the last "
+           "rank has the rest"),
     NUMBER(U32, "k", gemm_options, k, 8, 1048576, "length of the products; a multiple of 8"),
     CHOICE("dtype", gemm_options, dtype, gemm_dtypes,
            "data type of A and B; C is bf16, or f16 where they are"),

@@ -23,10 +23,6 @@ static void check_ag_gemm_options(const struct config_check *c)
     const struct experiment *x = c->x;
     uint64_t sum = 0;
 
-    if (x->problem.gemm.n % x->problem.ranks != 0)
-        check_conflict(c, "gemm.n", "ranks", check_multiples(c, "gemm.n", x->problem.ranks),
-                       "%s is not a multiple of %s", check_value(c, "gemm.n", x->problem.gemm.n),
-                       check_value(c, "ranks", x->problem.ranks));
     if (x->problem.gemm.k % 8 != 0)
         check_conflict(c, "gemm.k", NULL, check_multiples(c, "gemm.k", 8),
                        "%s is not a multiple of 8", check_value(c, "gemm.k", x->problem.gemm.k));

@@ -13,10 +13,10 @@ uint32_t operation_copies(const struct experiment *x)
     return op->copies != NULL ? op->copies(&x->problem) : 1;
 }
 
-struct epa_problem operation_problem(const struct experiment *x)
+struct epa_problem operation_problem(const struct experiment *x, uint32_t rank)
 {
     struct epa_problem problem;
 
-    operation_of_experiment(x)->shape(&x->problem, &problem);
+    operation_of_experiment(x)->shape(&x->problem, rank, &problem);
     return problem;
 }

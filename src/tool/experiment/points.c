@@ -283,7 +283,7 @@ enum epa_status experiment_plan(struct experiment *x, uint32_t flags, struct epa
     uint32_t local = x->problem.ranks_per_node == 0 ? x->problem.ranks : x->problem.ranks_per_node;
     const struct epa_world world = {
         .size = x->problem.ranks, .local_size = local, .local_cores = 1};
-    struct epa_problem problem = operation_problem(x);
+    struct epa_problem problem = operation_problem(x, 0);
 
     return ep_plan(&x->algorithm, &problem, &world, flags, &x->footprint, err);
 }

@@ -232,7 +232,7 @@ const struct variant thorough_variants[] = {
     {"changing counts", 0, {CHANGING}},
     {"odd room", MOE, {CHANGING, "moe.max_tokens=7"}},
     {"odd room", GATHER, {CHANGING, "allgather.max_rows=7"}},
-    {"odd room", GEMM, {CHANGING, "gemm.m=131"}},
+    {"odd room", GEMM, {CHANGING, "gemm.m=131", "gemm.n=131"}},
     {"dropped choices", MOE, {CHANGING, "routing={kind: masked, share: 0.5}"}},
     {"one expert gets most", MOE, {CHANGING, "routing={kind: hot, share: 0.9}"}},
     {"uniform weights", MOE, {CHANGING, "routing={kind: uniform, weights: uniform}"}},

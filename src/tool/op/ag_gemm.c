@@ -59,20 +59,37 @@ static uint64_t ag_gemm_size(const struct problem_params *x)
     return x->gemm.m;
 }
 
-static void ag_gemm_shape(const struct problem_params *x, struct epa_problem *out)
+/* Returns the largest number of columns of a rank. */
+static uint32_t max_columns(const struct problem_params *x)
+{
+    return (x->gemm.n + x->ranks - 1) / x->ranks;
+}
+
+/* Returns the number of columns of a rank. The ranks have max_columns() each until the columns end;
+ * the last rank with columns may have fewer, and the ranks after it have none. */
+static uint32_t columns_of(const struct problem_params *x, uint32_t rank)
+{
+    uint64_t first = (uint64_t)rank * max_columns(x);
+    uint64_t left = first < x->gemm.n ? x->gemm.n - first : 0;
+
+    return left < max_columns(x) ? (uint32_t)left : max_columns(x);
+}
+
+static void ag_gemm_shape(const struct problem_params *x, uint32_t rank, struct epa_problem *out)
 {
     *out = (struct epa_problem){.op = EPA_OP_AG_GEMM,
                                 .u.ag_gemm = {.max_rows = ag_gemm_max_rows(x),
-                                              .n = x->gemm.n / x->ranks,
+                                              .n = columns_of(x, rank),
+                                              .max_n = max_columns(x),
                                               .k = x->gemm.k,
                                               .dtype = x->gemm.dtype,
                                               .bias = x->gemm.bias}};
 }
 
-static struct gemm_values gemm_values_of(const struct problem_params *x)
+static struct gemm_values gemm_values_of(const struct problem_params *x, uint32_t n)
 {
     return (struct gemm_values){.seed = x->seed,
-                                .n = x->gemm.n / x->ranks,
+                                .n = n,
                                 .k = x->gemm.k,
                                 .dtype = x->gemm.dtype,
                                 .integers = x->gemm.values == GEMM_INTEGERS,
@@ -81,14 +98,15 @@ static struct gemm_values gemm_values_of(const struct problem_params *x)
 
 /* ---- memory ---- */
 
-/* Bytes of a row of A, of its scales, and of C; and bytes of B, its scales and the bias. */
+/* Bytes of a row of A, of its scales, and of C; and bytes of B, its scales and the bias: for a rank
+ * with n columns. */
 struct sizes {
     size_t row, row_scale, c_row, b, b_scale, bias;
 };
 
-static struct sizes sizes_of(const struct problem_params *x)
+static struct sizes sizes_of(const struct problem_params *x, size_t n)
 {
-    size_t n = x->gemm.n / x->ranks, k = x->gemm.k;
+    size_t k = x->gemm.k;
     bool fp8 = x->gemm.dtype == EPA_FP8_E4M3;
     size_t row = fp8 ? k : 2 * k, row_scale = fp8 ? epa_ag_gemm_groups(k) * sizeof(float) : 0;
 
@@ -108,7 +126,7 @@ static uint64_t ag_gemm_most_units(const struct problem_params *x)
 /* C has one row more than the maximum; the algorithm must not write this row. */
 static uint32_t ag_gemm_arrays(const struct problem_params *x, uint64_t rows, struct op_array *out)
 {
-    struct sizes size = sizes_of(x);
+    struct sizes size = sizes_of(x, max_columns(x));
 
     out[GATHER_ROWS] = op_gather_array(x);
     out[ARRAY_A] = (struct op_array){"a", rows * size.row};
@@ -120,8 +138,8 @@ static uint32_t ag_gemm_arrays(const struct problem_params *x, uint64_t rows, st
 static uint64_t ag_gemm_bytes(const struct problem_params *x, const struct epa_footprint *footprint,
                               enum epa_memory memory, uint32_t slots, bool checks)
 {
-    const struct gemm_values v = gemm_values_of(x);
-    struct sizes size = sizes_of(x);
+    const struct gemm_values v = gemm_values_of(x, max_columns(x));
+    struct sizes size = sizes_of(x, max_columns(x));
     uint64_t all = size.b + size.b_scale + size.bias;
 
     (void)footprint;
@@ -147,12 +165,13 @@ static enum epa_status ag_gemm_init(struct op_rank *rank, const struct op_params
     struct op_ag_gemm *op = op_of(rank);
     const struct problem_params *x = p->problem;
     const struct gemm_values *v = &op->values;
-    struct sizes size = sizes_of(x);
+    uint32_t columns = columns_of(x, rank->world.rank);
+    struct sizes size = sizes_of(x, columns);
     struct op_buffer *const to[] = {&op->b, &op->b_scale, &op->bias};
     const uint64_t n[] = {size.b, size.b_scale, size.bias};
     enum epa_status status = EPA_OK;
 
-    op->values = gemm_values_of(x);
+    op->values = gemm_values_of(x, columns);
     for (uint32_t i = 0; i < 3 && status == EPA_OK; i++)
         status = op_buffer_alloc(p->backend, "B", n[i], to[i], err);
     if (status != EPA_OK)
@@ -188,7 +207,7 @@ static uint32_t ag_gemm_inputs(struct op_rank *rank, struct op_slot *s)
     struct op_ag_gemm *op = op_of(rank);
     struct epa_ag_gemm *gemm = &s->problem.u.ag_gemm;
     uint32_t me = rank->world.rank, *counted = s->array[GATHER_ROWS].here;
-    struct sizes size = sizes_of(rank->params);
+    struct sizes size = sizes_of(rank->params, op->values.n);
     char *a = s->array[ARRAY_A].here, *a_scale = s->array[ARRAY_A_SCALE].here;
 
     for (uint32_t r = 0; r < rank->world.size; r++)
@@ -226,7 +245,7 @@ static void ag_gemm_traffic(const struct op_rank *rank, uint32_t slot, struct op
     const struct epa_ag_gemm_footprint *f = &rank->footprint.u.ag_gemm;
     uint32_t me = op->r.world.rank, size = op->r.world.size, local = 0;
     uint64_t own = s->units, sent = own * (size - 1);
-    struct sizes bytes = sizes_of(op->r.params);
+    struct sizes bytes = sizes_of(op->r.params, op->values.n);
     struct op_traffic t = {.flops = 0};
 
     for (uint32_t r = 0; r < size; r++)
@@ -239,8 +258,8 @@ static void ag_gemm_traffic(const struct op_rank *rank, uint32_t slot, struct op
     }
     t.phase[0] =
         op_gather_bytes(rank, s, bytes.row + bytes.row_scale, f->row_bytes, sent, f->control_bytes);
-    t.flops =
-        rank->footprint.flops * (double)op_gather_rows(rank, s) / (double)all_rows(op->r.params);
+    t.flops = rank->footprint.flops * (double)op_gather_rows(rank, s) /
+              (double)all_rows(op->r.params) * op->values.n / max_columns(op->r.params);
     t.weights = bytes.b + bytes.b_scale;
     op_traffic_add(sum, &t);
 }
@@ -258,10 +277,12 @@ static enum epa_status ag_gemm_check(struct op_rank *rank, enum epa_stage_kind k
     uint64_t at = 0, end = all_room ? all_rows(op->r.params) : op_gather_rows(&op->r, s);
 
     (void)kind;
-    status = op_backend_done(
-        op->r.backend,
-        op_buffer_read(op->r.backend, &s->array[ARRAY_C], (end + 1) * sizes_of(op->r.params).c_row),
-        f->err, "cannot read C back");
+    if (op->values.n == 0)
+        return EPA_OK; /* this rank has no columns */
+    status = op_backend_done(op->r.backend,
+                             op_buffer_read(op->r.backend, &s->array[ARRAY_C],
+                                            (end + 1) * sizes_of(op->r.params, op->values.n).c_row),
+                             f->err, "cannot read C back");
     if (status == EPA_OK && op->reference == NULL)
         status = gemm_reference_create(&op->values, op->r.world.rank, all_rows(op->r.params),
                                        &op->reference, f->err);

@@ -52,8 +52,9 @@ static uint64_t allgather_max_rows(const struct problem_params *x)
     return x->allgather.max_rows;
 }
 
-static void allgather_shape(const struct problem_params *x, struct epa_problem *out)
+static void allgather_shape(const struct problem_params *x, uint32_t rank, struct epa_problem *out)
 {
+    (void)rank;
     *out = (struct epa_problem){
         .op = EPA_OP_ALLGATHER,
         .u.allgather = {.max_rows = x->allgather.max_rows, .row_bytes = x->allgather.row_bytes}};

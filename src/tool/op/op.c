@@ -182,7 +182,7 @@ enum epa_status op_inputs(struct op_rank *rank, uint32_t slot, uint64_t iteratio
     uint32_t n;
 
     s->iteration = iteration;
-    operation->shape(rank->params, &s->problem);
+    operation->shape(rank->params, rank->world.rank, &s->problem);
     s->units = operation->inputs(rank, s);
     n = operation->arrays(rank->params, s->units, array);
     for (uint32_t i = 0; i < n && status == EPA_OK; i++)

@@ -184,8 +184,9 @@ struct operation {
     /* Algorithms on devices distinguish nodes even if loads and stores reach all ranks: ranks_per_node
      * then divides one host into nodes. */
     bool device_nodes;
-    /* Sets the shapes of a problem; array pointers are NULL. */
-    void (*shape)(const struct problem_params *, struct epa_problem *out);
+    /* Sets the shapes of a problem of a rank; array pointers are NULL. The shapes of rank 0 are the
+     * largest. */
+    void (*shape)(const struct problem_params *, uint32_t rank, struct epa_problem *out);
 
     /* ---- input files; all NULL: the operation reads no files ---- */
 

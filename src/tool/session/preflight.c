@@ -232,7 +232,7 @@ void preflight_scratch(struct session *s)
     const struct experiment *x = s->experiment;
     const struct epa_world world = {
         .size = x->problem.ranks, .local_size = s->process_id.local_size, .local_cores = 1};
-    struct epa_problem problem = operation_problem(x);
+    struct epa_problem problem = operation_problem(x, 0);
     struct epa_footprint f = {0};
     struct epa_error ignored = {EPA_OK, ""};
 

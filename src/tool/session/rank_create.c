@@ -84,10 +84,11 @@ static void create_algorithm(struct rank *r, const struct epa_footprint *footpri
                              uint32_t transport_flags)
 {
     const struct experiment *x = experiment_of(r);
-    struct epa_problem problem = operation_problem(x);
+    struct epa_problem problem;
 
     if (!rank_good(r) || (r->caller != NULL && r->session->verb != VERB_BENCH))
         return;
+    problem = operation_problem(x, r->comm.boot->world.rank);
     if (r->op->operation->weights != NULL)
         r->op->operation->weights(r->op, &problem);
     r->status =

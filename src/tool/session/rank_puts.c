@@ -49,7 +49,7 @@ void session_plan_puts(struct session *s)
     uint32_t local = x->problem.ranks_per_node == 0 ? x->problem.ranks : x->problem.ranks_per_node;
     const struct epa_world world = {
         .size = x->problem.ranks, .local_size = local, .local_cores = 1};
-    struct epa_problem problem = operation_problem(x);
+    struct epa_problem problem = operation_problem(x, 0);
     struct epa_error err = {EPA_OK, ""};
     const char *why = NULL;
 

@@ -478,6 +478,7 @@ FILES = {
              "sixteen ranks": "ranks: 16, gemm: {m: 100, n: 80, k: 72}, verify.iterations: 5",
              "no rank has rows": "tokens: [0, 0, 0, 0]", "some ranks have no rows": "tokens: [61, 0, 3, 0]",
              "rows that ranks do not divide": "tokens: full, gemm.m: 131",
+             "columns that ranks do not divide": "gemm.n: 255", "one rank has columns": "gemm.n: 1",
              "one row of all ranks": "tokens: full, gemm.m: 1", "k of one step": "gemm: {k: 8, n: 4}",
              "ranks straggle": "verify.straggle: 2ms, verify.iterations: 40",
              "full speed, few iterations checked": "ranks: 2, gemm: {m: 40, n: 64, k: 64}, "

@@ -156,7 +156,8 @@ FILES = {
              "one rank": "ranks: 1, gemm.m: 300", "no rank has rows": "tokens: [0, 0, 0]",
              "some ranks have no rows": "tokens: [130, 0, 3]",
              "one row of all ranks": "tokens: full, gemm.m: 1", "k of one step": "gemm: {k: 8, n: 3}",
-             "two nodes of two": "ranks: 4, gemm.n: 400, ranks_per_node: 2",
+             "columns that ranks do not divide": "gemm.n: 781", "one rank has columns": "gemm.n: 1",
+             "two nodes of two": "ranks: 4, gemm.n: 255, ranks_per_node: 2",
              "ranks straggle": "verify: {straggle: 2ms, iterations: 20}, gemm.k: 72",
              "full speed, few iterations checked":
                  "ranks: 2, gemm: {m: 40, n: 64, k: 64}, verify: {iterations: 200, check_every: 19}"},
@@ -188,6 +189,8 @@ FILES = {
                 (", bias, threads straggle", "", ", gemm.bias: true, verify.straggle: 2ms"),
                 (", f16, some ranks have no rows", "", ", gemm: {dtype: f16, values: random}, tokens: [0, 130, 3]"),
                 (", one rank", "", ", ranks: 1, gemm.m: 130"),
+                (", columns that ranks do not divide", "", ", gemm: {n: 46, bias: true}"),
+                (", the last ranks have no columns", "", ", ranks: 4, gemm.n: 2"),
                 (", two nodes", "", ", ranks: 4, gemm.n: 400, ranks_per_node: 2"),
                 (", fp8, bias, two nodes", "", ", ranks: 4, ranks_per_node: 2, "
                     "gemm: {n: 400, dtype: fp8, k: 336, bias: true}"))},

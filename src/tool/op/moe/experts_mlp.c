@@ -48,7 +48,7 @@ enum epa_status op_moe_mlp_create(struct op_moe *op, struct epa_error *err)
         status = op_moe_weights_place(op, err);
     if (status != EPA_OK || fused || (host && op->mlp.ffn == 0))
         return status;
-    op_moe_shape(op->r.params, &problem);
+    op_moe_shape(op->r.params, 0, &problem);
     problem.u.moe.mlp = op->mlp;
     params = params_of(&problem.u.moe, op->local_experts, &op->footprint);
     if (!host)
@@ -97,7 +97,7 @@ struct op_weights op_moe_mlp_bytes(const struct problem_params *x,
     if (!f->fused && memory == EPA_MEMORY_HOST) {
         struct epa_problem problem;
 
-        op_moe_shape(x, &problem);
+        op_moe_shape(x, 0, &problem);
         problem.u.moe.mlp = w.shape.mlp;
         out.host = host_experts_bytes(
             &(struct host_experts_params){.experts = params_of(&problem.u.moe, local, f),

@@ -4,8 +4,9 @@
 #include "op/problem_params.h"
 #include "op/moe/weights.h"
 
-void op_moe_shape(const struct problem_params *x, struct epa_problem *out)
+void op_moe_shape(const struct problem_params *x, uint32_t rank, struct epa_problem *out)
 {
+    (void)rank;
     const struct moe_options *m = &x->moe;
 
     *out = (struct epa_problem){

@@ -7,6 +7,6 @@
 struct problem_params;
 
 /* Sets the members that are the same in all ranks and iterations. */
-void op_moe_shape(const struct problem_params *, struct epa_problem *out);
+void op_moe_shape(const struct problem_params *, uint32_t rank, struct epa_problem *out);
 
 #endif
