@@ -15,12 +15,23 @@
 
 enum { LISTS = 64, STEPS_MOST = 1 << 17 };
 
+/* Reports a key of the top of the file, such as `matrix`, and a path into its value, such as
+ * `matrix.seed`. Runs are copies without these keys, so the value would have no effect. */
+static bool reject_batch_key(struct tree *tree, const struct node *key, const char *of)
+{
+    int bytes = (int)strcspn(key->text, ".");
+
+    if (!batch_is_key_of(key->text, (size_t)bytes))
+        return false;
+    diag_error(tree->diag, &key->location, "it is a key of the top of the file",
+               "'%.*s' cannot be part of %s", bytes, key->text, of);
+    return true;
+}
+
 void points_check_overrides(struct tree *tree, const struct node *map, const char *of)
 {
     for (uint32_t i = 0; i < map->n; i++)
-        if (batch_is_key(map->key[i]->text))
-            diag_error(tree->diag, &map->key[i]->location, "it is a key of the top of the file",
-                       "'%s' cannot be part of %s", map->key[i]->text, of);
+        reject_batch_key(tree, map->key[i], of);
 }
 
 static bool is_map(struct tree *tree, const struct node *node, const char *what,
@@ -109,10 +120,9 @@ static void flatten_map(struct tree *tree, const char *of, const struct node *ma
             key =
                 tree_word(tree->arena, arena_printf(tree->arena, "%s.%s", before->text, key->text),
                           &key->location);
-        if (top && batch_is_key(key->text))
-            diag_error(tree->diag, &key->location, "it is a key of the top of the file",
-                       "'%s' cannot be part of %s", key->text, of);
-        else if (lists != NULL && node_find(lists, key->text) != NULL)
+        if (top && reject_batch_key(tree, key, of))
+            continue;
+        if (lists != NULL && node_find(lists, key->text) != NULL)
             node_set(tree->arena, out, key, item);
         else if (item->kind == NODE_MAP)
             flatten_map(tree, of, item, key, lists, out);
