@@ -157,7 +157,7 @@ struct epa2a_comm_params {
     void *heap;
     uint64_t timeout_ns; /* time-out of each wait for a peer; 0: 30 s; UINT64_MAX: no time-out */
     /* Options as text, for example
-     * "transport=nvlink, backend.threads=4, transport.devices=mlx5_0". Names and values are the
+     * "transport=nvlink, transport.between_nodes.devices=mlx5_0". Names and values are the
      * names and values of experiment files, and the same tables check them. Commas or newlines
      * separate options. [] encloses a list. "ranks_per_node=4" divides the ranks of a host into
      * nodes, for algorithms that distinguish nodes. If NULL, the library uses the defaults: shm

@@ -122,8 +122,10 @@ struct epa_transport_params {
     const void *config;          /* the struct that plugin.options fills */
     uint64_t heap_bytes;
     uint32_t signals;
-    /* The transport named by between_nodes(), for its defaults. */
+    /* The transport named by between_nodes(), and the struct of its options; between_config NULL:
+     * its defaults. */
     const struct epa_transport_plugin *between;
+    const void *between_config;
     struct epa_trace *trace; /* NULL: no profile; for lanes beside the iterations (trace.h) */
     /* If takes() allows it: memory for the heap, of kind backend->memory, owned by the caller. The
      * memory outlives the transport and is page-aligned. The transport neither zeroes nor writes it
@@ -141,7 +143,9 @@ struct epa_transport_plugin {
      * effects. NULL: always. */
     enum epa_status (*check)(const void *config, struct epa_error *);
     /* Returns the name of the transport that carries data to ranks of other nodes, in host memory;
-     * NULL: none. The own flags then lack LOAD_STORE and include NODES. NULL: never any. */
+     * NULL: none. The own flags then lack LOAD_STORE and include NODES. NULL: never any. The name is
+     * the value of a string option `between_nodes`. Users may give options of the named transport
+     * with it, as `between_nodes: {name: ucx, tls: tcp}`; open() receives them in between_config. */
     const char *(*between_nodes)(const void *config);
     /* Returns EPA_OK if open() accepts a heap of the caller in memory of this kind on this machine;
      * otherwise explains. Collective, unless the bootstrap is NULL: `doctor` then queries the

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""config_schema.py EPA2A CONFIGS BAD_INPUTS: `epa2a config schema` against `epa2a config check`. Whatever
+"""config_schema.py EPA2A CONFIGS BAD_INPUTS PLUGINS: `epa2a config schema` against `epa2a config check`. Whatever
 the program takes, the schema takes; and what the program refuses of one value alone, so does the schema,
 where a schema can know."""
 import json
@@ -24,8 +24,8 @@ CANNOT_KNOW = [
     r"begins with 0, which some programs read as octal",
     r"is set twice",
     r"no value$",
-    r"'\d+e\d+' is not a whole number",  # 1000 all the same
-    r"is not a whole number of nanoseconds",  # 0.0001us; a pattern cannot compute with a unit
+    r"'\d+e\d+' (is not a whole number|has the unit)",  # 1000 all the same
+    r"is not a whole number of (nanoseconds|bytes)",  # 0.0001us; a pattern cannot compute with a unit
     r": '[\d.]+ ?[a-zA-Z%]+' is out of range",  # a pattern can be held to it, and no more
 ]
 # Refusals that depend on this value or key alone.
@@ -51,6 +51,9 @@ tokens: [1, 2]
 tokens: {kind: list, per_rank: [1, 2]}
 routing: zipf
 algorithm: {dispatch_dtype: native}
+transport: {name: fakelink, between_nodes: shm}
+transport: {name: fakelink, between_nodes: {name: reorder, seed: 7}}
+runs: {a: {transport: {name: fakelink, between_nodes: reorder}, transport.between_nodes.seed: 7}}
 launcher: {name: auto}
 launcher: {pin: none}
 routing: {kind: file, path: "x.npy", layer: 3}
@@ -139,7 +142,7 @@ def read(text):
 
 def check(epa2a, *paths):
     """For each path the messages of `config check`; [] where it is good."""
-    done = subprocess.run([epa2a, "config", "check", *paths], capture_output=True, text=True, check=False)
+    done = subprocess.run([*epa2a, "config", "check", *paths], capture_output=True, text=True, check=False)
     assert done.returncode in (0, 2, 3), done
     said = {str(path): [] for path in paths}
     for path, message in re.findall(r"^(\S+?)(?::\d+:\d+)?: error: (.*)$", done.stderr, re.M):
@@ -158,7 +161,7 @@ def knowable(messages):
 class Comparison:
     def __init__(self, epa2a):
         self.epa2a = epa2a
-        text = subprocess.run([epa2a, "config", "schema"], capture_output=True, text=True, check=True).stdout
+        text = subprocess.run([*epa2a, "config", "schema"], capture_output=True, text=True, check=True).stdout
         self.schema = json.loads(text)
         jsonschema.Draft7Validator.check_schema(self.schema)
         self.validator = jsonschema.Draft7Validator(self.schema)
@@ -188,14 +191,14 @@ class Comparison:
         assert paths, folder
         for path in paths:
             document = read(path.read_text())
-            checked = subprocess.run([self.epa2a, "config", "check", "--quiet", path], capture_output=True,
+            checked = subprocess.run([*self.epa2a, "config", "check", "--quiet", path], capture_output=True,
                                      check=False)
             if checked.returncode == 3:  # a plugin is missing in this build, and so in its schema
                 continue
             if not self.validator.is_valid(document):
                 error = jsonschema.exceptions.best_match(self.validator.iter_errors(document))
                 self.complain(f"{path}: {error.message:.300}")
-            shown = subprocess.run([self.epa2a, "config", "show", path], capture_output=True, text=True,
+            shown = subprocess.run([*self.epa2a, "config", "show", path], capture_output=True, text=True,
                                    check=False)
             if shown.returncode == 0 and not shown.stdout.startswith("#"):
                 self.compare(f"config show {path}", read(shown.stdout), [])
@@ -218,7 +221,7 @@ class Comparison:
             for line in lines.strip().splitlines():
                 text = f"version: 1\n{line}\n"
                 (folder / "form.yaml").write_text(text)
-                done = subprocess.run([self.epa2a, "config", "check", folder / "form.yaml"],
+                done = subprocess.run([*self.epa2a, "config", "check", folder / "form.yaml"],
                                       capture_output=True, text=True, check=False)
                 # Referenced files are missing, which no schema can know.
                 lacks = "absent" in done.stderr or "No such file" in done.stderr
@@ -275,9 +278,9 @@ class Comparison:
             self.values(key, definition, folder)
 
 
-def main(epa2a, configs, bad_inputs):
+def main(epa2a, configs, bad_inputs, plugins):
     os.environ["SCHEMA_TEST_SEED"] = "7"
-    comparison = Comparison(epa2a)
+    comparison = Comparison([epa2a, "--plugin-path", plugins])
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         comparison.configs(pathlib.Path(configs))

@@ -1,5 +1,5 @@
-/* shm that also accepts the memory of fakegpu, with a made-up link peak. Like a real measurement,
- * device_peak() leaves data in the heap and in a signal. */
+/* shm, or the transport that between_nodes names, with the memory of fakegpu and a made-up link peak.
+ * Like a real measurement, device_peak() leaves data in the heap and in a signal. */
 #include <epa2a/transport.h>
 
 #include <stdlib.h>
@@ -7,15 +7,16 @@
 
 extern const struct epa_transport_plugin shm_plugin;
 
-/* The functions of shm and one more. They are called with the struct of shm. */
+/* The functions of the other transport and one more. They are called with its struct. */
 struct more {
     struct epa_transport_ops ops; /* first member */
-    const struct epa_transport_ops *shm;
+    const struct epa_transport_ops *real;
     struct epa_device_view view; /* never read */
 };
 
 struct config {
     bool peak;
+    const char *between_nodes;
 };
 
 /* The slowest rank has 500 GB/s and 25 ns, which no stage on a fake GPU exceeds on any machine. */
@@ -33,7 +34,7 @@ static void close_all(struct epa_transport *t)
 {
     struct more *more = (struct more *)(uintptr_t)t->ops;
 
-    more->shm->close(t);
+    more->real->close(t);
     free(more);
 }
 
@@ -47,14 +48,14 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
 
     if (more == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "fakelink: no memory");
-    inner.config = shm_plugin.plugin.options.defaults;
-    status = shm_plugin.open(&inner, out, err);
+    inner.config = p->between != NULL ? p->between_config : shm_plugin.plugin.options.defaults;
+    status = (p->between != NULL ? p->between : &shm_plugin)->open(&inner, out, err);
     if (status != EPA_OK) {
         free(more);
         return status;
     }
-    more->shm = (*out)->ops;
-    more->ops = *more->shm;
+    more->real = (*out)->ops;
+    more->ops = *more->real;
     more->ops.device_peak = config->peak ? device_peak : NULL;
     more->ops.close = close_all;
     (*out)->ops = &more->ops;
@@ -62,10 +63,18 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
     return EPA_OK;
 }
 
+static const char *between_nodes(const void *config)
+{
+    return ((const struct config *)config)->between_nodes;
+}
+
 static const struct config defaults = {.peak = true};
 
 static const struct epa_option options[] = {
     {.name = "peak", EPA_BOOL(struct config, peak), .help = "provide a link peak"},
+    {.name = "between_nodes",
+     EPA_STRING(struct config, between_nodes),
+     .help = "transport that replaces shm"},
     {0},
 };
 
@@ -76,5 +85,6 @@ const struct epa_transport_plugin epa_plugin = {
                .options = {options, sizeof(struct config), &defaults}},
     .flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE,
     .memory = EPA_MEMORY_HOST | EPA_MEMORY_CUDA,
+    .between_nodes = between_nodes,
     .open = open_all,
 };

@@ -1,4 +1,5 @@
-/* Tests of src/lib/options/choose.h and requirements.h, with the plugins of the build tree. */
+/* Tests of src/lib/options/choose.h and requirements.h, with the plugins of the build tree and of
+ * tests/plugins. */
 #include "test.h"
 
 #include <epa2a/transport.h>
@@ -11,8 +12,10 @@ static struct registry *registry;
 
 static int open_registry(void **state)
 {
+    static const char *const folders[] = {TEST_PLUGINS, NULL};
+
     (void)state;
-    return program_registry_create(NULL, &registry, test_error()) == EPA_OK ? 0 : -1;
+    return program_registry_create(folders, &registry, test_error()) == EPA_OK ? 0 : -1;
 }
 
 static int close_registry(void **state)
@@ -203,6 +206,31 @@ TEST(ranks_on_several_hosts_use_a_network)
     assert_status(choose_for(EPA_OP_MOE, &several, NULL, NULL, NULL, &choice), EPA_OK, "");
     assert_names(&choice, "ucx", "ll_v2");
     choice_free(&choice);
+}
+
+/* fakelink opens the transport that between_nodes names, as nvlink does, but on hosts. */
+TEST(a_transport_between_nodes_takes_its_own_options)
+{
+    static const char fake[] = "transport=fakelink, transport.between_nodes=reorder, "
+                               "transport.between_nodes.room=3";
+    struct choice choice;
+
+    assert_status(choose_for(EPA_OP_MOE, &several, fake, "transport.between_nodes.peers=none",
+                             "transport.between_nodes.room=4", &choice),
+                  EPA_OK, "");
+    assert_string_equal(choice.between.plugin->name, "reorder");
+    assert_int_equal(number_of(&choice.between, "room"), 4);
+    choice_free(&choice);
+    assert_status(
+        choose_for(EPA_OP_MOE, &several, fake, "transport.between_nodes.name=shm", NULL, &choice),
+        EPA_OK, ""); /* the options of reorder do not count */
+    assert_string_equal(choice.between.plugin->name, "shm");
+    choice_free(&choice);
+    assert_status(
+        choose_for(EPA_OP_MOE, &several, fake, "transport.between_nodes.rom=4", NULL, &choice),
+        EPA_ERR_CONFIG, "'transport.between_nodes.rom' .. 'reorder' .. 'room'");
+    assert_rejected("transport=shm, transport.between_nodes.tls=tcp",
+                    "'transport.between_nodes.tls' .. 'shm' .. no transport between nodes");
 }
 
 TEST(each_failed_allocation_is_an_error)

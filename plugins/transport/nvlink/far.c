@@ -178,7 +178,7 @@ static enum epa_status can_direct(struct far *f, struct epa_error *why)
         return epa_fail(why, EPA_ERR_UNSUPPORTED, "%s takes no memory that it did not allocate",
                         net->plugin.name);
     /* takes() is collective, so this rank calls it even if its GPU is unsuitable. */
-    met = net->takes(&f->net_boot.base, net->plugin.options.defaults, f->region.memory,
+    met = net->takes(&f->net_boot.base, f->params.net_config, f->region.memory,
                      status == EPA_OK ? why : &(struct epa_error){EPA_OK, ""});
     return status == EPA_OK ? met : status;
 }
@@ -249,7 +249,7 @@ enum epa_status far_open(const struct far_params *params, struct far **out, stru
             &(struct proxy_params){
                 .boot = &f->net_boot.base,
                 .net = params->net,
-                .net_config = params->net->plugin.options.defaults,
+                .net_config = params->net_config,
                 .far = f->far,
                 .copies = &f->copies.base,
                 .heap = params->heap,

@@ -177,6 +177,9 @@ static enum epa_status open_far(struct nvlink *n, const struct epa_transport_par
                                       .backend = p->backend,
                                       .driver = &n->driver,
                                       .net = p->between,
+                                      .net_config = p->between_config != NULL
+                                                        ? p->between_config
+                                                        : p->between->plugin.options.defaults,
                                       .one_host = one_host,
                                       .heap = n->base.heap,
                                       .signal = n->view.peer_signal[n->base.rank],
@@ -260,7 +263,8 @@ static const struct epa_option options[] = {
      .help = "mechanism that maps GPU memory of other ranks"},
     {.name = "between_nodes",
      EPA_STRING(struct config, between_nodes),
-     .help = "transport to ranks of other nodes, such as ucx, with its defaults"},
+     .help =
+         "transport to ranks of other nodes: ucx, or {name: ucx, tls: tcp} with options of ucx"},
     {.name = "direct",
      EPA_CHOICE(struct config, direct),
      .choices = directs,

@@ -45,6 +45,7 @@ struct far_params {
     struct epa_backend *backend;
     const struct driver *driver;
     const struct epa_transport_plugin *net;
+    const void *net_config;
     bool one_host; /* nodes are parts of one host: the transport between them sees one node */
     char *heap;
     uint64_t *signal;

@@ -205,7 +205,7 @@ static enum epa_status create_moe(struct epa2a_comm *comm, const struct epa2a_mo
     *out = moe;
     return moe_open(moe, &comm->ep,
                     &(struct ep_transport_params){.transport = choice.transport,
-                                                  .between = (const void *)choice.between.plugin,
+                                                  .between = choice.between,
                                                   .heap = moe->heap},
                     err);
 }

@@ -98,7 +98,7 @@ enum epa_status object_open(struct object *o, const struct epa_problem *problem,
                             struct epa_error *err)
 {
     struct ep_transport_params t = {.transport = o->choice.transport,
-                                    .between = (const void *)o->choice.between.plugin,
+                                    .between = o->choice.between,
                                     .heap_bytes = o->footprint.heap_bytes,
                                     .signals = o->footprint.signals};
     enum epa_status status = compare_ranks(o, problem, err);

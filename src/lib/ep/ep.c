@@ -50,7 +50,8 @@ enum epa_status ep_open(struct ep *ep, struct ep_comm *comm, const struct ep_tra
                                                        .heap_bytes = p->heap_bytes,
                                                        .heap = p->heap,
                                                        .signals = p->signals,
-                                                       .between = p->between,
+                                                       .between = (const void *)p->between.plugin,
+                                                       .between_config = p->between.config,
                                                        .trace = p->trace},
                         &ep->transport, err);
 }

@@ -40,7 +40,7 @@ struct ep {
 
 struct ep_transport_params {
     struct ep_choice transport;
-    const struct epa_transport_plugin *between; /* carrier of data between nodes; or NULL */
+    struct ep_choice between; /* carrier of data between nodes; plugin NULL: none */
     uint64_t heap_bytes;
     void
         *heap; /* memory of the caller, as in epa_transport_params; NULL: the transport allocates */

@@ -40,9 +40,12 @@ static const struct epa_options head_options = {head_table, sizeof(struct head),
 
 /* ---- assignment of entries to parts ---- */
 
-enum part { PART_TRANSPORT, PART_ALGORITHM, PART_BACKEND, PARTS, PART_HEAD = PARTS };
+enum part { PART_TRANSPORT, PART_ALGORITHM, PART_BACKEND, PART_BETWEEN, PARTS, PART_HEAD = PARTS };
 
-static const char *const part_names[PARTS] = {"transport", "algorithm", "backend"};
+/* A key belongs to the last part that is a prefix of it. */
+static const char *const part_names[PARTS] = {"transport", "algorithm", "backend",
+                                              "transport.between_nodes"};
+static const char between_option[] = "between_nodes"; /* names the plugin of PART_BETWEEN */
 
 /* An entry of a text with its part. */
 struct assigned {
@@ -65,7 +68,6 @@ struct choosing {
     const struct epa_plugin *plugin[PARTS];
     void *config[PARTS];
     uint32_t first[PARTS]; /* entries of earlier sources belong to another plugin */
-    struct ep_choice between;
 };
 
 static enum epa_status fail_memory(const struct choosing *c)
@@ -87,8 +89,8 @@ static void assign_part(struct assigned *a)
         a->name = key + bytes + 1;
         a->part = (enum part)p;
         if (strcmp(a->name, "name") == 0) {
-            a->name = part_names[p];
-            a->part = PART_HEAD;
+            a->name = p == PART_BETWEEN ? between_option : part_names[p];
+            a->part = p == PART_BETWEEN ? PART_TRANSPORT : PART_HEAD;
         }
     }
 }
@@ -173,6 +175,13 @@ static enum epa_status read_head(struct choosing *c)
             if (strcmp(a->name, part_names[p]) == 0)
                 c->first[p] = a->number;
     }
+    /* Options of a transport between nodes belong to the last transport that names one. */
+    c->first[PART_BETWEEN] = c->first[PART_TRANSPORT];
+    for (uint32_t i = 0; i < c->n; i++)
+        if (c->assigned[i].part == PART_TRANSPORT &&
+            strcmp(c->assigned[i].name, between_option) == 0 &&
+            c->assigned[i].number > c->first[PART_BETWEEN])
+            c->first[PART_BETWEEN] = c->assigned[i].number;
     return status;
 }
 
@@ -258,7 +267,7 @@ static struct selection selection_of(const struct choosing *c)
         .algorithm = (const void *)c->plugin[PART_ALGORITHM],
         .backend = (const void *)c->plugin[PART_BACKEND],
         .transport = (const void *)c->plugin[PART_TRANSPORT],
-        .between = (const void *)c->between.plugin,
+        .between = (const void *)c->plugin[PART_BETWEEN],
     };
 }
 
@@ -320,6 +329,20 @@ static enum epa_status choose_backend(struct choosing *c)
 /* Names of transports to other nodes, in order of preference. */
 static const char *const far_transports[2] = {"ucx", "verbs"};
 
+/* Rejects options of a transport between nodes if the transport uses none. */
+static enum epa_status reject_between_options(const struct choosing *c)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (c->assigned[i].part == PART_BETWEEN && c->assigned[i].number >= c->first[PART_BETWEEN])
+            return epa_fail(
+                c->err, EPA_ERR_CONFIG,
+                "%s: '%.64s': transport '%s' uses no transport between nodes; leave the "
+                "option out, or set transport=nvlink",
+                c->assigned[i].source->name, c->assigned[i].entry.key,
+                c->plugin[PART_TRANSPORT]->name);
+    return EPA_OK;
+}
+
 /* Selects the transport that carries data between nodes for another one. */
 static enum epa_status choose_between(struct choosing *c, bool several)
 {
@@ -329,18 +352,19 @@ static enum epa_status choose_between(struct choosing *c, bool several)
     enum epa_status status;
 
     if (transport->between_nodes == NULL)
-        return EPA_OK;
+        return reject_between_options(c);
     name = transport->between_nodes(config);
     if (name == NULL && !several)
         return EPA_OK;
-    status = find_plugin(c, EPA_PLUGIN_TRANSPORT, name, far_transports, &c->between.plugin);
+    status = find_plugin(c, EPA_PLUGIN_TRANSPORT, name, far_transports, &c->plugin[PART_BETWEEN]);
+    if (status == EPA_OK)
+        status = read_plugin(c, PART_BETWEEN, NULL);
     if (status != EPA_OK)
         return status;
-    c->between.config = c->between.plugin->options.defaults;
     if (name == NULL) { /* the transport reads the name from its config */
         char text[128];
 
-        snprintf(text, sizeof(text), "between_nodes=%s", c->between.plugin->name);
+        snprintf(text, sizeof(text), "%s=%s", between_option, c->plugin[PART_BETWEEN]->name);
         status = store_preset(c, PART_TRANSPORT, text);
     }
     return status == EPA_OK ? selection_check_between(selection_of(c).between, c->err) : status;
@@ -428,8 +452,9 @@ static enum epa_status check_objects(const struct choosing *c)
 {
     for (uint32_t i = 0; i < c->n; i++) {
         const struct assigned *a = &c->assigned[i];
-        bool of_object = a->part == PART_TRANSPORT || a->part == PART_ALGORITHM ||
-                         strcmp(a->name, "transport") == 0 || strcmp(a->name, "algorithm") == 0;
+        bool of_object = a->part == PART_TRANSPORT || a->part == PART_BETWEEN ||
+                         a->part == PART_ALGORITHM || strcmp(a->name, "transport") == 0 ||
+                         strcmp(a->name, "algorithm") == 0;
 
         if (!a->source->shared && !of_object)
             return epa_fail(c->err, EPA_ERR_CONFIG,
@@ -467,7 +492,7 @@ enum epa_status choose(struct registry *registry, const struct choose_params *pa
         .backend = {c.plugin[PART_BACKEND], c.config[PART_BACKEND]},
         .transport = {c.plugin[PART_TRANSPORT], c.config[PART_TRANSPORT]},
         .algorithm = {c.plugin[PART_ALGORITHM], c.config[PART_ALGORITHM]},
-        .between = c.between,
+        .between = {c.plugin[PART_BETWEEN], c.config[PART_BETWEEN]},
         .timeout_ns = c.head.timeout_ns,
         .threads = selection_of(&c).backend->threads(c.config[PART_BACKEND]),
         .ranks_per_node = c.head.ranks_per_node,

@@ -3,7 +3,9 @@
  *
  * A key without prefix is one of transport, algorithm, backend, timeout, threads and ranks_per_node,
  * or else an option of the algorithm. "transport.x", "backend.x" and "algorithm.x" are options of
- * these plugins; x = "name" is the plugin. A later text overrides an earlier text. If a later text
+ * these plugins; x = "name" is the plugin. "transport.between_nodes" names the transport that carries
+ * data between nodes for another one, and "transport.between_nodes.x" is an option of the named
+ * transport. A later text overrides an earlier text. If a later text
  * names a plugin, options of this plugin in earlier texts do not count, as in a YAML file.
  *
  * Defaults: backend host, or cuda with a device of the caller. Transport shm, or nvlink on cuda.
@@ -52,7 +54,7 @@ struct choose_params {
 
 struct choice {
     struct ep_choice backend, transport, algorithm;
-    struct ep_choice between; /* transport to other nodes, with its defaults; plugin NULL: none */
+    struct ep_choice between; /* transport to other nodes; plugin NULL: none */
     uint64_t timeout_ns;      /* 0: not set */
     uint32_t threads;         /* workers of a rank; on devices as the backend says */
     uint32_t ranks_per_node;  /* 0: the ranks of a host are a node */

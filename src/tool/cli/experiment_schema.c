@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "cli/topics.h"
 #include "config/experiment.h"
 #include "config/option_text.h"
 #include "options/option.h"
@@ -251,6 +252,37 @@ static json_t *require_name(json_t *map, const struct section *section, json_t *
     return map;
 }
 
+/* Returns the schema of an option that names a further plugin: `name`, whose reference is taken, or a
+ * map with the options of that plugin. A map without a name is merged with the map of another
+ * file. */
+static json_t *nested_schema(struct schema *s, const struct section *section, json_t *name)
+{
+    const char *outer = topics_section(section->kind)->name;
+    json_t *forms = json_pack("[o]", name), *all = json_object();
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct registry_entry *entry = &s->entry[i];
+        json_t *properties;
+
+        if (entry->plugin == NULL || !section_takes(section, entry->plugin))
+            continue;
+        properties = json_object();
+        for (const struct epa_option *o = entry->plugin->options.table;
+             o != NULL && o->name != NULL; o++) {
+            json_object_set_new(
+                properties, o->name,
+                reference_to(arena_printf(s->arena, "%s.%s.%s", outer, entry->name, o->name)));
+            json_object_set_new(all, o->name,
+                                reference_to(arena_printf(s->arena, "%s.%s", outer, o->name)));
+        }
+        json_array_append_new(forms,
+                              require_name(map_schema(properties, entry->plugin->summary), section,
+                                           json_pack("{s:s}", "const", entry->name)));
+    }
+    json_array_append_new(forms, map_schema(all, section->help));
+    return json_pack("{s:s, s:o}", "description", section->help, "anyOf", forms);
+}
+
 /* Returns the schema of a map with the name and the options of one plugin; any options if the plugin
  * cannot be loaded. Adds the schema of each key to its list in `all`. */
 static json_t *named_plugin_schema(struct schema *s, const struct section *section,
@@ -263,6 +295,15 @@ static json_t *named_plugin_schema(struct schema *s, const struct section *secti
                          section->main, name, "required", section->main, "description", entry->why);
     properties = properties_of(s, arena_printf(s->arena, "%s.%s", section->name, entry->name),
                                &entry->plugin->options);
+    if (section->nested != NULL &&
+        option_find(&entry->plugin->options, section_key(section->nested)) != NULL) {
+        const char *own = arena_printf(s->arena, "%s.%s.%s", section->name, entry->name,
+                                       section_key(section->nested));
+
+        json_decref(add_definition(
+            s, nested_schema(s, section->nested, json_incref(json_object_get(s->definitions, own))),
+            own));
+    }
     for (struct json_walk it = {properties}; json_next(&it);) {
         if (json_object_get(all, it.key) == NULL)
             json_object_set_new(all, it.key, json_array());
@@ -353,9 +394,16 @@ static json_t *dotted_keys_schema(const struct schema *s, bool lists)
                                 : reference_to(section->name));
     for (struct json_walk it = {s->definitions}; json_next(&it);) {
         const char *point = strchr(it.key, '.');
+        const struct section *section;
 
-        if (point != NULL && strchr(point + 1, '.') == NULL)
-            json_object_set_new(properties, it.key,
+        if (point == NULL || strchr(point + 1, '.') != NULL)
+            continue;
+        json_object_set_new(properties, it.key,
+                            lists ? list_schema(reference_to(it.key)) : reference_to(it.key));
+        section = section_find(arena_strndup(s->arena, it.key, (size_t)(point - it.key)));
+        if (section != NULL && section->nested != NULL)
+            json_object_set_new(properties,
+                                arena_printf(s->arena, "%s%s", section->nested->name, point),
                                 lists ? list_schema(reference_to(it.key)) : reference_to(it.key));
     }
     return properties;

@@ -58,6 +58,20 @@ const struct section *topics_section(enum epa_plugin_kind kind)
     return s;
 }
 
+static void add_nested_options(struct topics *topics, const struct section *section,
+                               const struct registry_entry *entry)
+{
+    const struct epa_options *of = &entry->plugin->options;
+    struct topic topic = {.section = section, .entry = entry, .defaults = of->defaults};
+
+    for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++) {
+        topic.option = o;
+        topic.help = o->help;
+        add_topic(topics, &topic, "%s.%s", section->name, o->name);
+        add_topic(topics, &topic, "%s.%s.%s", section->name, entry->name, o->name);
+    }
+}
+
 static void add_plugins(struct topics *topics, const struct registry_entry *entry, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -80,6 +94,9 @@ static void add_plugins(struct topics *topics, const struct registry_entry *entr
             add_topic(topics, &topic, "%s.%s", section, o->name);
             add_topic(topics, &topic, "%s.%s.%s", section, plugin, o->name);
         }
+        if (topic.section->nested != NULL && entry[i].plugin != NULL &&
+            section_takes(topic.section->nested, entry[i].plugin))
+            add_nested_options(topics, topic.section->nested, &entry[i]);
     }
 }
 

@@ -513,12 +513,28 @@ const struct epa_options experiment_options = {top, sizeof(struct experiment), &
 
 enum { MOE = 1u << EPA_OP_MOE, ALLGATHER = 1u << EPA_OP_ALLGATHER, AG_GEMM = 1u << EPA_OP_AG_GEMM };
 
+static const struct section between_nodes = {
+    .name = "transport.between_nodes",
+    .main = "name",
+    .offset = offsetof(struct experiment, between),
+    .plugin = true,
+    .kind = EPA_PLUGIN_TRANSPORT,
+    .help = "moves data between ranks of different nodes for another transport",
+};
+
 const struct section experiment_sections[] = {
     PLUGIN(launcher, LAUNCHER, "auto",
            "starts the ranks; auto: mpi or env if an external launcher started several processes, "
            "else fork"),
     PLUGIN(backend, BACKEND, "host", "memory and execution: host or GPU"),
-    PLUGIN(transport, TRANSPORT, "shm", "moves data between ranks"),
+    {.name = "transport",
+     .main = "name",
+     .offset = offsetof(struct experiment, transport),
+     .plugin = true,
+     .kind = EPA_PLUGIN_TRANSPORT,
+     .chosen = "shm",
+     .help = "moves data between ranks",
+     .nested = &between_nodes},
     PLUGIN(algorithm, ALGORITHM, "ll_v2",
            "implements dispatch and combine, AllGather, or AllGather and GEMM"),
     MEASURES(model, "name", MOE, model, "model whose shape the layer has; `epa2a help models`"),
@@ -547,6 +563,29 @@ const struct section *section_find(const char *name)
         if (strcmp(s->name, name) == 0)
             return s;
     return NULL;
+}
+
+const struct section *section_find_path(const char *path)
+{
+    for (const struct section *s = experiment_sections; s->name != NULL; s++)
+        if (s->nested != NULL && strcmp(s->nested->name, path) == 0)
+            return s->nested;
+    return section_find(path);
+}
+
+bool section_takes(const struct section *nested, const struct epa_plugin *plugin)
+{
+    struct epa_error ignored = {EPA_OK, ""};
+
+    return plugin->kind == nested->kind &&
+           selection_check_between((const void *)plugin, &ignored) == EPA_OK;
+}
+
+const char *section_key(const struct section *section)
+{
+    const char *dot = strrchr(section->name, '.');
+
+    return dot != NULL ? dot + 1 : section->name;
 }
 
 bool section_is_for(const struct section *section, const struct epa_algorithm_plugin *algorithm)

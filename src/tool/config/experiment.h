@@ -158,12 +158,22 @@ struct section {
     uint32_t ops;       /* operations that use the section, bits 1 << enum epa_op; 0: all */
     bool measures;      /* true for all of its options (epa2a/plugin.h) */
     struct epa_options options;
+    /* Section of one option of the plugin: the option names a further plugin and takes its options,
+     * as `between_nodes: {name: ucx, tls: tcp}`. The name is a path, "transport.between_nodes", and
+     * has no default. NULL: none. */
+    const struct section *nested;
 };
 
 extern const struct epa_options experiment_options; /* of struct experiment itself */
 extern const struct section experiment_sections[];
 
 const struct section *section_find(const char *name);
+/* Returns the section with this path, which may be a nested one; or NULL. */
+const struct section *section_find_path(const char *path);
+/* Returns true if a nested section can name the plugin. */
+bool section_takes(const struct section *nested, const struct epa_plugin *);
+/* Returns the last part of the name: the option of a nested section. */
+const char *section_key(const struct section *);
 
 /* The role of a key such as "moe.hidden", from the tables. An unknown key belongs to the task. */
 enum key_role {

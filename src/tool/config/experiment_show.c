@@ -70,8 +70,44 @@ static bool is_silent(const struct experiment *x, const struct epa_option *optio
            (strcmp(option->name, "api") == 0 && x->api == API_NONE);
 }
 
+/* Returns true if an option has another value than its default. */
+static bool is_changed(const struct epa_option *option, const void *values, const void *defaults)
+{
+    text_auto value = {0}, usual = {0};
+
+    if (!option_is_set(option, values) || !option_is_set(option, defaults))
+        return option_is_set(option, values);
+    option_text(option, values, &value);
+    option_text(option, defaults, &usual);
+    return strcmp(value.data, usual.data) != 0;
+}
+
+/* Visits a nested section by the name of its plugin and the changed options. Returns false, and
+ * visits nothing, if all options have their defaults: the option that names the plugin suffices
+ * then, and ids stay the same as before nested sections existed. v->fn NULL: visits nothing. */
+static bool visit_nested(const struct visitor *v, const struct section *section)
+{
+    const struct ep_choice *chosen = (const void *)((const char *)v->x + section->offset);
+    const struct epa_options *options = chosen->plugin == NULL ? NULL : &chosen->plugin->options;
+    bool visited = false;
+
+    for (const struct epa_option *o = options == NULL ? NULL : options->table;
+         o != NULL && o->name != NULL; o++) {
+        if (!is_changed(o, chosen->config, options->defaults))
+            continue;
+        if (!visited && v->fn != NULL)
+            visit_value(v, section->name, section->main, NULL, chosen->plugin->name);
+        if (v->fn != NULL)
+            visit_value(v, section->name, o->name, o, chosen->config);
+        visited = true;
+    }
+    return visited;
+}
+
 static void visit_section(const struct visitor *v, const struct section *section)
 {
+    const struct visitor none = {v->x, NULL, NULL};
+    bool nested = section->nested != NULL && visit_nested(&none, section->nested);
     const void *values = (const char *)v->x + section->offset;
     const struct epa_options *options = &section->options;
 
@@ -87,11 +123,14 @@ static void visit_section(const struct visitor *v, const struct section *section
         visit_value(v, section->name, "name", NULL, chosen->plugin->name);
     }
     for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++)
-        if (option_is_set(o, values) && option_applies(v->x, section, o->name) &&
+        if (!(nested && strcmp(o->name, section_key(section->nested)) == 0) &&
+            option_is_set(o, values) && option_applies(v->x, section, o->name) &&
             (section->plugin || !is_silent(v->x, o)))
             visit_value(v, section->name, o->name, o, values);
     if (strcmp(section->name, "expect") == 0)
         visit_rows(v);
+    if (nested)
+        visit_nested(v, section->nested);
 }
 
 void experiment_visit(const struct experiment *x,
@@ -170,13 +209,15 @@ struct showing {
 static void show_value(void *arg, const struct experiment_value *v)
 {
     struct showing *to = arg;
+    const char *dot = v->section == NULL ? NULL : strchr(v->section, '.'); /* of a nested section */
+    const char *indent = v->section == NULL ? "" : dot == NULL ? "  " : "    ";
     size_t start, used;
 
     if (v->section != NULL && (to->section == NULL || strcmp(to->section, v->section) != 0))
-        text_add(to->out, "%s:\n", v->section);
+        text_add(to->out, "%s%s:\n", dot == NULL ? "" : "  ", dot == NULL ? v->section : dot + 1);
     to->section = v->section;
     start = to->out->bytes;
-    text_add(to->out, "%s%s: ", v->section == NULL ? "" : "  ", v->key);
+    text_add(to->out, "%s%s: ", indent, v->key);
     if (v->string)
         add_quoted(to->out, v->value);
     else

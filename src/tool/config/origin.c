@@ -10,13 +10,17 @@
 
 const struct node *origin_find(const struct experiment *x, const char *key)
 {
-    const char *dot = strchr(key, '.');
-    char section[64];
+    const struct node *map = x->origin; /* NULL: built in code, not read from a file */
+    const char *dot;
+    char part[64];
 
-    if (x->origin == NULL || dot == NULL) /* built in code, not read from a file */
-        return node_find(x->origin, key);
-    snprintf(section, sizeof(section), "%.*s", (int)(dot - key), key);
-    return node_find(node_find(x->origin, section), dot + 1);
+    /* A key of expect may contain a dot. */
+    while (map != NULL && node_find(map, key) == NULL && (dot = strchr(key, '.')) != NULL) {
+        snprintf(part, sizeof(part), "%.*s", (int)(dot - key), key);
+        map = node_find(map, part);
+        key = dot + 1;
+    }
+    return node_find(map, key);
 }
 
 /* Returns the node of the first key that the user has set, in a file if `in_file`; NULL: none.

@@ -38,6 +38,20 @@ struct node *tree_whole(struct arena *arena, const struct section *section, stru
     return map;
 }
 
+/* Returns the section that `key` of `map` denotes; NULL: none. `map` is the root, or a section for a
+ * nested one. */
+static const struct section *section_at(const struct tree *tree, const struct node *map,
+                                        const char *key)
+{
+    if (map == tree->root)
+        return section_find(key);
+    for (const struct section *s = experiment_sections; s->name != NULL; s++)
+        if (s->nested != NULL && strcmp(section_key(s->nested), key) == 0 &&
+            node_find(tree->root, s->name) == map)
+            return s->nested;
+    return NULL;
+}
+
 /* Returns the map under `key`, and creates it if it is missing; NULL: the value is not a map, which
  * is reported. */
 static struct node *enter_map(struct tree *tree, struct node *map, struct node *key)
@@ -49,8 +63,7 @@ static struct node *enter_map(struct tree *tree, struct node *map, struct node *
         node_set(tree->arena, map, key, child);
         return child;
     }
-    if (map == tree->root)
-        child = tree_whole(tree->arena, section_find(key->text), child);
+    child = tree_whole(tree->arena, section_at(tree, map, key->text), child);
     if (child->kind != NODE_MAP) {
         diag_error(tree->diag, &key->location, NULL, "'%.64s' is a value and has no keys",
                    key->text);
@@ -120,7 +133,7 @@ static struct node *replace_section(struct tree *tree, const struct section *sec
 static void store_value(struct tree *tree, struct node *map, struct node *key,
                         const struct node *value)
 {
-    const struct section *section = map == tree->root ? section_find(key->text) : NULL;
+    const struct section *section = section_at(tree, map, key->text);
     struct node *have = node_find(map, key->text);
 
     if (have != NULL && section != NULL)
@@ -218,13 +231,13 @@ static bool should_keep(const struct section *section, const struct node *have, 
     return true;
 }
 
-/* Replaces `have` by the `value` of --set. Rejects a value that would drop values of an earlier
- * --set, or values of the file that it does not mention. */
-static void check_replaced(struct tree *tree, const struct source_location *location, bool at_root,
-                           const struct node *key, const struct node *have,
+/* Replaces `have`, which is a section or not (NULL), by the `value` of --set. Rejects a value that
+ * would drop values of an earlier --set, or values of the file that it does not mention. */
+static void check_replaced(struct tree *tree, const struct source_location *location,
+                           const struct section *section, const struct node *have,
                            const struct node *value)
 {
-    const struct section *section = at_root ? section_find(key->text) : NULL;
+    int bytes = (int)strcspn(location->source, "="); /* of the key */
     bool bare = section != NULL && section->main != NULL && value->kind == NODE_SCALAR;
 
     for (uint32_t i = 0; have->kind == NODE_MAP && i < have->n; i++) {
@@ -238,17 +251,17 @@ static void check_replaced(struct tree *tree, const struct source_location *loca
             (!set && !(bare && should_keep(section, have, lost->text, value))))
             continue;
         if (bare && section->plugin)
-            snprintf(hint, sizeof(hint), "--set %s.%s=%.64s keeps it", key->text, section->main,
-                     value->text);
+            snprintf(hint, sizeof(hint), "--set %.*s.%s=%.64s keeps it", bytes, location->source,
+                     section->main, value->text);
         else if (bare)
-            snprintf(hint, sizeof(hint), "--set %s='{%s: %.32s, %.32s: ...}' sets both", key->text,
-                     section->main, value->text, lost->text);
+            snprintf(hint, sizeof(hint), "--set %.*s='{%s: %.32s, %.32s: ...}' sets both", bytes,
+                     location->source, section->main, value->text, lost->text);
         if (set)
             diag_error(tree->diag, location, hint, "--set %.80s would drop --set %.80s",
                        location->source, lost->location.source);
         else
-            diag_error(tree->diag, location, hint, "--set %.80s would drop %s.%.64s",
-                       location->source, key->text, lost->text);
+            diag_error(tree->diag, location, hint, "--set %.80s would drop %.*s.%.64s",
+                       location->source, bytes, location->source, lost->text);
         diag_note(tree->diag, &lost->location, "it is set here");
     }
 }
@@ -259,6 +272,7 @@ void tree_set(struct tree *tree, const char *argument)
     const char *equals = strchr(set, '=');
     struct source_location location = {"--set", set, 1, 1, (uint32_t)strcspn(set, "=")};
     struct node *map, *key, *value, *have;
+    const struct section *section;
     char *path;
 
     if (equals == NULL || equals == set) {
@@ -293,11 +307,12 @@ void tree_set(struct tree *tree, const char *argument)
     }
     if (map == NULL)
         return;
+    section = section_at(tree, map, key->text);
     have = node_find(map, key->text);
     if (have != NULL)
-        check_replaced(tree, &location, map == tree->root, key, have, value);
-    if (map == tree->root && keeps_model(section_find(key->text), have))
-        value = replace_section(tree, section_find(key->text), have, value);
+        check_replaced(tree, &location, section, have, value);
+    if (keeps_model(section, have))
+        value = replace_section(tree, section, have, value);
     node_set(tree->arena, map, key, value);
 }
 

@@ -116,7 +116,7 @@ void batch_read_tree(struct tree *tree, const char *file, const char *const *set
  * that a bare value of the section sets. */
 static bool overrules(const char *set, const char *key)
 {
-    const struct section *section = section_find(key);
+    const struct section *section = section_find_path(key);
     const char *main = section != NULL ? section->main : NULL;
     size_t n = strcspn(set, "="), bytes = strlen(key);
 

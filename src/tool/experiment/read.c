@@ -69,36 +69,76 @@ static const struct epa_plugin *find_plugin(struct building *b, enum epa_plugin_
     return NULL;
 }
 
-/* Reads the transport to other nodes that between_nodes names. */
-static void read_between(struct building *b, const struct node *map)
+/* Replaces a nested section of `map` by the name of its plugin, which is the value of an option, and
+ * returns the section; NULL: `map` has none. */
+static struct node *take_nested(struct building *b, const struct section *section,
+                                struct node **map)
+{
+    struct node *own, *nested = node_find(*map, section_key(section)), *name;
+
+    if (nested == NULL || nested->refused)
+        return NULL;
+    nested = tree_whole(b->arena, section, nested);
+    if (nested->kind != NODE_MAP)
+        return NULL;
+    name = node_find(nested, section->main);
+    if (name == NULL || name->kind != NODE_SCALAR) {
+        diag_error(b->diag, name == NULL ? &nested->location : &name->location,
+                   "such as {name: ucx, tls: tcp}", "%s.%s: a plugin's name is expected",
+                   section->name, section->main);
+        nested->refused = true;
+    }
+    own = node_make(b->arena, NODE_MAP, &(*map)->location);
+    for (uint32_t i = 0; i < (*map)->n; i++) {
+        if (strcmp((*map)->key[i]->text, section_key(section)) != 0)
+            node_append(b->arena, own, (*map)->key[i], (*map)->item[i]);
+        else if (!nested->refused)
+            node_append(b->arena, own, (*map)->key[i], name);
+        else
+            name = NULL;
+    }
+    node_set(b->arena, *map, tree_word(b->arena, section_key(section), &nested->location), nested);
+    *map = own;
+    return nested;
+}
+
+/* Reads the transport to other nodes that between_nodes names, and its options. `map`: the section
+ * of its options, NULL: none. */
+static void read_between(struct building *b, const struct section *section, const struct node *map)
 {
     const struct source_location nowhere = {.file = b->x->file}, *location = &nowhere;
-    const struct epa_transport_plugin *transport = (const void *)b->x->transport.plugin, *between;
-    const struct node *at = node_find(map, "between_nodes");
+    const struct epa_transport_plugin *transport = (const void *)b->x->transport.plugin;
+    const struct node *at = node_find(map, section->main);
     struct epa_error err = {EPA_OK, ""};
     const struct epa_plugin *plugin;
     const char *name = NULL;
+    void *config;
 
     if (transport->between_nodes != NULL)
         name = transport->between_nodes(b->x->transport.config);
     if (at != NULL)
         location = &at->location;
-    plugin = name != NULL ? find_plugin(b, EPA_PLUGIN_TRANSPORT, name, location) : NULL;
+    if (name == NULL && map != NULL && map->n > 1 && !map->refused &&
+        transport->between_nodes != NULL)
+        diag_error(b->diag, location, "such as {name: ucx, tls: tcp}",
+                   "%s has options and names no plugin", section->name);
+    plugin = name != NULL ? find_plugin(b, section->kind, name, location) : NULL;
     if (plugin == NULL)
         return;
-    between = (const void *)plugin;
-    if (selection_check_between(between, &err) != EPA_OK) {
+    if (selection_check_between((const void *)plugin, &err) != EPA_OK) {
         diag_error(b->diag, location, "take one that `epa2a list transport` shows with host memory",
                    "%s", err.text);
         return;
     }
-    b->x->between = (struct ep_choice){plugin, plugin->options.defaults};
+    config = arena_alloc(b->arena, plugin->options.size);
+    options_read(&plugin->options, section->name, section->main, map, b->arena, b->diag, config);
+    b->x->between = (struct ep_choice){plugin, config};
 }
 
 static void read_plugin(struct building *b, const struct section *section, struct node *map)
 {
     const struct source_location nowhere = {.file = b->x->file}, *location = &nowhere;
-    struct node *name = node_find(map, "name");
+    struct node *name = node_find(map, "name"), *nested = NULL;
     struct ep_choice *chosen = (void *)((char *)b->x + section->offset);
     const struct epa_plugin *plugin;
     const char *wanted;
@@ -118,11 +158,13 @@ static void read_plugin(struct building *b, const struct section *section, struc
     plugin = wanted != NULL ? find_plugin(b, section->kind, wanted, location) : NULL;
     if (plugin == NULL)
         return;
+    if (section->nested != NULL && map != NULL)
+        nested = take_nested(b, section->nested, &map);
     config = arena_alloc(b->arena, plugin->options.size);
     options_read(&plugin->options, section->name, "name", map, b->arena, b->diag, config);
     *chosen = (struct ep_choice){plugin, config};
-    if (section->kind == EPA_PLUGIN_TRANSPORT)
-        read_between(b, map);
+    if (section->nested != NULL)
+        read_between(b, section->nested, nested);
 }
 
 static void read_section(struct building *b, const struct section *section, struct node *value)

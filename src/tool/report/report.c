@@ -103,9 +103,16 @@ static void add_value(void *arg, const struct experiment_value *v)
 {
     struct description *d = arg;
 
-    if (v->section == NULL || strcmp(v->section, d->section) != 0)
+    size_t bytes = strlen(d->section);
+
+    if (v->section == NULL || strncmp(v->section, d->section, bytes) != 0)
         return;
-    if (strcmp(v->key, "name") == 0 || strcmp(v->key, "kind") == 0)
+    if (v->section[bytes] == '.') /* nested: "between_nodes.tls tcp" */
+        text_add(d->options, "%s%s %s", d->options->bytes == 0 ? "" : ", ", v->path + bytes + 1,
+                 v->value);
+    else if (v->section[bytes] != '\0')
+        return;
+    else if (strcmp(v->key, "name") == 0 || strcmp(v->key, "kind") == 0)
         text_add(d->main, "%s", v->value);
     else
         text_add(d->options, "%s%s %s", d->options->bytes == 0 ? "" : ", ", v->key, v->value);

@@ -65,7 +65,7 @@ static void open_transport(struct rank *r)
     rank_guard_room(r, &heap_bytes, &signals);
     r->status = ep_open(&r->ep, &r->comm,
                         &(struct ep_transport_params){.transport = x->transport,
-                                                      .between = (const void *)x->between.plugin,
+                                                      .between = x->between,
                                                       .heap_bytes = heap_bytes,
                                                       .signals = signals,
                                                       .trace = r->trace},
