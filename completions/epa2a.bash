@@ -64,7 +64,8 @@ _epa2a() {
             printf -v word %q "$word" # readline quotes only file names
         fi
         COMPREPLY+=("$word")
-        [[ $line == *[=.] && ! -e $line ]] && compopt -o nospace 2>/dev/null
+        # A list that is not closed continues.
+        [[ ($line == *[=.] || $line == *=\[* && $line != *\]*) && ! -e $line ]] && compopt -o nospace 2>/dev/null
     done
 }
 

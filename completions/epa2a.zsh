@@ -22,7 +22,8 @@ _epa2a() {
             ?*)
                 name=${line%%$'\t'*} help=${line#*$'\t'}
                 name=${name//:/\\:}${help:+:$help}
-                if [[ ${line%%$'\t'*} == *[=.] ]]; then
+                # A list that is not closed continues.
+                if [[ ${line%%$'\t'*} == (*[=.]|*=\[[^]]#) ]]; then
                     open+=($name)
                 else
                     full+=($name)

@@ -21,7 +21,8 @@ FILES = {
     "other.yml": "version: 1\nalgorithm: {name: alltoallv}\n",
     "notes.txt": "",
     "runs.yaml": "version: 1\nruns: {flag a rank: {}, flag a row: {}, other: {}}\nmatrix: {moe.topk: [4, 8]}\n",
-    "results.json": "",
+    "results.json": '{"results": [{"stages": [{"name": "dispatch"}, {"name": "combine"}]}]}',
+    "trace.json": '{"traceEvents": [{"name": "dispatch", "cat": "stage"}, {"name": "core", "cat": "core"}]}',
     "sub/inner.yaml": "version: 1\n",
 }
 PLUGIN_OPTION = ("launcher=thread", "launcher.p", "launcher.pin=")  # of one that is always there
@@ -47,6 +48,19 @@ LINES = [
     ("run --set bench.check=f", ["run", "--set", "bench.check=false", "Z"]),
     ("run --set transport=sh", ["run", "--set", "transport=shm", "Z"]),
     ("run --set transport.name=sh", ["run", "--set", "transport.name=shm", "Z"]),
+    ("run --set transport.between_nodes=sh", ["run", "--set", "transport.between_nodes=shm", "Z"]),
+    ("run --set transport.between_nodes=reorder --set transport.between_nodes.ro",
+     ["run", "--set", "transport.between_nodes=reorder", "--set", "transport.between_nodes.room=Z"]),
+    ("run --set transport.between_nodes=shm --set transport.between_nodes.wait=sp",
+     ["run", "--set", "transport.between_nodes=shm", "--set", "transport.between_nodes.wait=spin", "Z"]),
+    ("tune --algorithms token", ["tune", "--algorithms", "token_flag", "Z"]),
+    ("tune --algorithms ll_v1,token", ["tune", "--algorithms", "ll_v1,token_flag", "Z"]),
+    ("tune --algorithms=ll_v1,token", ["tune", "--algorithms=ll_v1,token_flag", "Z"]),
+    ("tune --keys algorithm.combine_d", ["tune", "--keys", "algorithm.combine_dtype", "Z"]),
+    ("tune --set algorithm=token_flag --keys algorithm.flag",
+     ["tune", "--set", "algorithm=token_flag", "--keys", "algorithm.flag_granularity", "Z"]),
+    ("plot results.json --stage com", ["plot", "results.json", "--stage", "combine", "Z"]),
+    ("trace merge trace.json --stage disp", ["trace", "merge", "trace.json", "--stage", "dispatch", "Z"]),
     ("run --set launcher=au", ["run", "--set", "launcher=auto", "Z"]),
     ("run --set routing=zi", ["run", "--set", "routing=zipf", "Z"]),
     ("run --set algorithm.disp", ["run", "--set", "algorithm.dispatch_dtype=Z"]),
@@ -200,7 +214,7 @@ def lists(epa2a):
     yield "epa2a bench --set moe.", [k + "=" for k in keys]
     yield "epa2a list ", ["backend", "launcher", "transport", "algorithm", "models", "configs"]
     yield "epa2a bench --model ", re.findall(r"^  ([a-z0-9.-]+) ", asked(epa2a, "list", "models"), re.M)
-    yield "epa2a run ", ["small.yaml", "other.yml", "runs.yaml", "results.json", "sub/"]
+    yield "epa2a run ", ["small.yaml", "other.yml", "runs.yaml", "results.json", "trace.json", "sub/"]
 
 
 def bare(word):
@@ -246,10 +260,13 @@ def try_shell(name, way, epa2a, scripts):
                 print(f"{name}, {way}: behind another command it became {got}")
                 failed += 1
             # bash closes an open quote after a completed word
-            got = shell.words("epa2a run --set 'moe.hid\tZ" + "'" * (name != "bash"))
-            if got != ["epa2a", "run", "--set", "moe.hidden=Z"]:
-                print(f"{name}, {way}: with a quote open it became {got}")
-                failed += 1
+            for typed, want in (("moe.hid", "moe.hidden="), ("matrix.moe.dtype=[bf16,f", "matrix.moe.dtype=[bf16,f16")):
+                # fish closes the quote and ends the word, unless the word ends in = or the like
+                ends = name == "fish" and want[-1] != "="
+                got = shell.words(f"epa2a run --set '{typed}\tZ" + "'" * (name != "bash" and not ends))
+                if " ".join(got) != f"epa2a run --set {want}{' ' * ends}Z":
+                    print(f"{name}, {way}: with a quote open it became {got}, not {want}")
+                    failed += 1
             for line, want in lists(epa2a):
                 before = line.split()[:len(line.split()) - (not line.endswith(" "))]
                 got = candidates(line)[len(before):]
@@ -258,7 +275,7 @@ def try_shell(name, way, epa2a, scripts):
                     failed += 1
         finally:
             shell.close()
-    print(f"{name}, {way}: {len(lines) + 9 - failed} of {len(lines) + 9} as they should be")
+    print(f"{name}, {way}: {len(lines) + 10 - failed} of {len(lines) + 10} as they should be")
     return failed
 
 

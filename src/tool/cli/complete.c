@@ -12,6 +12,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #include <string.h>
 
 #include "base/exit_code.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -140,6 +142,18 @@ static void resolve_configurations(struct line *line)
 
 /* ---- KEY=VALUE ---- */
 
+/* Returns the node of a section, which may be nested, as a map or a name; NULL: it is not set. */
+static struct node *section_node(const struct tree *tree, const struct section *section)
+{
+    const char *dot = strchr(section->name, '.');
+    struct node *map = tree->root;
+
+    if (dot != NULL)
+        map = node_find(
+            map, arena_printf(tree->arena, "%.*s", (int)(dot - section->name), section->name));
+    return node_find(map, section_key(section));
+}
+
 /* Returns the plugin of a section according to the files and --set before the cursor; or NULL. */
 static const struct epa_plugin *chosen_plugin(struct completing *c, const struct section *section)
 {
@@ -156,11 +170,13 @@ static const struct epa_plugin *chosen_plugin(struct completing *c, const struct
     for (uint32_t i = 0; i < c->line.cli.n_sets; i++)
         tree_set(&tree, c->line.cli.set[i]);
     diag_destroy(tree.diag);
-    node = node_find(tree.root, section->name);
+    node = section_node(&tree, section);
     if (node != NULL)
         node = node_find(tree_whole(tree.arena, section, node), section->main);
     if (node != NULL && node->kind == NODE_SCALAR)
         name = node->text;
+    if (name == NULL)
+        return NULL;
     if (strcmp(name, "auto") == 0 && section->kind == EPA_PLUGIN_LAUNCHER)
         name = "fork";
     for (uint32_t i = 0, n = list_plugins(c, &entry); i < n; i++)
@@ -208,19 +224,24 @@ static void offer_keys(struct completing *c, const struct section *section)
 
     if (section->plugin)
         offer(c, section->help, "%s.%s=", section->name, section->main);
-    for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++)
+    for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++) {
         offer(c, o->help, "%s.%s=", section->name, o->name);
+        if (section->nested != NULL && strcmp(o->name, section_key(section->nested)) == 0)
+            offer(c, section->nested->help, "%s.", section->nested->name);
+    }
 }
 
 static void offer_plugins(struct completing *c, const struct section *section, int key)
 {
+    bool nested = section->chosen == NULL;
     const struct registry_entry *entry;
     uint32_t n = list_plugins(c, &entry);
 
     if (section->kind == EPA_PLUGIN_LAUNCHER)
         offer(c, "fork, or the launcher that started this process", "%.*sauto", key, c->word);
     for (uint32_t i = 0; i < n; i++)
-        if (entry[i].kind == section->kind)
+        if (entry[i].kind == section->kind &&
+            (!nested || entry[i].plugin == NULL || section_takes(section, entry[i].plugin)))
             offer(c, entry[i].plugin == NULL ? entry[i].why : entry[i].plugin->summary, "%.*s%s",
                   key, c->word, entry[i].name);
 }
@@ -268,55 +289,142 @@ static void offer_models(struct completing *c)
         offer(c, "a model of `epa2a list models`", "%s", names[i]);
 }
 
-/* Offers values. The first `key` bytes of the word are "KEY=". */
-static void offer_value(struct completing *c, const struct section *section, int key)
+/* Offers values of the option `name` of a section (NULL: at the top). The first `key` bytes of the
+ * word are "KEY=", or with a list "KEY=[1, ". */
+static void offer_value(struct completing *c, const struct section *section, const char *name,
+                        int key)
 {
-    const char *point = memchr(c->word, '.', (size_t)key);
     const struct epa_options *of = &experiment_options;
     const struct epa_option *option;
-    char name[64];
 
-    if (section != NULL && strcmp(section->name, "model") == 0 &&
-        (point == NULL || strncmp(point, ".name=", 6) == 0)) {
+    if (section != NULL && strcmp(section->name, "model") == 0 && strcmp(name, "name") == 0) {
         c->word += key;
         offer_models(c);
         return;
     }
-    if (section != NULL && section->plugin && (point == NULL || strncmp(point, ".name=", 6) == 0)) {
+    if (section != NULL && section->plugin && strcmp(name, section->main) == 0) {
         offer_plugins(c, section, key);
         return;
     }
     if (section != NULL)
         of = options_of(c, section);
-    if (section != NULL && point == NULL)
-        snprintf(name, sizeof(name), "%s", section->main == NULL ? "" : section->main);
-    else
-        snprintf(name, sizeof(name), "%.*s",
-                 key - 1 - (int)(point == NULL ? 0 : point + 1 - c->word),
-                 point == NULL ? c->word : point + 1);
     option = option_find(of, name);
     if (option != NULL)
         offer_values(c, option, of->defaults, key);
 }
 
+/* Returns the number of bytes before the item at the cursor, for a list that is not closed: 4 for
+ * "[4, 8"; 0 for other values. */
+static int bytes_before_item(const char *value)
+{
+    const char *comma = strrchr(value, ','), *item = comma != NULL ? comma : value;
+
+    if (*value != '[' || strchr(value, ']') != NULL)
+        return 0;
+    return (int)(item + 1 - value) + (int)strspn(item + 1, " ");
+}
+
+/* Returns the section of a key: the longest path before a point, or the whole key; *rest: the part
+ * behind it, "" for the whole. NULL: the key is at the top. */
+static const struct section *section_of_key(const char *key, const char **rest)
+{
+    const struct section *found = NULL;
+    size_t bytes = strlen(key);
+
+    for (size_t i = 0; i <= bytes; i++) {
+        char path[64];
+        const struct section *section;
+
+        if (key[i] != '.' && key[i] != '\0')
+            continue;
+        snprintf(path, sizeof(path), "%.*s", (int)i, key);
+        section = section_find_path(path);
+        if (section != NULL) {
+            found = section;
+            *rest = key[i] == '.' ? key + i + 1 : key + i;
+        }
+    }
+    return found;
+}
+
 static void offer_key_value(struct completing *c)
 {
-    const char *equals, *point;
     const struct section *section;
-    char name[64];
+    const char *equals, *name;
+    char *key;
 
     if (strncmp(c->word, "matrix.", 7) == 0 || strncmp(c->word, "zip.", 4) == 0)
         c->word = strchr(c->word, '.') + 1;
     equals = strchr(c->word, '=');
-    point = strpbrk(c->word, ".=");
-    snprintf(name, sizeof(name), "%.*s", (int)strcspn(c->word, ".="), c->word);
-    section = section_find(name);
-    if (equals != NULL)
-        offer_value(c, section, (int)(equals + 1 - c->word));
-    else if (point == NULL)
+    key = arena_strndup(c->line.arena, c->word, strcspn(c->word, "="));
+    name = key;
+    section = section_of_key(key, &name);
+    if (equals != NULL) {
+        int before = (int)(equals + 1 - c->word);
+
+        if (section != NULL && *name == '\0')
+            name = section->main == NULL ? "" : section->main;
+        offer_value(c, section, name, before + bytes_before_item(equals + 1));
+    } else if (strchr(key, '.') == NULL) {
         offer_names(c);
-    else if (section != NULL)
+    } else if (section != NULL) {
         offer_keys(c, section);
+    }
+}
+
+/* ---- values of options that the files of the line determine ---- */
+
+/* Offers the algorithms with the operation of the chosen algorithm, behind the last comma. */
+static void offer_algorithms(struct completing *c)
+{
+    const struct section *section = section_find("algorithm");
+    const struct epa_algorithm_plugin *chosen = (const void *)chosen_plugin(c, section);
+    const struct registry_entry *entry;
+    const char *comma = strrchr(c->word, ',');
+
+    c->word = comma != NULL ? comma + 1 : c->word;
+    for (uint32_t i = 0, n = list_plugins(c, &entry); i < n; i++) {
+        const struct epa_algorithm_plugin *plugin = (const void *)entry[i].plugin;
+
+        if (entry[i].kind == section->kind && plugin != NULL &&
+            (chosen == NULL || plugin->op == chosen->op))
+            offer(c, plugin->plugin.summary, "%s", entry[i].name);
+    }
+}
+
+/* Offers the options of sections and chosen plugins that `epa2a tune` changes. */
+static void offer_tuned_keys(struct completing *c)
+{
+    for (const struct section *s = experiment_sections; s->name != NULL; s++) {
+        const struct epa_options *of = options_of(c, s);
+
+        for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++)
+            if (o->tune != NULL)
+                offer(c, o->help, "%s.%s", s->name, o->name);
+    }
+}
+
+/* Adds the names of the stages in results or in a trace to `names`. */
+static void add_stages(const char *path, json_t *names)
+{
+    json_auto_t *root = json_load_file(path, 0, NULL);
+
+    for (struct json_walk run = {json_object_get(root, "results")}; json_next(&run);)
+        for (struct json_walk it = {json_object_get(run.value, "stages")}; json_next(&it);)
+            json_object_set_new(names, json_text_at(it.value, "name"), json_true());
+    for (struct json_walk it = {json_object_get(root, "traceEvents")}; json_next(&it);)
+        if (strcmp(json_text_at(it.value, "cat"), "stage") == 0)
+            json_object_set_new(names, json_text_at(it.value, "name"), json_true());
+}
+
+static void offer_stages(struct completing *c)
+{
+    json_auto_t *names = json_object();
+
+    for (uint32_t i = 0; i < c->line.cli.n_args; i++)
+        add_stages(c->line.cli.arg[i], names);
+    for (struct json_walk it = {names}; json_next(&it);)
+        offer(c, "a stage of the file", "%s", it.key);
 }
 
 /* ---- candidates for a word ---- */
@@ -422,6 +530,25 @@ static void offer_kind(struct completing *c, const char *kind, size_t bytes)
         offer_files(c, "");
 }
 
+/* Offers values of an option of the command line. */
+static void offer_option_value(struct completing *c, const struct option *option)
+{
+    static const struct {
+        const char *option;
+        void (*offer)(struct completing *);
+    } determined[] = {{"--algorithms", offer_algorithms},
+                      {"--keys", offer_tuned_keys},
+                      {"--stage", offer_stages}};
+
+    for (size_t i = 0; i < sizeof(determined) / sizeof(determined[0]); i++) {
+        if (strcmp(option->is.name, determined[i].option) != 0)
+            continue;
+        determined[i].offer(c);
+        return;
+    }
+    offer_kind(c, option->value, strlen(option->value));
+}
+
 /* Returns true if the current folder has a YAML file whose name begins with the word. */
 static bool has_experiment_file(const struct completing *c)
 {
@@ -480,13 +607,13 @@ static void offer_word(struct completing *c, const struct option *pending)
     bool ended = c->line.options_ended;
 
     if (pending != NULL) {
-        offer_kind(c, pending->value, strlen(pending->value));
+        offer_option_value(c, pending);
     } else if (!ended && c->word[0] == '-' && equals != NULL) {
         const struct option *option = commands_option(c->word);
 
         c->word = equals + 1;
         if (option != NULL && option->value != NULL)
-            offer_kind(c, option->value, strlen(option->value));
+            offer_option_value(c, option);
     } else if (!ended && c->word[0] == '-') {
         offer_options(c);
     } else if (c->line.command == NULL) {
