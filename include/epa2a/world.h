@@ -85,6 +85,10 @@ struct epa_launch {
      * 0. */
     char *block;
     size_t block_bytes;
+    /* File that contains `block` at offset block_at. A launcher reads the results of a killed rank
+     * of its host from the file of the rank. block_at 0: no file. */
+    int block_file;
+    uint64_t block_at;
     /* Launch fingerprint (text). The launch rejects a process with a different fingerprint and
      * reports the first differing line. */
     const char *fingerprint;

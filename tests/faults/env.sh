@@ -165,8 +165,8 @@ meet_their_end() {
             go_on --json "$work/out.json" --force
             kill -KILL "${pid[$victim]}"
             others_end $victim 5 5000
-            keeps "[$victim]"
-            says 0 "rank $victim \\(host .*, pid ${pid[$victim]}[^)]*\\) was killed by signal 9 \\(Killed\\)"
+            keeps '[]'
+            says 0 "rank $victim \\(host .*, pid ${pid[$victim]}[^)]*\\) was killed by signal 9 \\(Killed\\): .*, iteration [0-9]+"
             others_are_quiet
         done ;;
     crash)
@@ -197,9 +197,10 @@ meet_their_end() {
         says 0 'rank 3 \(host .*, pid [0-9]+\) was killed by signal 6 \(Aborted\): set-up'
         others_are_quiet ;;
     silent) # as if its host were cut off; a stopped process of the same host is killed
-        go_on --set launcher.heartbeat=2s
+        go_on --set launcher.heartbeat=2s --json "$work/out.json" --force
         kill -STOP "${pid[2]}"
         others_end 2 5 8000
+        keeps '[]'
         says 0 'rank 2 \(host .*\) is gone: it sent no message for 2 s'
         others_are_quiet ;;
     pause) # all ranks at once, as when their machine sleeps: nobody is lost

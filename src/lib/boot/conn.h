@@ -16,7 +16,7 @@
 /* ---- messages ---- */
 
 enum {
-    CONN_PROTOCOL = 8,
+    CONN_PROTOCOL = 9,
     CONN_NAME = 72,
     CONN_INTERFACE = 16,
     CONN_MASK_MAX = 8192,           /* bytes of an affinity mask */
@@ -53,8 +53,17 @@ extern const char conn_magic[8];
 
 enum { CONN_JOB = 64 };
 
+/* File with the block of a rank. */
+struct conn_block_file {
+    int32_t fd; /* in the process of the rank */
+    uint32_t zero;
+    uint64_t device, inode;
+    uint64_t at; /* offset of the blocks of all ranks; 0: no file */
+};
+
 struct conn_hello {
     uint32_t rank, size, pid, abi;
+    struct conn_block_file block_file;
     struct nodes_host host;
     char job[CONN_JOB];        /* as in contact */
     uint32_t mask_bytes, zero; /* length of the affinity mask, as in nodes_rank */

@@ -11,6 +11,7 @@
 #include <epa2a/wait.h>
 #include "boot/close_open.h"
 #include "boot/death.h"
+#include "launch/block_file.h"
 #include "launch/crash.h"
 #include "launch/launch_rank.h"
 #include "launch/launcher_rank.h"
@@ -44,6 +45,7 @@ static void say_hello(struct launcher *l)
                                .size = l->size,
                                .pid = (uint32_t)getpid(),
                                .abi = EPA_ABI,
+                               .block_file = block_file_describe(&l->launch->asked),
                                .host = l->host};
 
     memcpy(hello.job, l->contact.job, sizeof(hello.job));

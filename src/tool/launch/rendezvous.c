@@ -24,6 +24,7 @@
 #include "boot/death.h"
 #include "boot/net.h"
 #include "boot/nodes.h"
+#include "launch/block_file.h"
 
 enum {
     STRANGERS = 32, /* slots for connections without proof */
@@ -45,6 +46,7 @@ struct peer {
     char address[64];
     struct conn_hello hello;
     int pidfd;     /* -1: another host, or rank 0 itself */
+    int results;   /* file with the block of the rank; -1: another host, or no access */
     uint64_t step; /* last set-up step that the rank has reached */
     bool returned, done, lost;
 };
@@ -126,6 +128,7 @@ static void lose_peer(struct rendezvous *rdv, struct peer *peer, const char *how
         death_kill(peer->pidfd);
     if (peer->conn.silent || !find_death(peer, &word))
         word = conn_word_of(EPA_ERR_DIED, "%s is gone: %s", name, peer->conn.why);
+    block_file_copy(peer->results, &peer->hello.block_file, rdv->asked, peer->hello.rank);
     word.rank = peer->hello.rank;
     if (!peer->conn.silent || rdv->failed_ns == 0)
         fail_launch(rdv, word);
@@ -138,7 +141,8 @@ static void free_peer(struct peer *peer)
 {
     conn_finish(&peer->conn);
     close_open(peer->pidfd);
-    peer->pidfd = -1;
+    close_open(peer->results);
+    peer->pidfd = peer->results = -1;
     peer->state = FREE;
 }
 
@@ -185,7 +189,7 @@ static void add_peer(struct rendezvous *rdv, int fd, const char *address)
     }
     if (at->state != FREE)
         free_peer(at);
-    *at = (struct peer){.state = STRANGER, .since_ns = epa_now_ns(), .pidfd = -1};
+    *at = (struct peer){.state = STRANGER, .since_ns = epa_now_ns(), .pidfd = -1, .results = -1};
     conn_init(&at->conn, fd, CONN_GREET_MAX);
     snprintf(at->address, sizeof(at->address), "%s", address);
 }
@@ -369,8 +373,10 @@ static void on_hello(struct rendezvous *rdv, struct peer *peer, const struct con
         sizeof(struct conn_piece) + (piece > CONN_BLOCK_MAX ? piece : CONN_BLOCK_MAX);
     rdv->of_rank[hello->rank] = peer;
     rdv->joined++;
-    if (strcmp(hello->host.identity, rdv->host.identity) == 0 && hello->rank != 0)
+    if (strcmp(hello->host.identity, rdv->host.identity) == 0 && hello->rank != 0) {
         peer->pidfd = death_watch((int32_t)hello->pid);
+        peer->results = block_file_open((int32_t)hello->pid, &hello->block_file);
+    }
     if (rdv->failed_ns != 0)
         conn_say(&peer->conn, CONN_ABORT);
     else if (rdv->joined == rdv->size)
@@ -644,7 +650,7 @@ void rendezvous_destroy(struct rendezvous *rdv)
 static enum epa_status allow_files(uint32_t slots, struct epa_error *err)
 {
     struct rlimit limit;
-    rlim_t want = 2 * (rlim_t)slots + 64; /* a connection and a pidfd of each rank */
+    rlim_t want = 3 * (rlim_t)slots + 64; /* a connection, a pidfd and the block of each rank */
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= want)
         return EPA_OK;
@@ -677,7 +683,7 @@ enum epa_status rendezvous_create(const struct epa_launch *asked,
     rdv->step = 1;
     rdv->peer = memory_alloc(rdv->slots, sizeof(*rdv->peer));
     for (uint32_t i = 0; i < rdv->slots; i++)
-        rdv->peer[i].conn.fd = rdv->peer[i].pidfd = -1;
+        rdv->peer[i].conn.fd = rdv->peer[i].pidfd = rdv->peer[i].results = -1;
     rdv->of_rank = memory_alloc(rdv->size, sizeof(struct peer *));
     status = allow_files(rdv->slots, err);
     if (status != EPA_OK) {

@@ -6,6 +6,7 @@
 
 #include "base/terminal.h"
 #include "session/rank_main.h"
+#include "session/status_page.h"
 
 /* Grace period: after the failure of a rank the others have this time to record their state. Ranks of
  * devices need more: their kernels have seconds to end, memory cannot be freed before, and the driver
@@ -161,6 +162,8 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
                              .arg = s,
                              .block = s->block,
                              .block_bytes = s->block_bytes,
+                             .block_file = s->block_at != 0 ? status_page_file(s->status_page) : -1,
+                             .block_at = s->block_at,
                              .fingerprint = s->fingerprint.data,
                              .failed_rank = &failed_rank,
                              .leaked_ranks = &s->leaked_ranks},
