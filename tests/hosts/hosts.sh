@@ -136,7 +136,7 @@ start_mpirun() {
     done
     set -- --allow-run-as-root --bind-to none --mca plm_rsh_agent "$work/agent" \
         --host "${list#,}" -x UCX_TLS -x UCX_NET_DEVICES \
-        ${EPA2A_PLUGIN_PATH:+-x EPA2A_PLUGIN_PATH} "$@"
+        ${EPA2A_PLUGIN_PATH:+-x EPA2A_PLUGIN_PATH} env ${environment-} "$@"
     on host1 timeout -k 5 100 mpirun "$@" >"$work/out.0" 2>"$work/err.0" </dev/null &
     pids=$!
 }

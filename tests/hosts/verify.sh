@@ -4,7 +4,8 @@
 #   verify.sh EPA2A CABLE CONFIG LAUNCH LINK PLACES [SETTING ...]
 #     LAUNCH: mpirun | env, see hosts.sh
 #     LINK    of host2: good | delay, 1 ms each way | loss, 1 % of packets each way | second: another network
-#             exists, and ranks listen only at the address that leads to rank 0
+#             exists, and ranks listen only at the address that leads to rank 0 | no-pmix: ranks of mpirun
+#             cannot load libpmix, and meet at MASTER_ADDR
 set -u
 . "$(dirname "$0")/hosts.sh"
 enter "$@"
@@ -28,6 +29,12 @@ resent() {
 }
 
 size=$(wc -w <<<"$places")
+environment=
+if [ "$link" = no-pmix ]; then
+    mkdir "$work/libraries"
+    : >"$work/libraries/libpmix.so.2" # no library
+    environment="LD_LIBRARY_PATH=$work/libraries"
+fi
 hosts=$(tr ' ' '\n' <<<"$places" | sort -u | wc -l)
 hosts_up "$hosts" "$cable"
 case $link in
@@ -47,6 +54,12 @@ for setting in "$@"; do
     args+=(--set "$setting")
 done
 
+if [ "$link" = no-pmix ]; then
+    start mpirun "$places" "$epa2a" verify "$config" "${args[@]}"
+    finish
+    grep -q 'the address of rank 0 is unknown .*; set MASTER_ADDR .*install libpmix' "$work/err.0" || fail "no rank asks for MASTER_ADDR"
+    environment+=" MASTER_ADDR=host1 MASTER_PORT=29500 EPA2A_JOB_TOKEN=the_token_of_this_test"
+fi
 for _ in 1 2 3; do
     start "$launch" "$places" "$epa2a" verify "$config" "${args[@]}"
     while [ "$link" = second ] && kill -0 $pids 2>/dev/null; do

@@ -70,8 +70,10 @@ static enum epa_status find_address(const struct contact_options *options,
     else
         return epa_fail_key(err, EPA_ERR_CONFIG, "launcher.address",
                             "%s: the address of rank 0 is unknown (%s); set MASTER_ADDR or "
-                            "launcher.address",
-                            options->caller, job->process_id.source);
+                            "launcher.address%s",
+                            options->caller, job->process_id.source,
+                            value_of("PMIX_NAMESPACE") != NULL ? ", or install libpmix on all hosts"
+                                                               : "");
     if (job->process_id.rank == 0 && !all_here && !job->hosts_unknown &&
         options->interface == NULL && net_is_loopback(out))
         return epa_fail_key(

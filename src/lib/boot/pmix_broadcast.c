@@ -1,4 +1,5 @@
-/* Calls of libpmix. The library is loaded at the first use, since most jobs have no PMIx server. */
+/* Calls of libpmix. The program loads the library at the first use, since most jobs have no PMIx server
+ * and some hosts have no library. */
 #include "boot/pmix_broadcast.h"
 
 #ifdef EPA2A_PMIX
@@ -29,7 +30,7 @@ static enum epa_status check_code(pmix_status_t code, const char *what, struct e
                                            pmix.text != NULL ? pmix.text(code) : "failed");
 }
 
-static enum epa_status load_library(struct epa_error *err)
+static bool load_library(void)
 {
     static const struct {
         const char *name;
@@ -41,18 +42,16 @@ static enum epa_status load_library(struct epa_error *err)
         {"PMIx_Error_string", &pmix.text},
     };
 
-    pmix.library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
+    if (pmix.library == NULL)
+        pmix.library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
     for (size_t i = 0; pmix.library != NULL && i < sizeof(functions) / sizeof(functions[0]); i++) {
         void *function = dlsym(pmix.library, functions[i].name);
 
         if (function == NULL)
-            return epa_fail(err, EPA_ERR_UNSUPPORTED, "PMIx: %s", dlerror());
+            return false;
         memcpy(functions[i].function, &function, sizeof(function));
     }
-    if (pmix.library == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "PMIx: %s; set MASTER_ADDR and MASTER_PORT",
-                        dlerror());
-    return EPA_OK;
+    return pmix.library != NULL;
 }
 
 static void finalize_at_exit(void)
@@ -62,10 +61,8 @@ static void finalize_at_exit(void)
 
 static enum epa_status init_library(uint32_t rank, struct epa_error *err)
 {
-    enum epa_status status = load_library(err);
+    enum epa_status status = check_code(pmix.init(&pmix.me, NULL, 0), "PMIx_Init", err);
 
-    if (status == EPA_OK)
-        status = check_code(pmix.init(&pmix.me, NULL, 0), "PMIx_Init", err);
     if (status == EPA_OK && pmix.me.rank != rank)
         status = epa_fail(err, EPA_ERR_CONFIG, "PMIx names rank %u, the environment names rank %u",
                           pmix.me.rank, rank);
@@ -74,9 +71,9 @@ static enum epa_status init_library(uint32_t rank, struct epa_error *err)
     return status;
 }
 
-bool pmix_has_server(void)
+bool pmix_is_usable(void)
 {
-    return getenv("PMIX_NAMESPACE") != NULL && getenv("PMIX_RANK") != NULL;
+    return getenv("PMIX_NAMESPACE") != NULL && getenv("PMIX_RANK") != NULL && load_library();
 }
 
 static enum epa_status put_bytes(const char *key, void *bytes, size_t n, struct epa_error *err)
@@ -129,7 +126,7 @@ enum epa_status pmix_broadcast(uint32_t rank, void *bytes, size_t n, struct epa_
 
 #else
 
-bool pmix_has_server(void)
+bool pmix_is_usable(void)
 {
     return false;
 }

@@ -8,11 +8,13 @@
 
 #include <epa2a/status.h>
 
-/* Returns true if the build has PMIx and a PMIx server has started this process. */
-bool pmix_has_server(void);
+/* Returns true if a PMIx server has started this process and this host has the PMIx library, which the
+ * first call loads. */
+bool pmix_is_usable(void);
 
-/* Collective: broadcasts `n` bytes of rank 0. Waits for all ranks of the job without a time limit. The
- * first call loads and initialises the PMIx library; exit() finalises it. One thread at a time. */
+/* Collective, if pmix_is_usable(): broadcasts `n` bytes of rank 0. Waits for all ranks of the job
+ * without a time limit. The first call initialises the PMIx library; exit() finalises it. One thread at
+ * a time. */
 enum epa_status pmix_broadcast(uint32_t rank, void *bytes, size_t n, struct epa_error *);
 
 #endif

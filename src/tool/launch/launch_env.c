@@ -32,7 +32,7 @@ static enum epa_status find_process_id(const void *config, struct epa_process_id
 static bool needs_pmix(const struct config *config, const struct process_job *job)
 {
     return job->process_id.size > 1 && job->local_size != job->process_id.size &&
-           config->address == NULL && getenv("MASTER_ADDR") == NULL && pmix_has_server();
+           config->address == NULL && getenv("MASTER_ADDR") == NULL && pmix_is_usable();
 }
 
 static enum epa_status meet(void *arg, struct contact *contact, struct epa_error *err)
