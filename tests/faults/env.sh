@@ -61,6 +61,8 @@ iterates() { "$epa2a" status "${pid[$1]}" --json - 2>/dev/null | grep -Ec '"iter
 underway() {
     for r in $(seq 0 $((n - 1))); do
         until iterates "$r" || ! kill -0 "${pid[$r]}" 2>/dev/null; do rest 0.01; done
+        find_children "${pid[$r]}"
+        [ -z "$children_of" ] || fail "rank $r has a second process: $children_of"
     done
     sleep "0.$((RANDOM % 4))"
 }

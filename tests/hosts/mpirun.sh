@@ -5,7 +5,7 @@
 #           again     several launches of one command, in the processes of the first
 #           refused   outside of mpirun, with another size, with variables of another job
 #           kill      a rank in mid-run
-#           crash     a rank in mid-run, and the launches after it
+#           crash     a rank in mid-run, and the launches after it; Open MPI 4.1 may hang
 #           setup     a rank while MPI starts
 #           term      one of the processes receives SIGTERM
 #           leave     a rank is stopped as it leaves MPI: FINALIZE is loaded before MPI
@@ -62,13 +62,15 @@ all_come() {
     fail "the ranks never came"
 }
 
-# all_iterate: waits until all ranks have left MPI_Init and iterate.
+# all_iterate: waits until all ranks have left MPI_Init and iterate, each in one process.
 all_iterate() {
     local one
     all_come
     for one in "${ranks[@]}"; do
         until "$epa2a" status "${one#* }" --json - 2>/dev/null | grep -Eq '"iteration": *[1-9]' || ! runs "${one#* }"; do rest 0.05; done
     done
+    find_processes
+    [ ${#ranks[@]} = 4 ] || fail "4 ranks are ${#ranks[@]} processes: ${ranks[*]}"
 }
 
 mpi=(--set launcher=mpi)
@@ -99,12 +101,13 @@ refused)
     says 'MPI says rank 0 of 1, and the environment Open MPI: OMPI_COMM_WORLD_RANK=0 of OMPI_COMM_WORLD_SIZE=4'
     ;;
 kill) # mpirun ends the job
-    job 4 bench "$config" "${endless[@]}"
-    all_come
-    rest 1
-    kill -KILL "${ranks[RANDOM % 4]#* }"
+    job 4 bench "$config" "${endless[@]}" --json "$work/out.json"
+    all_iterate
+    victim=${ranks[RANDOM % 4]}
+    kill -KILL "${victim#* }"
     ends 137
-    says 'rank [0-3] \(host .*was killed by signal 9 \(Killed\)'
+    says "rank ${victim% *} \(host .*was killed by signal 9 \(Killed\)"
+    [ "${victim% *}" = 0 ] || grep -q '"lost_ranks": *\[\]' "$work/out.json" || fail "rank 0 lacks the samples of rank ${victim% *}"
     ;;
 crash) # the process of the rank reports the signal, and mpirun learns of no death
     job 4 bench "$config" "$config" "${endless[@]}"
