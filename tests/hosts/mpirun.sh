@@ -43,11 +43,33 @@ alone() {
     pid=$!
 }
 
+# end_hung_mpirun: ends an mpirun that stays for 15 s after all its ranks have ended. mpirun of Open MPI 4.1
+# may wait forever in PMIx_server_finalize() after ranks that did not call MPI_Finalize().
+hung='' ranks=()
+end_hung_mpirun() {
+    local child seen=${#ranks[@]} n=0
+    while runs "$pid" && [ "$n" -lt 75 ]; do
+        rest 0.2
+        find_processes
+        [ ${#ranks[@]} = 0 ] || { seen=yes n=0; }
+        [ "$seen" = 0 ] || n=$((n + 1))
+    done
+    runs "$pid" || return
+    hung=yes
+    echo "again: mpirun itself hangs; all ranks have ended"
+    find_children "$pid"
+    for child in $children_of; do
+        grep -s . "/proc/$child/task"/*/{comm,wchan} /dev/null
+        kill -KILL "$child"
+    done
+}
+
 ends() {
     local code
+    end_hung_mpirun
     wait "$pid"
     code=$?
-    [ "$code" = "$1" ] || { [ "$kind" = leave ] && mpirun_failed "$work/err"; } || fail "exit code $code, not $1"
+    [ "$code" = "$1" ] || [ -n "$hung" ] || { [ "$kind" = leave ] && mpirun_failed "$work/err"; } || fail "exit code $code, not $1"
     none_left
 }
 
@@ -150,7 +172,7 @@ orphan) # rank 0 never exists: no rank waits for it until launcher.start
     ;;
 esac
 tries=${TRIES-1}
-if [ "$failed" = 1 ] && [ "$tries" -lt 3 ] && mpirun_failed "$work/err"; then
+if [ "$tries" -lt 3 ] && { [ -n "$hung" ] || { [ "$failed" = 1 ] && mpirun_failed "$work/err"; }; }; then
     rm -rf "$work"
     TRIES=$((tries + 1)) TMPDIR=$outer exec bash "$0" "$@"
 fi
