@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 
+import borders
 import calls
 import headers
 import keys
@@ -102,6 +103,15 @@ def plant_calls():
     for bad in (call, call.replace("->open", "->create"), call.replace("plugin->open", "(*algorithm_of(x)->plan)")):
         for path in ("src/tool/run.c", "src/lib/api/moe.c"):
             expect(with_tree(calls.main, good), with_tree(calls.main, {**good, path: bad}), 1, f"{path}:3: calls")
+
+
+def plant_borders():
+    good = {"src/tool/base/json.h": "#include <jansson.h>\n", "src/tool/report/a.c": '#include "base/json.h"\n',
+            "src/tool/run/a.c": "/* The caller writes json_t. */\n"}
+    for path, bad in (("src/tool/run/a.c", '#include "base/json.h"\n'), ("src/tool/session/a.h", "struct json_t;\nvoid a(json_t *);\n"),
+                      ("src/lib/a.c", "#include <jansson.h>\n"), ("plugins/common/a.c", "#include <jansson.h>\n"),
+                      ("src/tool/report/a.c", "#include <jansson.h>\n"), ("src/tool/cli/cmd_bench.c", '#include "base/json.h"\n')):
+        expect(with_tree(borders.main, good), with_tree(borders.main, {**good, path: bad}), 1, f"{path}:")
 
 
 def plant_keys():

@@ -1,7 +1,6 @@
 /* `epa2a doctor`: hardware, usable plugins and link peak of this machine. */
 #include "cli/cmd_doctor.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 #include "base/exit_code.h"

@@ -2,7 +2,6 @@
  * cannot be loaded. */
 #include "cli/cmd_list.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 

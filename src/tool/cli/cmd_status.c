@@ -2,7 +2,6 @@
  * without their help, so it also works for a command that hangs or is stopped. */
 #include "cli/cmd_status.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 #include "base/exit_code.h"

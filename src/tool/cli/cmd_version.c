@@ -1,7 +1,6 @@
 /* `epa2a --version`: the version of the program, its build and its formats. */
 #include "cli/cmd_version.h"
 
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>

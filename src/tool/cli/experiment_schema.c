@@ -4,7 +4,6 @@
  * units, and combinations of options. */
 #include "cli/experiment_schema.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * names of bounds. */
 #include "cli/result_schema.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 

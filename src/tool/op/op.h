@@ -9,8 +9,8 @@
 
 #include <epa2a/algorithm.h>
 #include <epa2a/backend.h>
-#include <jansson.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "op/problem_params.h"
 

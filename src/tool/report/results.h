@@ -3,7 +3,6 @@
 #define RESULTS_H
 
 #include <epa2a/status.h>
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>

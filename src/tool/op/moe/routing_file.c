@@ -12,7 +12,6 @@
 #include "op/moe/routing_file.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,6 +21,7 @@
 
 #include "base/dtype.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "op/op.h"
 

@@ -2,8 +2,6 @@
 #ifndef ROUTING_LOG_H
 #define ROUTING_LOG_H
 
-#include <jansson.h>
-
 #include "base/text.h"
 #include "op/op.h"
 

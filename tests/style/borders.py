@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""borders.py ROOT: JSON stays at the borders of the program.
+
+The library, plugins, and the folders of the program that read experiments and run them pass structs. They neither
+include jansson, directly or by base/json.h, nor name its types and functions. Of commands and operations only the
+listed files read or write documents. base/json.h alone includes jansson.h."""
+import re
+import sys
+
+import sources
+
+WITHOUT = [("src", "lib"), ("plugins",), *(("src", "tool", name) for name in
+                                           ("caller", "config", "experiment", "launch", "run", "session"))]
+JSON = re.compile(r'#include [<"](?:jansson\.h|base/json\.h)[>"]|\bjson_(?!lines\b)\w+')
+WRAPPER = "src/tool/base/json.h"  # the only file that includes jansson
+# Files of commands and operations that read or write documents.
+DOCUMENTS = {
+    "src/tool/cli": """cmd_doctor.c cmd_import.c cmd_list.c cmd_predict.c cmd_routing.c cmd_status.c cmd_tune.c cmd_version.c
+        compared.c documents.c documents.h experiment_schema.c html_page.c list_configs.c list_models.c main.c predict.h predict_measure.c
+        predict_points.c predict_points.h predict_world.c repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
+        run_messages.c run_messages.h tune.h tune_candidates.c tune_candidates.h tune_report.c tune_report.h tune_tasks.c tune_tasks.h
+        compare_turns.c""".split(),
+    "src/tool/op": ["op.h"],
+    "src/tool/op/moe": ["moe.c", "routing_file.c", "routing_log.c", "routing_log.h"],
+}
+
+
+def main(root):
+    checked, wrong = 0, []
+    for file in sources.read_tree(root):
+        if file.path.parts[0] not in ("src", "plugins") or file.suffix not in sources.C:
+            continue
+        checked += 1
+        code, folder = file.code(), "/".join(file.path.parts[:-1])
+        inside = any(file.path.parts[:len(parts)] == parts for parts in WITHOUT) or \
+            folder in DOCUMENTS and file.path.name not in DOCUMENTS[folder]
+        use = JSON.search(code) if inside else None
+        if use is not None:
+            wrong.append(f"{file.path}:{code.count(chr(10), 0, use.start()) + 1}: uses {use.group()}; pass a struct")
+        elif "#include <jansson.h>" in code and str(file.path) != WRAPPER:
+            wrong.append(f"{file.path}: includes jansson.h; use base/json.h")
+    for message in wrong:
+        print(message)
+    print(f"{checked} files, {len(wrong)} uses of JSON inside of the borders")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
