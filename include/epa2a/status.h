@@ -3,6 +3,7 @@
 #ifndef EPA2A_STATUS_H
 #define EPA2A_STATUS_H
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -29,12 +30,19 @@ enum epa_status {
 
 /* `key`: option that the user must change, as in an experiment: "ranks", "moe.hidden",
  * "algorithm.capacity". Several keys, separated by blanks, begin with the most likely one. Empty: no
- * option is at fault. */
+ * option is at fault. An exhausted limit, EPA_LIMIT_..., takes the place of an option. */
 struct epa_error {
     enum epa_status status;
     char text[512];
     char key[128];
 };
+
+/* Exhausted limits. The program names the remedy behind the message. EPA_ERR_NOMEM without a key is a
+ * failed allocation: the same as EPA_LIMIT_MEMORY. */
+#define EPA_LIMIT_FILES "limit.files"
+#define EPA_LIMIT_PROCESSES "limit.processes"
+#define EPA_LIMIT_MEMORY "limit.memory"
+#define EPA_LIMIT_NAMED "limit.named" /* the message names the limit, or no limit matters */
 
 /* Records a failure unless `err` has one already, and returns `status`. */
 EPA_PRINTF(4, 0)
@@ -60,6 +68,30 @@ static inline enum epa_status epa_fail(struct epa_error *err, enum epa_status st
 
     va_start(args, fmt);
     status = epa_fail_args(err, status, "", fmt, args);
+    va_end(args);
+    return status;
+}
+
+/* Returns the limit that a system call with this `errno` has exhausted, or "". pthread_create() and
+ * fork() fail with EAGAIN. */
+static inline const char *epa_limit_of(int error)
+{
+    return error == EMFILE   ? EPA_LIMIT_FILES
+           : error == EAGAIN ? EPA_LIMIT_PROCESSES
+           : error == ENOMEM ? EPA_LIMIT_MEMORY
+                             : "";
+}
+
+/* The same as epa_fail() for a system call that failed with the errno `error`:
+ *     return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "memfd_create: %s", strerror(errno)); */
+EPA_PRINTF(4, 5)
+static inline enum epa_status epa_fail_errno(struct epa_error *err, enum epa_status status,
+                                             int error, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    status = epa_fail_args(err, status, epa_limit_of(error), fmt, args);
     va_end(args);
     return status;
 }

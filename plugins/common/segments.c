@@ -65,17 +65,10 @@ static enum epa_status check_params(const struct segments_params *p, struct epa_
     return p->huge_pages == HUGE_ON ? check_huge_pages(p->name, err) : EPA_OK;
 }
 
-/* Returns the text of an error, with the process limit that may be its cause. */
+/* Returns the text of an error, with the limit of files that may be its cause. */
 static const char *explain_errno(int error)
 {
-    struct rlimit addresses;
-
-    if (error == EFBIG)
-        return "File too large (RLIMIT_FSIZE: ulimit -f)";
-    if (error == ENOMEM && getrlimit(RLIMIT_AS, &addresses) == 0 &&
-        addresses.rlim_cur != RLIM_INFINITY)
-        return "Cannot allocate memory (RLIMIT_AS: ulimit -v)";
-    return strerror(error);
+    return error == EFBIG ? "File too large (RLIMIT_FSIZE: ulimit -f)" : strerror(error);
 }
 
 /* Creates a memfd of the size of a segment and seals its size. */
@@ -86,16 +79,16 @@ static enum epa_status create_file(struct segments *s, struct epa_error *err)
     if (s->fd < 0 && errno == EINVAL)
         s->fd = memfd_create("epa2a", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (s->fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s: memfd_create: %s", s->params.name,
-                        strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "%s: memfd_create: %s", s->params.name,
+                              strerror(errno));
     if (fchmod(s->fd, 0600) != 0 || ftruncate(s->fd, (off_t)s->bytes) != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM,
-                        "%s: a segment of %" PRIu64 " bytes (heap %" PRIu64 ", %u signals): %s",
-                        s->params.name, s->bytes, s->params.heap_bytes, s->params.signals,
-                        explain_errno(errno));
+        return epa_fail_errno(
+            err, EPA_ERR_SYSTEM, errno,
+            "%s: a segment of %" PRIu64 " bytes (heap %" PRIu64 ", %u signals): %s", s->params.name,
+            s->bytes, s->params.heap_bytes, s->params.signals, explain_errno(errno));
     if (fcntl(s->fd, F_ADD_SEALS, SEALS) != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s: sealing a memfd: %s", s->params.name,
-                        strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "%s: sealing a memfd: %s", s->params.name,
+                              strerror(errno));
     return EPA_OK;
 }
 
@@ -131,13 +124,14 @@ static enum epa_status map_segment(const struct segments *s, int fd, uint32_t ow
     char *at;
 
     if (room == MAP_FAILED)
-        return epa_fail(err, EPA_ERR_NOMEM,
-                        "%s: no addresses for the %" PRIu64 " bytes of rank %u: %s", s->params.name,
-                        s->bytes, owner, explain_errno(errno));
+        return epa_fail_errno(err, EPA_ERR_NOMEM, errno,
+                              "%s: no addresses for the %" PRIu64 " bytes of rank %u: %s",
+                              s->params.name, s->bytes, owner, explain_errno(errno));
     at = room + (round_up((uintptr_t)room, HUGE_PAGE) - (uintptr_t)room);
     if (mmap(at, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
-        (void)epa_fail(err, EPA_ERR_NOMEM, "%s: mmap of the %" PRIu64 " bytes of rank %u: %s",
-                       s->params.name, s->bytes, owner, explain_errno(errno));
+        (void)epa_fail_errno(err, EPA_ERR_NOMEM, errno,
+                             "%s: mmap of the %" PRIu64 " bytes of rank %u: %s", s->params.name,
+                             s->bytes, owner, explain_errno(errno));
         munmap(room, s->bytes + HUGE_PAGE);
         return EPA_ERR_NOMEM;
     }
@@ -185,8 +179,8 @@ static enum epa_status attach_segment(const struct segments *s, const struct seg
 
         if (has_failed(s))
             return EPA_ERR_ABORTED;
-        return epa_fail(
-            err, EPA_ERR_SYSTEM,
+        return epa_fail_errno(
+            err, EPA_ERR_SYSTEM, failed,
             "%s: rank %u cannot open the memory of rank %u, %s: %s; all ranks of "
             "a node must run as one user, in one PID and user namespace with /proc mounted",
             s->params.name, s->rank, r, path, strerror(failed));
@@ -276,8 +270,8 @@ static enum epa_status exchange_cards(struct segments *s, struct epa_error *err)
         return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for %u ranks", s->params.name, s->size);
     if (fstat(s->fd, &st) != 0) {
         free(cards);
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s: fstat of a memfd: %s", s->params.name,
-                        strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "%s: fstat of a memfd: %s",
+                              s->params.name, strerror(errno));
     }
     mine.dev = st.st_dev;
     mine.ino = st.st_ino;

@@ -190,10 +190,10 @@ enum epa_status touch_memory(const char *name, const struct epa_bootstrap *boot,
         if (madvise(memory + at, n, MADV_POPULATE_WRITE) == 0)
             continue;
         if (errno != EINVAL) /* EINVAL: the kernel is older than the flag */
-            return epa_fail(err, EPA_ERR_NOMEM,
-                            "%s: no memory for a heap of %" PRIu64 " bytes after %" PRIu64
-                            " of them: %s",
-                            name, bytes, at, strerror(errno));
+            return epa_fail_errno(err, EPA_ERR_NOMEM, errno,
+                                  "%s: no memory for a heap of %" PRIu64 " bytes after %" PRIu64
+                                  " of them: %s",
+                                  name, bytes, at, strerror(errno));
         memset(memory + at, 0, n);
     }
     return EPA_OK;

@@ -12,6 +12,7 @@ import borders
 import calls
 import headers
 import keys
+import messages
 import names
 import subjects
 import words
@@ -103,6 +104,15 @@ def plant_calls():
     for bad in (call, call.replace("->open", "->create"), call.replace("plugin->open", "(*algorithm_of(x)->plan)")):
         for path in ("src/tool/run.c", "src/lib/api/moe.c"):
             expect(with_tree(calls.main, good), with_tree(calls.main, {**good, path: bad}), 1, f"{path}:3: calls")
+
+
+def plant_messages():
+    read = "int read_reason(const struct epa_error *err)\n{\n    return %s;\n}\n"
+    good = {"src/a.c": read % "err->status == EPA_ERR_NOMEM", "plugins/common/b.c": read % "strcmp(err->key, EPA_LIMIT_FILES)"}
+    for bad in ('strstr(err->text, "no memory") != NULL', "strstr(found.text, strerror(EMFILE)) != NULL",
+                'strncmp(err->text, "fork", 4) == 0'):
+        for path in good:
+            expect(with_tree(messages.main, good), with_tree(messages.main, {**good, path: read % bad}), 1, f"{path}:3: searches")
 
 
 def plant_borders():

@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include <epa2a/wait.h>
+#include <errno.h>
 #include <math.h>
 #include <sys/resource.h>
 
@@ -39,17 +40,21 @@ TEST(values_are_finite_and_about_normal)
 
 /* ---- errors ---- */
 
-static const char *complete(enum epa_status status, const char *text)
+static const char *complete(enum epa_status status, int error, const char *key, const char *text)
 {
     static struct epa_error err;
 
     err = (struct epa_error){EPA_OK, ""};
-    (void)epa_fail(&err, status, "%s", text);
+    if (key != NULL)
+        (void)epa_fail_key(&err, status, key, "%s", text);
+    else
+        (void)epa_fail_errno(&err, status, error, "%s", text);
     error_add_remedy(&err);
     error_add_remedy(&err); /* a second call adds nothing */
     return err.text;
 }
 
+/* The words of a message have no meaning for the program: only its status and key. */
 TEST(errors_name_the_limit_that_may_have_caused_them)
 {
     struct rlimit before, limited;
@@ -58,21 +63,23 @@ TEST(errors_name_the_limit_that_may_have_caused_them)
     limited = before;
     limited.rlim_cur = UINT64_C(1) << 46;
     assert_int_equal(setrlimit(RLIMIT_AS, &limited), 0);
-    assert_string_equal(complete(EPA_ERR_NOMEM, "no memory for 1 workers"),
-                        "no memory for 1 workers (RLIMIT_AS: ulimit -v)");
-    assert_string_equal(complete(EPA_ERR_SYSTEM, "mmap: Cannot allocate memory"),
-                        "mmap: Cannot allocate memory (RLIMIT_AS: ulimit -v)");
-    assert_non_null(strstr(complete(EPA_ERR_SYSTEM, "thread: Resource temporarily unavailable"),
-                           "(RLIMIT_AS: ulimit -v); raise RLIMIT_NPROC (ulimit -u)"));
-    assert_string_equal(complete(EPA_ERR_NOMEM, "cuda: no memory for 8 bytes on GPU 0"),
-                        "cuda: no memory for 8 bytes on GPU 0");
-    assert_string_equal(complete(EPA_ERR_NOMEM, "2 ranks x (heap 1 GiB), but 1 GiB is available"),
-                        "2 ranks x (heap 1 GiB), but 1 GiB is available");
+    assert_string_equal(complete(EPA_ERR_NOMEM, 0, NULL, "no workers"),
+                        "no workers (RLIMIT_AS: ulimit -v)");
+    assert_string_equal(complete(EPA_ERR_SYSTEM, ENOMEM, NULL, "mmap: a text"),
+                        "mmap: a text (RLIMIT_AS: ulimit -v)");
+    assert_non_null(strstr(complete(EPA_ERR_SYSTEM, EAGAIN, NULL, "thread: a text"),
+                           "a text (RLIMIT_AS: ulimit -v); raise RLIMIT_NPROC (ulimit -u)"));
+    assert_string_equal(complete(EPA_ERR_NOMEM, 0, EPA_LIMIT_NAMED, "no memory on GPU 0"),
+                        "no memory on GPU 0");
+    assert_string_equal(complete(EPA_ERR_NOMEM, 0, "moe.max_tokens", "no memory for 1 GiB"),
+                        "no memory for 1 GiB");
+    assert_string_equal(complete(EPA_ERR_SYSTEM, EIO, NULL, "socket: Too many open files"),
+                        "socket: Too many open files");
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
     if (before.rlim_cur == RLIM_INFINITY)
-        assert_string_equal(complete(EPA_ERR_NOMEM, "no memory"), "no memory");
-    assert_string_equal(complete(EPA_ERR_SYSTEM, "socket: Too many open files"),
-                        "socket: Too many open files; raise the limit of open files: ulimit -n");
+        assert_string_equal(complete(EPA_ERR_NOMEM, 0, NULL, "no memory"), "no memory");
+    assert_string_equal(complete(EPA_ERR_SYSTEM, EMFILE, NULL, "socket: a text"),
+                        "socket: a text; raise the limit of open files: ulimit -n");
 }
 
 /* ---- statistics ---- */

@@ -29,8 +29,8 @@ enum epa_status beat_start(struct cuda *c)
     int error = helper_thread_start(beat, c, &c->beat.thread);
 
     if (error != 0)
-        return epa_fail(&c->last, EPA_ERR_SYSTEM, "cuda: no thread for the beat of the rank: %s",
-                        strerror(error));
+        return epa_fail_errno(&c->last, EPA_ERR_SYSTEM, error,
+                              "cuda: no thread for the beat of the rank: %s", strerror(error));
     c->beat.started = true;
     return EPA_OK;
 }

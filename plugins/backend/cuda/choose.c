@@ -155,7 +155,7 @@ enum epa_status cuda_take(int device, struct epa_error *err)
     (void)cudaGetLastError();
     if (why == cudaSuccess)
         return EPA_OK;
-    return epa_fail(err, why == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
-                    "cuda: GPU %d cannot be used: %s: %s%s", device, cudaGetErrorName(why),
-                    cudaGetErrorString(why), mode_of(device));
+    return epa_fail_key(err, why == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
+                        EPA_LIMIT_NAMED, "cuda: GPU %d cannot be used: %s: %s%s", device,
+                        cudaGetErrorName(why), cudaGetErrorString(why), mode_of(device));
 }

@@ -32,9 +32,9 @@ static enum epa_status fail_alloc(struct cuda *c, size_t bytes, cudaError_t why)
     (void)cudaGetLastError();
     if (why != cudaErrorMemoryAllocation || cudaMemGetInfo(&available, &all) != cudaSuccess)
         return cuda_fail(c, why, "cudaMalloc");
-    return epa_fail(&c->last, EPA_ERR_NOMEM,
-                    "cuda: no memory for %zu bytes on GPU %d: %zu of its %zu are free", bytes,
-                    c->base.device, available, all);
+    return epa_fail_key(&c->last, EPA_ERR_NOMEM, EPA_LIMIT_NAMED,
+                        "cuda: no memory for %zu bytes on GPU %d: %zu of its %zu are free", bytes,
+                        c->base.device, available, all);
 }
 
 static enum epa_status cuda_alloc(struct epa_backend *base, size_t bytes, void **out)

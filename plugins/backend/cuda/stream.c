@@ -33,9 +33,10 @@ struct cuda *cuda_fresh(struct epa_backend *base)
 enum epa_status cuda_fail(struct cuda *c, cudaError_t why, const char *call)
 {
     (void)cudaGetLastError();
-    return epa_fail(&c->last, why == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
-                    "cuda: GPU %d: %s, or work that was queued before it: %s: %s", c->base.device,
-                    call, cudaGetErrorName(why), cudaGetErrorString(why));
+    return epa_fail_key(&c->last, why == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
+                        EPA_LIMIT_NAMED,
+                        "cuda: GPU %d: %s, or work that was queued before it: %s: %s",
+                        c->base.device, call, cudaGetErrorName(why), cudaGetErrorString(why));
 }
 
 enum epa_status cuda_check(struct cuda *c, cudaError_t why, const char *call)

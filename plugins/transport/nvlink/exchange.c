@@ -69,7 +69,8 @@ static enum epa_status await(const struct exchange *x, int fd, struct epa_wait *
         if (n > 0)
             return EPA_OK;
         if (n < 0 && errno != EINTR)
-            return epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: poll: %s", strerror(errno));
+            return epa_fail_errno(x->err, EPA_ERR_SYSTEM, errno, "nvlink: poll: %s",
+                                  strerror(errno));
         if (epa_aborted(x->boot))
             return EPA_ERR_ABORTED;
         if (wait_is_over(wait))
@@ -93,7 +94,8 @@ static enum epa_status listen_for_peers(struct exchange *x, struct card *mine)
     socklen_t bytes = sizeof(mine->name);
 
     if (getrandom(mine->token, sizeof(mine->token), 0) != (ssize_t)sizeof(mine->token))
-        return epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: getrandom: %s", strerror(errno));
+        return epa_fail_errno(x->err, EPA_ERR_SYSTEM, errno, "nvlink: getrandom: %s",
+                              strerror(errno));
     mine->name.sun_family = AF_UNIX;
     x->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     /* An empty name: the kernel chooses a free abstract name. */
@@ -101,8 +103,8 @@ static enum epa_status listen_for_peers(struct exchange *x, struct card *mine)
         bind(x->listener, (struct sockaddr *)&mine->name, sizeof(sa_family_t)) != 0 ||
         listen(x->listener, (int)x->size) != 0 ||
         getsockname(x->listener, (struct sockaddr *)&mine->name, &bytes) != 0)
-        return epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: a socket to pass descriptors through: %s",
-                        strerror(errno));
+        return epa_fail_errno(x->err, EPA_ERR_SYSTEM, errno,
+                              "nvlink: a socket to pass descriptors through: %s", strerror(errno));
     mine->name_bytes = bytes;
     return EPA_OK;
 }
@@ -135,9 +137,9 @@ static enum epa_status send_fd(const struct exchange *x, int fd, uint32_t to)
     c->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(c), &x->mine, sizeof(int));
     if (sendmsg(fd, &header, MSG_NOSIGNAL) != (ssize_t)sizeof(message))
-        return epa_fail(x->err, EPA_ERR_SYSTEM,
-                        "nvlink: rank %u cannot send its descriptor to rank %u: %s", x->rank, to,
-                        strerror(errno));
+        return epa_fail_errno(x->err, EPA_ERR_SYSTEM, errno,
+                              "nvlink: rank %u cannot send its descriptor to rank %u: %s", x->rank,
+                              to, strerror(errno));
     return EPA_OK;
 }
 
@@ -191,16 +193,17 @@ static enum epa_status connect_to(struct exchange *x, uint32_t r)
 
     x->to[r] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (x->to[r] < 0)
-        return epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: socket: %s", strerror(errno));
+        return epa_fail_errno(x->err, EPA_ERR_SYSTEM, errno, "nvlink: socket: %s", strerror(errno));
     /* EAGAIN: connections of foreign processes fill the queue, which has room for every rank. */
     while (connect(x->to[r], (const struct sockaddr *)&card->name, card->name_bytes) != 0) {
         enum epa_status status;
 
         if (errno != EAGAIN && errno != EINTR)
-            return epa_fail(x->err, EPA_ERR_SYSTEM,
-                            "nvlink: rank %u cannot connect to rank %u: %s; has it left, or is "
-                            "it in another network namespace?",
-                            x->rank, r, strerror(errno));
+            return epa_fail_errno(
+                x->err, EPA_ERR_SYSTEM, errno,
+                "nvlink: rank %u cannot connect to rank %u: %s; has it left, or is "
+                "it in another network namespace?",
+                x->rank, r, strerror(errno));
         poll(NULL, 0, 1);
         if (!wait_is_over(&x->wait) && !epa_aborted(x->boot))
             continue;
@@ -268,7 +271,8 @@ static enum epa_status serve_all(struct exchange *x)
             status = serve(x, fd, &missing);
             close(fd);
         } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-            status = epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: accept: %s", strerror(errno));
+            status = epa_fail_errno(x->err, EPA_ERR_SYSTEM, errno, "nvlink: accept: %s",
+                                    strerror(errno));
         }
     }
     return status;

@@ -54,18 +54,20 @@ static enum epa_status driver_fail(const struct memory *m, CUresult result, uint
 
     if (m->params.driver->error_string(result, &why) != CUDA_SUCCESS || why == NULL)
         why = "unknown error";
-    return epa_fail(err, result == CUDA_ERROR_OUT_OF_MEMORY ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
-                    "nvlink: rank %u on GPU %d: %s of the %" PRIu64 " bytes of rank %u: %s",
-                    m->rank, m->params.device, what, m->bytes, r, why);
+    return epa_fail_key(err, result == CUDA_ERROR_OUT_OF_MEMORY ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
+                        EPA_LIMIT_NAMED,
+                        "nvlink: rank %u on GPU %d: %s of the %" PRIu64 " bytes of rank %u: %s",
+                        m->rank, m->params.device, what, m->bytes, r, why);
 }
 
 static enum epa_status runtime_fail(const struct memory *m, cudaError_t error, uint32_t r,
                                     const char *what, struct epa_error *err)
 {
     (void)cudaGetLastError(); /* clears the error: the returned status reports it */
-    return epa_fail(err, error == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
-                    "nvlink: rank %u on GPU %d: %s of the %" PRIu64 " bytes of rank %u: %s",
-                    m->rank, m->params.device, what, m->bytes, r, cudaGetErrorString(error));
+    return epa_fail_key(err, error == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
+                        EPA_LIMIT_NAMED,
+                        "nvlink: rank %u on GPU %d: %s of the %" PRIu64 " bytes of rank %u: %s",
+                        m->rank, m->params.device, what, m->bytes, r, cudaGetErrorString(error));
 }
 
 static uint64_t *page_word(const struct memory *m, uint32_t r, uint32_t word)
@@ -158,7 +160,8 @@ static enum epa_status create_vmm(struct memory *m, struct epa_error *err)
         return driver_fail(m, result, m->rank, "making a descriptor", err);
     m->fd = fd;
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "nvlink: fcntl of a descriptor: %s", strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "nvlink: fcntl of a descriptor: %s",
+                              strerror(errno));
     return map_vmm(m, m->rank, handle, m->bytes, err);
 }
 

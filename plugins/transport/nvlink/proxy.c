@@ -255,8 +255,8 @@ static enum epa_status start_thread(struct proxy *p, struct epa_error *err)
     int error = helper_thread_start(run, p, &p->thread);
 
     return error == 0 ? EPA_OK
-                      : epa_fail(err, EPA_ERR_SYSTEM, "nvlink: no thread for the proxy: %s",
-                                 strerror(error));
+                      : epa_fail_errno(err, EPA_ERR_SYSTEM, error,
+                                       "nvlink: no thread for the proxy: %s", strerror(error));
 }
 
 static void destroy(struct proxy *p)

@@ -230,9 +230,9 @@ static enum epa_status explain_map(const struct ucx *u, ucs_status_t ucs, struct
         snprintf(hint, sizeof(hint),
                  "; a network device would have to lock it, and `ulimit -l` allows %" PRIu64 " KiB",
                  (uint64_t)locked.rlim_cur / 1024);
-    return epa_fail(err, EPA_ERR_NOMEM,
-                    "ucx: ucp_mem_map of %" PRIu64 " bytes (heap and %u signals): %s%s",
-                    u->region.bytes, u->signals, ucs_status_string(ucs), hint);
+    return epa_fail_key(err, EPA_ERR_NOMEM, hint[0] != '\0' ? EPA_LIMIT_NAMED : "",
+                        "ucx: ucp_mem_map of %" PRIu64 " bytes (heap and %u signals): %s%s",
+                        u->region.bytes, u->signals, ucs_status_string(ucs), hint);
 }
 
 /* Registers memory of the caller. */

@@ -180,10 +180,11 @@ static enum epa_status explain_threads(const struct ucx *u, uint32_t lacking, st
 
     (void)getrlimit(RLIMIT_NPROC, &limit);
     if (limit.rlim_cur == RLIM_INFINITY)
-        return epa_fail(err, EPA_ERR_SYSTEM,
-                        "ucx: rank %u cannot create a thread for UCX: %s; ranks of this node need "
-                        "%u more: raise pids.max of the cgroup or kernel.threads-max",
-                        u->base.rank, strerror(EAGAIN), lacking);
+        return epa_fail_errno(
+            err, EPA_ERR_SYSTEM, EAGAIN,
+            "ucx: rank %u cannot create a thread for UCX: %s; ranks of this node need "
+            "%u more: raise pids.max of the cgroup or kernel.threads-max",
+            u->base.rank, strerror(EAGAIN), lacking);
     return epa_fail(err, EPA_ERR_SYSTEM,
                     "ucx: rank %u cannot create a thread for UCX: RLIMIT_NPROC is %" PRIu64
                     " and needs to be %" PRIu64 "; raise it: `ulimit -u %" PRIu64 "`",

@@ -335,9 +335,9 @@ enum epa_status helper_start(struct ucx *u, struct epa_error *err)
     if (error == 0)
         return EPA_OK;
     u->helper.on = false;
-    return epa_fail(err, EPA_ERR_SYSTEM,
-                    "ucx: cannot create the progress thread: %s; progress: calls needs none",
-                    strerror(error));
+    return epa_fail_errno(err, EPA_ERR_SYSTEM, error,
+                          "ucx: cannot create the progress thread: %s; progress: calls needs none",
+                          strerror(error));
 }
 
 void helper_stop(struct ucx *u)

@@ -94,7 +94,7 @@ enum epa_status choose_psn(uint32_t *out, struct epa_error *err)
     uint32_t psn;
 
     if (getrandom(&psn, sizeof(psn), 0) != (ssize_t)sizeof(psn))
-        return epa_fail(err, EPA_ERR_SYSTEM, "verbs: getrandom: %s", strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "verbs: getrandom: %s", strerror(errno));
     *out = psn & PSN_MASK;
     return EPA_OK;
 }

@@ -77,8 +77,8 @@ static enum epa_status init_pair(const struct connect_params *p, struct ibv_qp *
 
     if (error == 0)
         return EPA_OK;
-    return epa_fail(
-        err, EPA_ERR_SYSTEM, "verbs: a queue pair on port %u of %s (P_Key index %u): %s",
+    return epa_fail_errno(
+        err, EPA_ERR_SYSTEM, error, "verbs: a queue pair on port %u of %s (P_Key index %u): %s",
         p->device->port.number, p->device->port.device, p->device->pkey, strerror(error));
 }
 
@@ -92,17 +92,17 @@ enum epa_status connect_create(const struct connect_params *p, struct queues *q,
         return status;
     q->cq = ibv_create_cq(p->device->context, (int)(size * p->slots), NULL, NULL, 0);
     if (q->cq == NULL)
-        return epa_fail(err, EPA_ERR_SYSTEM, "verbs: a queue of %u completions: %s",
-                        size * p->slots, strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "verbs: a queue of %u completions: %s",
+                              size * p->slots, strerror(errno));
     for (uint32_t r = 0; r < size && status == EPA_OK; r++) {
         struct queue *queue = &q->queue[r];
 
         queue->qp = create_pair(p, q->cq, &queue->inline_bytes);
         if (queue->qp == NULL)
-            return epa_fail(err, EPA_ERR_SYSTEM,
-                            "verbs: a queue pair of %u requests for rank %u: %s (its memory "
-                            "is pinned, too: see `ulimit -l`)",
-                            p->slots, r, strerror(errno));
+            return epa_fail_errno(err, EPA_ERR_SYSTEM, errno,
+                                  "verbs: a queue pair of %u requests for rank %u: %s (its memory "
+                                  "is pinned, too: see `ulimit -l`)",
+                                  p->slots, r, strerror(errno));
         status = init_pair(p, queue->qp, err);
     }
     return status;

@@ -174,8 +174,8 @@ static enum epa_status find_gid(const struct config *config, struct device *d,
     if (entry == NULL || gid == NULL)
         status = epa_fail(err, EPA_ERR_NOMEM, "verbs: no memory for %zu GIDs", room);
     else if (found < 0)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "verbs: the GIDs of %s: %s", d->port.device,
-                          strerror((int)-found));
+        status = epa_fail_errno(err, EPA_ERR_SYSTEM, (int)-found, "verbs: the GIDs of %s: %s",
+                                d->port.device, strerror((int)-found));
     else
         status = choose_gid(gid, n, &d->port, config->gid, &d->gid, err);
     free(entry);
@@ -205,8 +205,8 @@ static enum epa_status ask_device(const struct config *config, struct device *d,
     enum epa_status status;
 
     if (error != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "verbs: %s cannot be queried: %s", d->port.device,
-                        strerror(error));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, error, "verbs: %s cannot be queried: %s",
+                              d->port.device, strerror(error));
     if (d->attr.atomic_cap == IBV_ATOMIC_NONE)
         return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "transport.name",
                             "verbs: %s has no atomic operations, which signals that are added "
@@ -220,8 +220,8 @@ static enum epa_status ask_device(const struct config *config, struct device *d,
         return status;
     d->pd = ibv_alloc_pd(d->context);
     if (d->pd == NULL)
-        return epa_fail(err, EPA_ERR_SYSTEM, "verbs: a protection domain of %s: %s", d->port.device,
-                        strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "verbs: a protection domain of %s: %s",
+                              d->port.device, strerror(errno));
     return EPA_OK;
 }
 
@@ -234,8 +234,8 @@ enum epa_status device_open(const struct config *config, struct device *out, str
     if (status == EPA_OK) {
         d.context = open_by_name(device, d.port.device);
         if (d.context == NULL)
-            status = epa_fail(err, EPA_ERR_SYSTEM, "verbs: %s cannot be opened: %s", d.port.device,
-                              strerror(errno));
+            status = epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "verbs: %s cannot be opened: %s",
+                                    d.port.device, strerror(errno));
     }
     if (device != NULL)
         ibv_free_device_list(device);
@@ -315,8 +315,8 @@ enum epa_status device_register(const struct device *d, void *at, uint64_t bytes
     }
     if (error == ENOMEM && pin_limit() != UINT64_MAX)
         return refuse_memlock(in_all, pin_limit(), "the kernel refused it", err);
-    return epa_fail(err, EPA_ERR_SYSTEM,
-                    "verbs: %s refuses to register %" PRIu64 " bytes: %s (it takes %" PRIu64
-                    " at a time)",
-                    d->port.device, bytes, strerror(error), (uint64_t)d->attr.max_mr_size);
+    return epa_fail_errno(err, EPA_ERR_SYSTEM, error,
+                          "verbs: %s refuses to register %" PRIu64 " bytes: %s (it takes %" PRIu64
+                          " at a time)",
+                          d->port.device, bytes, strerror(error), (uint64_t)d->attr.max_mr_size);
 }

@@ -168,9 +168,9 @@ enum epa_status dmabuf_register(const struct dmabuf *d, const struct device *dev
     error = errno;
     close(fd); /* the registration keeps the memory alive */
     if (mr == NULL)
-        return epa_fail(err, EPA_ERR_SYSTEM,
-                        "verbs: %s refuses to register %" PRIu64 " bytes of GPU %d: %s",
-                        device->port.device, bytes, range->device, strerror(error));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, error,
+                              "verbs: %s refuses to register %" PRIu64 " bytes of GPU %d: %s",
+                              device->port.device, bytes, range->device, strerror(error));
     *out = mr;
     return EPA_OK;
 }

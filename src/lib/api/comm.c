@@ -158,10 +158,10 @@ enum epa_status comm_take_heap(struct epa2a_comm *comm, uint64_t bytes, void **o
     if (comm->heap_bytes == 0)
         return EPA_OK;
     if (bytes > comm->heap_bytes - comm->heap_used)
-        return epa_fail(err, EPA_ERR_NOMEM,
-                        "an object needs %" PRIu64 " bytes of the heap; %" PRIu64 " of %" PRIu64
-                        " bytes are free",
-                        bytes, comm->heap_bytes - comm->heap_used, comm->heap_bytes);
+        return epa_fail_key(err, EPA_ERR_NOMEM, EPA_LIMIT_NAMED,
+                            "an object needs %" PRIu64 " bytes of the heap; %" PRIu64 " of %" PRIu64
+                            " bytes are free",
+                            bytes, comm->heap_bytes - comm->heap_used, comm->heap_bytes);
     if (comm->heap != NULL)
         *out = comm->heap + comm->heap_used;
     comm->heap_used += bytes;

@@ -18,7 +18,7 @@ enum epa_status fork_mark_init(struct fork_mark *out, struct epa_error *err)
     void *page = mmap(NULL, MARK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (page == MAP_FAILED)
-        return epa_fail(err, EPA_ERR_NOMEM, "mmap of a page: %s", strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_NOMEM, errno, "mmap of a page: %s", strerror(errno));
     *out = (struct fork_mark){.parent = page, .pid = getpid()};
     if (madvise(page, MARK_BYTES, MADV_WIPEONFORK) == 0)
         out->pid = 0;

@@ -268,22 +268,19 @@ void error_add_remedy(struct epa_error *err)
     size_t used = strlen(err->text);
     const char *memory = "", *rest = "";
 
-    if (err->status == EPA_OK || strstr(err->text, "ulimit ") != NULL)
-        return; /* no failure, or its message names the limit */
-    if (strstr(err->text, strerror(EMFILE)) != NULL)
+    if (strcmp(err->key, EPA_LIMIT_FILES) == 0)
         rest = "; raise the limit of open files: ulimit -n";
-    /* pthread_create() fails with EAGAIN, too, if it cannot map the stack. */
-    if (strstr(err->text, strerror(EAGAIN)) != NULL) {
-        memory = memory_limit();
+    else if (strcmp(err->key, EPA_LIMIT_PROCESSES) == 0)
         rest = process_limit(EAGAIN);
-    }
-    /* RLIMIT_AS does not limit the memory of a GPU. */
-    if (strstr(err->text, strerror(ENOMEM)) != NULL ||
-        (err->status == EPA_ERR_NOMEM && strstr(err->text, "no memory") != NULL &&
-         strstr(err->text, "cuda:") == NULL))
+    else if (strcmp(err->key, EPA_LIMIT_MEMORY) != 0 &&
+             (err->status != EPA_ERR_NOMEM || err->key[0] != '\0'))
+        return;
+    /* pthread_create() fails with EAGAIN, too, if it cannot map the stack. */
+    if (strcmp(err->key, EPA_LIMIT_FILES) != 0)
         memory = memory_limit();
     if (used + strlen(memory) + strlen(rest) < sizeof(err->text))
         snprintf(err->text + used, sizeof(err->text) - used, "%s%s", memory, rest);
+    snprintf(err->key, sizeof(err->key), "%s", EPA_LIMIT_NAMED);
 }
 
 /* ---- characters ---- */

@@ -85,8 +85,8 @@ const char *memory_limit(void);
  * pids.max of the cgroup or kernel.threads-max" for EAGAIN, else "". */
 const char *process_limit(int error);
 
-/* Appends the limit of this process that may have caused the failure, unless the message names it:
- * "no memory for 4 workers (RLIMIT_AS: ulimit -v)". Called in the process that failed. */
+/* Appends the remedy for the limit in the key of the error: "no memory for 4 workers (RLIMIT_AS: ulimit
+ * -v)", and sets the key to EPA_LIMIT_NAMED. Called in the process that failed. */
 void error_add_remedy(struct epa_error *);
 
 /* Returns the name of a status for reports: "ok", "mismatch", "timeout", "died", "interrupted",

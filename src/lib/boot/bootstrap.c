@@ -85,8 +85,8 @@ static enum epa_status map_control(uint32_t ranks, int fd, struct control **out,
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
 
     if (at == MAP_FAILED)
-        return epa_fail(err, EPA_ERR_NOMEM, "bootstrap: mmap of %zu shared bytes: %s", bytes,
-                        strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_NOMEM, errno, "bootstrap: mmap of %zu shared bytes: %s",
+                              bytes, strerror(errno));
     *out = at;
     return EPA_OK;
 }
@@ -135,9 +135,9 @@ enum epa_status control_share(uint32_t ranks, uint32_t users, struct control **o
 
     if (fd < 0 || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)control_bytes(ranks)) != 0 ||
         fcntl(fd, F_ADD_SEALS, SEALS) != 0 || fstat(fd, &st) != 0)
-        status =
-            epa_fail(err, errno == ENOMEM ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
-                     "bootstrap: a memfd of %zu bytes: %s", control_bytes(ranks), strerror(errno));
+        status = epa_fail_errno(err, errno == ENOMEM ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM, errno,
+                                "bootstrap: a memfd of %zu bytes: %s", control_bytes(ranks),
+                                strerror(errno));
     if (status == EPA_OK)
         status = map_control(ranks, fd, out, err);
     if (status != EPA_OK) {
@@ -176,11 +176,12 @@ enum epa_status control_attach(uint32_t ranks, const struct control_card *card,
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", card->pid, card->fd);
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM,
-                        "cannot open %s, the page that the ranks of this host share: %s; all ranks "
-                        "of a host must run as one user, in one PID and user namespace with /proc "
-                        "mounted",
-                        path, strerror(errno));
+        return epa_fail_errno(
+            err, EPA_ERR_SYSTEM, errno,
+            "cannot open %s, the page that the ranks of this host share: %s; all ranks "
+            "of a host must run as one user, in one PID and user namespace with /proc "
+            "mounted",
+            path, strerror(errno));
     status = is_file_of(fd, card, ranks)
                  ? map_control(ranks, fd, out, err)
                  : epa_fail(err, EPA_ERR_SYSTEM,

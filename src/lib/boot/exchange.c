@@ -32,8 +32,8 @@ enum epa_status exchange_init(struct exchange *out, const struct exchange_params
     void *frames = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (frames == MAP_FAILED)
-        return epa_fail(err, EPA_ERR_NOMEM, "bootstrap: mmap of %zu bytes: %s", bytes,
-                        strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_NOMEM, errno, "bootstrap: mmap of %zu bytes: %s", bytes,
+                              strerror(errno));
     *out = (struct exchange){.params = *params, .bytes = bytes, .frames = frames};
     return EPA_OK;
 }

@@ -148,7 +148,7 @@ static enum epa_status list_addresses(const char *interface,
     uint32_t n = 0;
 
     if (getifaddrs(&list) != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "getifaddrs: %s", strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "getifaddrs: %s", strerror(errno));
     for (uint32_t turn = 0; turn < 3; turn++) /* IPv4, IPv6, loopback */
         for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
             size_t used = strlen(names);
@@ -211,7 +211,7 @@ static enum epa_status make_token(char *out, struct epa_error *err)
     unsigned char bytes[16];
 
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        return epa_fail(err, EPA_ERR_SYSTEM, "getrandom: %s", strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "getrandom: %s", strerror(errno));
     for (uint32_t i = 0; i < sizeof(bytes); i++)
         snprintf(out + (size_t)2 * i, 3, "%02x", bytes[i]);
     return EPA_OK;

@@ -172,8 +172,8 @@ static enum epa_status workers_create(uint32_t n, const struct epa_world *world,
         failed = pthread_create(&worker->thread, NULL, worker_thread, worker);
         if (failed != 0) {
             workers_destroy(pool);
-            return epa_fail(err, EPA_ERR_SYSTEM, "thread for worker %u of %u: %s", w, n,
-                            strerror(failed));
+            return epa_fail_errno(err, EPA_ERR_SYSTEM, failed, "thread for worker %u of %u: %s", w,
+                                  n, strerror(failed));
         }
         pool->made++;
     }

@@ -99,7 +99,7 @@ enum epa_status pin_plan_init(struct pin_plan *out, enum pin pin, uint32_t ranks
     struct mask mask;
 
     if (sched_getaffinity(0, sizeof(mask), mask.set) != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "sched_getaffinity: %s", strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "sched_getaffinity: %s", strerror(errno));
     plan.order = calloc((size_t)CPU_COUNT_S(sizeof(mask), mask.set), sizeof(*plan.order));
     if (plan.order == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the numbers of %d cores",

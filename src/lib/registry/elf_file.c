@@ -27,8 +27,8 @@ static enum epa_status check_extent(uint64_t file_bytes, uint64_t offset, uint64
 
 static enum epa_status fail_read(struct epa_error *err)
 {
-    return epa_fail(err, EPA_ERR_SYSTEM, "the file cannot be read: %s",
-                    errno != 0 ? strerror(errno) : "it became shorter");
+    return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "the file cannot be read: %s",
+                          errno != 0 ? strerror(errno) : "it became shorter");
 }
 
 static enum epa_status check_segments(int fd, uint64_t file_bytes, const ElfW(Ehdr) * header,

@@ -131,8 +131,8 @@ static enum epa_status fail_folder(const char *what, const char *folder, struct 
                              : errno == ENOENT || errno == ENOTDIR ? EPA_ERR_CONFIG
                                                                    : EPA_ERR_SYSTEM;
 
-    return epa_fail(err, status, "%s %s: %s", what == NULL ? "the plugin folder" : what, folder,
-                    strerror(errno));
+    return epa_fail_errno(err, status, errno, "%s %s: %s",
+                          what == NULL ? "the plugin folder" : what, folder, strerror(errno));
 }
 
 /* Adds the plugins of a folder and counts them in *n. A default folder (`what` is NULL) may be
@@ -262,11 +262,12 @@ static enum epa_status add_files(struct registry *registry, const char *const *p
     if (status != EPA_OK || folders > 0)
         return status;
     if (!object_path(top, sizeof(top)))
-        return epa_fail(err, EPA_ERR_SYSTEM,
-                        "the path of this %s, next to which plugins are, is unknown: %s; %s, or "
-                        "set EPA2A_PLUGIN_PATH",
-                        object_is_program() ? "program" : "library", strerror(errno),
-                        object_is_program() ? "mount /proc" : "load it by an absolute path");
+        return epa_fail_errno(
+            err, EPA_ERR_SYSTEM, errno,
+            "the path of this %s, next to which plugins are, is unknown: %s; %s, or "
+            "set EPA2A_PLUGIN_PATH",
+            object_is_program() ? "program" : "library", strerror(errno),
+            object_is_program() ? "mount /proc" : "load it by an absolute path");
     if (object_build_tree(top, sizeof(top)))
         return add_build_tree(registry, top, err);
     registry_installed_folder(folder, sizeof(folder));
@@ -351,7 +352,8 @@ static enum epa_status explain_dlopen(const char *path, int failed, struct epa_e
     if (strncmp(text, path, strlen(path)) == 0 && text[strlen(path)] == ':')
         text += strlen(path) + strspn(text + strlen(path), ": ");
     if (failed == ENOMEM) /* the linker leaves out the reason of most failed allocations */
-        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory%s", text, memory_limit());
+        return epa_fail_key(err, EPA_ERR_NOMEM, EPA_LIMIT_NAMED, "%s: no memory%s", text,
+                            memory_limit());
     colon = strstr(text, ": cannot open shared object file");
     if (colon != NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "its library %.*s is missing",
@@ -418,8 +420,8 @@ static enum epa_status load_entry(struct registry *registry, struct registry_ent
         load_file(registry, entry, &entry->plugin, &found) == EPA_OK)
         return EPA_OK;
     if (found.status == EPA_ERR_NOMEM)
-        return epa_fail(err, found.status, "%s plugin '%s' cannot be loaded: %s",
-                        plugin_kind_name(entry->kind), entry->name, found.text);
+        return epa_fail_key(err, found.status, found.key, "%s plugin '%s' cannot be loaded: %s",
+                            plugin_kind_name(entry->kind), entry->name, found.text);
     entry->why = arena_try_strndup(registry->arena, found.text, strlen(found.text));
     return entry->why != NULL ? EPA_OK : fail_memory(err);
 }

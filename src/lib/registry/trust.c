@@ -209,7 +209,7 @@ static enum epa_status check_folder(const struct trusted *t, const char *folder,
 
     snprintf(what, sizeof(what), "the folder %.300s", folder);
     if (lstat(folder, &stat) != 0)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s: %s", what, strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_UNSUPPORTED, errno, "%s: %s", what, strerror(errno));
     return check_owner(t, folder, &stat, what, is_above, err);
 }
 
@@ -224,7 +224,8 @@ enum epa_status plugin_trust(const char *folder, const char *base, char *out, si
     int n;
 
     if (realpath(folder, real) == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the folder %s: %s", folder, strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_UNSUPPORTED, errno, "the folder %s: %s", folder,
+                              strerror(errno));
     find_trusted(&trusted);
     n = snprintf(out, room, "%s/%s", strcmp(real, "/") == 0 ? "" : real, base);
     status = n < 0 || (size_t)n >= room ? epa_fail(err, EPA_ERR_UNSUPPORTED, "its path is too long")
@@ -240,7 +241,8 @@ enum epa_status plugin_trust(const char *folder, const char *base, char *out, si
     if (status != EPA_OK)
         return status;
     if (lstat(out, &stat) != 0)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the file cannot be opened: %s", strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_UNSUPPORTED, errno, "the file cannot be opened: %s",
+                              strerror(errno));
     if (!S_ISREG(stat.st_mode))
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "the file is %s", describe_type(stat.st_mode));
     return check_owner(&trusted, out, &stat, "the file", false, err);

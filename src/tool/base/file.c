@@ -117,9 +117,10 @@ static enum epa_status fail_folder(const struct place *p, int error, struct epa_
     bool usage = error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG;
     bool missing = error == ENOENT && strchr(p->path, '/') != NULL;
 
-    return epa_fail(err, usage ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
-                    "%s %s: cannot write into the folder %.*s: %s%s", p->option, p->path, n, folder,
-                    strerror(error), missing ? "; create the folder first (mkdir -p)" : "");
+    return epa_fail_errno(err, usage ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM, error,
+                          "%s %s: cannot write into the folder %.*s: %s%s", p->option, p->path, n,
+                          folder, strerror(error),
+                          missing ? "; create the folder first (mkdir -p)" : "");
 }
 
 /* Splits `path`, which is relative to p->folder, and enters its folder. Returns an error number. */
@@ -198,7 +199,8 @@ static enum epa_status fail_name(const struct place *p, int error, struct epa_er
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s %.40s...: the name is too long: a file has up to %d bytes, its path %d",
                         p->option, p->path, NAME_MAX, PATH_MAX - 1);
-    return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", p->option, p->path, strerror(error));
+    return epa_fail_errno(err, EPA_ERR_SYSTEM, error, "%s %s: %s", p->option, p->path,
+                          strerror(error));
 }
 
 /* Selects the method of writing for an existing file, or a dangling link. */
@@ -381,8 +383,9 @@ enum epa_status folder_create(const char *option, const char *path, struct epa_e
 
         /* EEXIST: another rank or program has just created it. */
         if (access(part, F_OK) != 0 && mkdir(part, 0777) != 0 && errno != EEXIST)
-            status = epa_fail(err, EPA_ERR_SYSTEM, "%s %s: cannot create the folder %s: %s", option,
-                              path, part, strerror(errno));
+            status =
+                epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "%s %s: cannot create the folder %s: %s",
+                               option, path, part, strerror(errno));
         free(part);
     }
     return status;
@@ -479,8 +482,8 @@ static enum epa_status keep_temporary(const struct place *p, char name[TEMPORARY
                  "%s %s: such a file has appeared since the start; the result is in %s", p->option,
                  p->path, path);
     else
-        epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s; the result is in %s", p->option, p->path,
-                 strerror(failed), path);
+        epa_fail_errno(err, EPA_ERR_SYSTEM, failed, "%s %s: %s; the result is in %s", p->option,
+                       p->path, strerror(failed), path);
     if (kept != NULL)
         *kept = path;
     else
@@ -530,9 +533,10 @@ enum epa_status file_stream_open(struct file_stream *s, bool force, struct epa_e
         status = check_descriptor(s->option, s->path, fd, err);
         if (status == EPA_OK)
             s->fd = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-        return status != EPA_OK || s->fd >= 0 ? status
-                                              : epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s",
-                                                         s->option, s->path, strerror(errno));
+        return status != EPA_OK || s->fd >= 0
+                   ? status
+                   : epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "%s %s: %s", s->option, s->path,
+                                    strerror(errno));
     }
     status = place_find(s->option, s->path, force, &place, err);
     if (status == EPA_OK) {
@@ -542,8 +546,8 @@ enum epa_status file_stream_open(struct file_stream *s, bool force, struct epa_e
                                        : O_CREAT | O_TRUNC;
         s->fd = openat(place.folder, place.base, how, 0666);
         if (s->fd < 0)
-            status = epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path,
-                              errno == ENXIO ? "this pipe has no reader" : strerror(errno));
+            status = epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "%s %s: %s", s->option, s->path,
+                                    errno == ENXIO ? "this pipe has no reader" : strerror(errno));
         else
             fcntl(s->fd, F_SETFL, 0); /* a reader may be slow */
     }
@@ -637,9 +641,9 @@ enum epa_status file_open(const char *path, int *fd, uint64_t *bytes, struct epa
     struct stat at;
 
     if (file < 0 || fstat(file, &at) != 0 || fcntl(file, F_SETFL, 0) != 0)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+        status = epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "%s: %s", path, strerror(errno));
     else if (S_ISDIR(at.st_mode))
-        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(EISDIR));
+        status = epa_fail_errno(err, EPA_ERR_SYSTEM, EISDIR, "%s: %s", path, strerror(EISDIR));
     else if (!S_ISREG(at.st_mode) && !is_handed_over(path))
         status = epa_fail(err, EPA_ERR_SYSTEM, "%s: it is not a regular file", path);
     if (status != EPA_OK) {
@@ -665,9 +669,10 @@ enum epa_status file_fits_memory(const char *path, uint64_t bytes, struct epa_er
         available = room;
     if (bytes <= available)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_NOMEM, "%s: reading it needs %llu MiB of memory; %s: %llu MiB",
-                    path, (unsigned long long)bytes >> 20, limit,
-                    (unsigned long long)available >> 20);
+    return epa_fail_key(err, EPA_ERR_NOMEM, EPA_LIMIT_NAMED,
+                        "%s: reading it needs %llu MiB of memory; %s: %llu MiB", path,
+                        (unsigned long long)bytes >> 20, limit,
+                        (unsigned long long)available >> 20);
 }
 
 /* Reports the line and column of the zero byte at `at`. */
@@ -705,7 +710,7 @@ static enum epa_status read_into(const char *path, uint64_t most, bool is_text, 
     while (status == EPA_OK && n != 0 && out->bytes <= most) {
         n = read(fd, piece, sizeof(piece));
         if (n < 0 && errno != EINTR)
-            status = epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+            status = epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "%s: %s", path, strerror(errno));
         if (n <= 0)
             continue;
         zero = is_text ? memchr(piece, 0, (size_t)n) : NULL;

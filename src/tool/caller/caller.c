@@ -73,7 +73,8 @@ static enum epa_status start_watcher(struct caller *c, struct epa_error *err)
         return EPA_OK;
     pthread_cond_destroy(&c->wakes);
     pthread_mutex_destroy(&c->lock);
-    return epa_fail(err, EPA_ERR_SYSTEM, "cannot start a thread: %s", strerror(failed));
+    return epa_fail_errno(err, EPA_ERR_SYSTEM, failed, "cannot start a thread: %s",
+                          strerror(failed));
 }
 
 static void stop_watcher(struct caller *c)

@@ -249,11 +249,11 @@ static enum epa_status start_side(const struct sides *s, uint32_t side, const si
 
     *out = (struct side_process){.fd = memfd_create("results", MFD_CLOEXEC)};
     if (out->fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "memfd_create: %s", strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "memfd_create: %s", strerror(errno));
     fflush(stdout);
     out->pid = fork();
     if (out->pid < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "fork: %s", strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "fork: %s", strerror(errno));
     if (out->pid > 0)
         return EPA_OK;
     /* The parent forwards signals of the terminal, so a side receives each signal once. */

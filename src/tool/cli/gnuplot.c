@@ -131,7 +131,7 @@ enum epa_status cli_draw(const struct text *script, struct text *out, struct epa
         epa_fail(err, status, "gnuplot was killed after %d s, or after a signal to epa2a",
                  GNUPLOT_S);
     else if (failed != 0)
-        epa_fail(err, status, "gnuplot: %s", strerror(failed));
+        epa_fail_errno(err, status, failed, "gnuplot: %s", strerror(failed));
     else if (WIFSIGNALED(code))
         epa_fail(err, status, "gnuplot was ended by signal %d", WTERMSIG(code));
     else if (WEXITSTATUS(code) != 0)

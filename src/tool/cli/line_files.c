@@ -51,7 +51,7 @@ static enum epa_status keep_input(int from, const char *path, struct epa_error *
     }
     good = good && dup2(fd, from) >= 0;
     if (!good)
-        epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+        epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "%s: %s", path, strerror(errno));
     if (fd >= 0)
         close(fd);
     return good ? EPA_OK : EPA_ERR_SYSTEM;

@@ -45,8 +45,8 @@ static enum epa_status read_line(struct line *line, int argc, char **argv, struc
         if (cwd != NULL)
             cli->plugin_path[i] = arena_printf(line->arena, "%s/%s", cwd, cli->plugin_path[i]);
         else if (cli->plugin_path[i][0] != '/')
-            status = epa_fail(err, EPA_ERR_SYSTEM, "cannot find the current folder: %s",
-                              strerror(errno));
+            status = epa_fail_errno(err, EPA_ERR_SYSTEM, errno,
+                                    "cannot find the current folder: %s", strerror(errno));
         free(cwd);
     }
     cli->batch.shuffle = cli->batch.shuffle_seed != UINT64_MAX;

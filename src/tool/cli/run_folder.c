@@ -204,8 +204,9 @@ static enum epa_status lock_folder(const char *folder, int *fd, struct epa_error
     *fd = open(path.data, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     failed = errno;
     if (*fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: cannot write into the folder: %s", option,
-                        folder, strerror(failed));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, failed,
+                              "%s %s: cannot write into the folder: %s", option, folder,
+                              strerror(failed));
     if (fcntl(*fd, F_SETLK, &all) == 0)
         return EPA_OK;
     failed = errno;
@@ -331,7 +332,8 @@ enum epa_status run_folder_open(struct run_folder *f, struct documents *d,
         return status;
     f->fd = open(f->file, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (f->fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, f->file, strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "%s %s: %s", option, f->file,
+                              strerror(errno));
     return EPA_OK;
 }
 
@@ -351,7 +353,8 @@ bool run_folder_add(struct run_folder *f, const struct documents *d, uint32_t i,
     end = lseek(f->fd, 0, SEEK_END);
     status = file_stream_add(&stream, &f->pending, &err);
     if (status == EPA_OK && fsync(f->fd) != 0)
-        status = epa_fail(&err, EPA_ERR_SYSTEM, "%s %s: %s", option, f->file, strerror(errno));
+        status = epa_fail_errno(&err, EPA_ERR_SYSTEM, errno, "%s %s: %s", option, f->file,
+                                strerror(errno));
     if (status == EPA_OK) {
         text_free(&f->pending);
         return true;

@@ -23,7 +23,7 @@ static enum epa_status launch_here(const struct config *config, const struct epa
     if (status == EPA_OK)
         status = pin_plan_init(&l->pins, (enum pin)config->pin, asked->ranks, asked->threads, err);
     if (status == EPA_OK && threads && (l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "eventfd: %s", strerror(errno));
+        status = epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "eventfd: %s", strerror(errno));
     if (status == EPA_OK) {
         bool good = true;
 

@@ -112,7 +112,7 @@ bool launch_start_process(struct launch_rank *rank, int (*run)(void *rank))
     status = process_start(&rank->process, rank->number, l->prefix, run, rank, &err);
     if (status != EPA_OK) {
         error_add_remedy(&err);
-        launch_fail(l, conn_word_of(status, "%s", err.text));
+        launch_fail(l, conn_word_at(conn_word_of(status, "%s", err.text), err.key));
         return false;
     }
     rank->process.relay.asked = &l->asked;

@@ -45,7 +45,7 @@ static enum epa_status begin_launch(struct launcher *l, struct epa_error *err)
                                    &l->rendezvous, err);
         if (status == EPA_OK &&
             socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-            status = epa_fail(err, EPA_ERR_SYSTEM, "socketpair: %s", strerror(errno));
+            status = epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "socketpair: %s", strerror(errno));
         if (status != EPA_OK)
             return status;
         rendezvous_adopt(l->rendezvous, ends[0]);
@@ -193,7 +193,8 @@ enum epa_status launcher_create(const struct launcher_params *params, struct lau
     nodes_host(&l->host);
     snprintf(l->me, sizeof(l->me), "rank %u (host %.64s)", l->rank, l->host.name);
     if (l->wake < 0)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "eventfd of a launcher: %s", strerror(errno));
+        status = epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "eventfd of a launcher: %s",
+                                strerror(errno));
     if (status == EPA_OK && params->contact != NULL)
         l->contact = *params->contact;
     if (status == EPA_OK && l->size == 1)

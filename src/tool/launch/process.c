@@ -79,8 +79,8 @@ enum epa_status process_start(struct process *process, uint32_t rank, bool prefi
     int ends[2], failed;
 
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "pipe for the output of rank %u: %s", rank,
-                        strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "pipe for the output of rank %u: %s",
+                              rank, strerror(errno));
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     process_init(process);
     relay_init(&process->relay, ends[0], rank, prefix);

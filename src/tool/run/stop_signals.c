@@ -38,7 +38,7 @@ enum epa_status stop_signals_open(const sigset_t *stops, int *stop_fd, struct ep
     if (sigprocmask(SIG_BLOCK, stops, NULL) == 0)
         *stop_fd = signalfd(-1, stops, SFD_CLOEXEC | SFD_NONBLOCK);
     if (*stop_fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "signalfd: %s", strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "signalfd: %s", strerror(errno));
     output_guard();
     return EPA_OK;
 }

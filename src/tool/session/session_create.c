@@ -83,8 +83,8 @@ static enum epa_status map_all(struct session *s, struct epa_error *err)
         s->notes = &shared->notes;
     }
     if (shared == NULL || s->block == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u samples of %u ranks: %s",
-                        s->iterations, ranks, strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_NOMEM, errno, "no memory for %u samples of %u ranks: %s",
+                              s->iterations, ranks, strerror(errno));
     return EPA_OK;
 }
 

@@ -68,10 +68,11 @@ static enum epa_status open_page(pid_t pid, int *out, struct epa_error *err)
                         "an experiment",
                         (int)pid);
     if (folder == NULL)
-        return epa_fail(
-            err, EPA_ERR_SYSTEM, "process %d cannot be read: %s%s", (int)pid, strerror(errno),
-            errno == EACCES || errno == EPERM ? "; only its own user and root may read its status"
-                                              : "");
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "process %d cannot be read: %s%s",
+                              (int)pid, strerror(errno),
+                              errno == EACCES || errno == EPERM
+                                  ? "; only its own user and root may read its status"
+                                  : "");
     *out = -1;
     while (!found && (entry = readdir(folder)) != NULL) {
         ssize_t n = readlinkat(dirfd(folder), entry->d_name, to, sizeof(to) - 2);
@@ -83,8 +84,8 @@ static enum epa_status open_page(pid_t pid, int *out, struct epa_error *err)
             *out = openat(dirfd(folder), entry->d_name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     }
     if (found && *out < 0)
-        (void)epa_fail(err, EPA_ERR_SYSTEM, "process %d cannot be read: %s", (int)pid,
-                       strerror(errno));
+        (void)epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "process %d cannot be read: %s", (int)pid,
+                             strerror(errno));
     closedir(folder);
     if (*out >= 0)
         return EPA_OK;

@@ -90,7 +90,8 @@ enum epa_status status_page_create(struct status_page **out, struct epa_error *e
         head = mmap(NULL, b->head_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, b->file, 0);
     if (head == MAP_FAILED) {
         status_page_destroy(b);
-        return epa_fail(err, EPA_ERR_SYSTEM, "no memfd for a status page: %s", strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "no memfd for a status page: %s",
+                              strerror(errno));
     }
     b->head = head;
     snprintf(head->version, sizeof(head->version), "%s", EPA2A_RELEASE);

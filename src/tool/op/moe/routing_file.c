@@ -310,7 +310,7 @@ static enum epa_status npy_open(const char *name, FILE *in, uint64_t bytes, bool
         wrong = npy_read_header(header, floats, &npy);
     }
     if (ferror(in))
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: %s", name, strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_CONFIG, errno, "%s: %s", name, strerror(errno));
     if (wrong != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: offset %zu: %s", name, length == 0 ? 0 : start,
                         wrong);
@@ -324,8 +324,8 @@ static enum epa_status npy_open(const char *name, FILE *in, uint64_t bytes, bool
 static enum epa_status fail_npy_end(const char *name, const struct npy *npy, struct epa_error *err)
 {
     if (ferror(npy->in))
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: offset %llu: %s", name,
-                        (unsigned long long)npy->at, strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_CONFIG, errno, "%s: offset %llu: %s", name,
+                              (unsigned long long)npy->at, strerror(errno));
     return epa_fail(err, EPA_ERR_CONFIG,
                     "%s: offset %zu: truncated: the header promises a file of %llu bytes, the data "
                     "ends after %llu",
@@ -753,7 +753,7 @@ static enum epa_status read_json_lines(const char *name, FILE *in,
     }
     free(line);
     if (status == EPA_OK && ferror(in))
-        status = epa_fail(err, EPA_ERR_CONFIG, "%s: %s", name, strerror(errno));
+        status = epa_fail_errno(err, EPA_ERR_CONFIG, errno, "%s: %s", name, strerror(errno));
     else if (status == EPA_OK && r.table.tokens == 0 && r.first_layer >= 0 &&
              shape->layer != UINT32_MAX)
         status = epa_fail(err, EPA_ERR_CONFIG,
@@ -791,15 +791,16 @@ static enum epa_status open_input(const char *path, FILE **in, uint64_t *bytes,
     *in = fdopen(fd, "r");
     if (*in == NULL) {
         close(fd);
-        return epa_fail(err, EPA_ERR_NOMEM, "%s: %s", path, strerror(errno));
+        return epa_fail_errno(err, EPA_ERR_NOMEM, errno, "%s: %s", path, strerror(errno));
     }
     first = getc(*in);
     if (first != EOF) {
         ungetc(first, *in);
         return EPA_OK;
     }
-    status = ferror(*in) ? epa_fail(err, EPA_ERR_CONFIG, "%s: %s", path, strerror(errno))
-                         : epa_fail(err, EPA_ERR_CONFIG, "%s:1:1: the file is empty", path);
+    status = ferror(*in)
+                 ? epa_fail_errno(err, EPA_ERR_CONFIG, errno, "%s: %s", path, strerror(errno))
+                 : epa_fail(err, EPA_ERR_CONFIG, "%s:1:1: the file is empty", path);
     fclose(*in);
     return status;
 }
@@ -842,7 +843,8 @@ static enum epa_status open_memory(const char *name, const void *data, size_t by
                                    struct epa_error *err)
 {
     *in = fmemopen((void *)(uintptr_t)data, bytes, "r");
-    return *in != NULL ? EPA_OK : epa_fail(err, EPA_ERR_NOMEM, "%s: %s", name, strerror(errno));
+    return *in != NULL ? EPA_OK
+                       : epa_fail_errno(err, EPA_ERR_NOMEM, errno, "%s: %s", name, strerror(errno));
 }
 
 enum epa_status routing_parse_jsonl(const char *name, const char *text, size_t bytes,
