@@ -55,7 +55,7 @@ static void add_means_name(struct text *out, const struct means *all, uint32_t n
     }
 }
 
-static void add_total(struct means *means, uint32_t *n, const json_t *line)
+static void add_total(struct means *means, uint32_t *n, const json_t *line, const char *time)
 {
     json_t *keys = results_part(json_object_get(line, "experiment"), RESULTS_MEANS);
     uint32_t k = 0;
@@ -64,30 +64,33 @@ static void add_total(struct means *means, uint32_t *n, const json_t *line)
         k++;
     if (k == *n)
         means[(*n)++].keys = json_incref(keys);
-    means[k].sum += log(json_number_at(line, "total_ns"));
+    means[k].sum += log(json_number_at(line, time));
     means[k].n++;
     json_decref(keys);
 }
 
-/* Adds "geometric means of totals over 3 shapes: ll_v2 12.3 us, ll_v1 14.1 us", for all settings
- * with a total at each shape; adds nothing with one shape, or fewer than two such settings. */
-void report_means(const json_t *lines, struct text *out)
+void report_means(const json_t *lines, enum means_of of, struct text *out)
 {
+    static const struct {
+        const char *time, *what;
+        uint32_t settings; /* minimum */
+    } kinds[MEANS_OF] = {[MEANS_OF_MEDIANS] = {"total_ns", "totals", 2},
+                         [MEANS_OF_MEANS] = {"mean_ns", "mean totals", 1}};
     struct means *means = memory_alloc(json_array_size(lines) + 1, sizeof(*means));
     uint32_t n = 0, shapes = 0, whole = 0;
 
     for (struct json_walk line = {lines}; json_next(&line);) {
         shapes += report_base(lines, json_object_get(line.value, "question")) == line.value;
-        if (json_number_at(line.value, "total_ns") > 0)
-            add_total(means, &n, line.value);
+        if (json_number_at(line.value, kinds[of].time) > 0)
+            add_total(means, &n, line.value, kinds[of].time);
     }
     for (uint32_t i = 0; i < n; i++)
         whole += means[i].n == shapes;
-    for (uint32_t i = 0, done = 0; i < n && shapes > 1 && whole > 1; i++) {
+    for (uint32_t i = 0, done = 0; i < n && shapes > 1 && whole >= kinds[of].settings; i++) {
         if (means[i].n != shapes)
             continue;
         if (done++ == 0)
-            text_add(out, "geometric means of totals over %u shapes: ", shapes);
+            text_add(out, "geometric means of %s over %u shapes: ", kinds[of].what, shapes);
         else
             text_add(out, ", ");
         add_means_name(out, means, n, &means[i]);

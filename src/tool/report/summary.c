@@ -177,6 +177,8 @@ static void copy_figures(json_t *row, const json_t *result)
                                 any || (f->where & VERIFIED) != 0
                                     ? json_incref(json_at(result, f->from))
                                     : json_null());
+    json_object_set_new(row, "mean_ns",
+                        json_whole(json_number_at(result_total(result), "ns.mean")));
     json_object_set_new(row, "limit_ns",
                         limited ? json_incref(json_at(result_total(result), "peak_ns"))
                                 : json_null());
@@ -282,7 +284,7 @@ static json_t *line_of(const json_t *rows, size_t from, size_t end)
     json_t *line = json_copy(json_array_get(rows, from));
     const char *who = json_text_at(line, "who");
     size_t bytes = end - from > 1 ? results_label_bytes(who) : strlen(who), good = 0;
-    double spread, sum[COUNTS] = {0};
+    double spread, unused, sum[COUNTS] = {0};
 
     for (size_t i = from; i < end; i++) {
         const json_t *row = json_array_get(rows, i);
@@ -299,6 +301,8 @@ static json_t *line_of(const json_t *rows, size_t from, size_t end)
     for (uint32_t i = 0; i < TIMES; i++)
         json_object_set_new(line, times[i],
                             json_number(merge_figure(rows, from, end, times[i], &spread)));
+    json_object_set_new(line, "mean_ns",
+                        json_number(merge_figure(rows, from, end, "mean_ns", &unused)));
     for (uint32_t k = 0; k < COUNTS; k++)
         json_object_set_new(line, counts[k], json_whole(sum[k]));
     for (uint32_t k = 0; k < COUNTS && !has_figures(line); k++)
@@ -463,9 +467,12 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
         text_comment(file, "%s%s", layout.repeated ? "" : "medians; ", base.data);
     fprintf(file, "#\n");
     table_text(file, layout.column, layout.rows);
-    report_means(layout.rows, &means);
-    if (means.bytes > 0)
-        text_comment(file, "%s", means.data);
+    for (int of = 0; of < MEANS_OF; of++) {
+        report_means(layout.rows, (enum means_of)of, &means);
+        if (means.bytes > 0)
+            text_comment(file, "%s", means.data);
+        text_free(&means);
+    }
     json_decref(layout.rows);
 }
 
@@ -490,8 +497,10 @@ void report_batch_page(struct text *out, const struct report_batch *batch, bool 
     table_add(out, html ? TABLE_HTML : TABLE_MARKDOWN, layout.column, layout.rows);
     describe_base(&layout, &note);
     add_note(out, html, &note);
-    report_means(layout.rows, &note);
-    add_note(out, html, &note);
+    for (int of = 0; of < MEANS_OF; of++) {
+        report_means(layout.rows, (enum means_of)of, &note);
+        add_note(out, html, &note);
+    }
     for (uint32_t i = 0; i < batch->n_context; i++)
         text_add(&note, "%s%s", i == 0 ? "context: " : ", ", batch->context[i]);
     add_note(out, html, &note);
