@@ -72,13 +72,15 @@ static const struct epa_option options[] = {
      .min = 1,
      .max = 65535,
      .help = "on GPUs, maximum number of thread blocks of dispatch_send, dispatch_recv, "
-             "combine_send and combine_recv: a list of four"},
+             "combine_send and combine_recv: a list of four",
+     .tune = "cuda: [33,33,33,33] [66,66,66,66] [132,132,132,132] [264,264,264,264]"},
     {.name = "kernel_warps",
      EPA_U32_LIST(struct tf_config, kernel_warps),
      .min = 2,
      .max = 16,
      .help = "on GPUs, number of warps per thread block of dispatch_send, dispatch_recv, "
-             "combine_send and combine_recv: a list of four; 8 each if absent"},
+             "combine_send and combine_recv: a list of four; 8 each if absent",
+     .tune = "cuda: [4,4,4,4] [8,8,8,8] [16,16,16,16] [8,8,8,16]"},
     {0},
 };
 

@@ -94,7 +94,8 @@ bool option_candidate(const struct epa_option *o, bool on_gpus, uint32_t i, stru
     }
     for (; i > 0 && *at != '\0'; i--)
         at += strcspn(at, " ") + strspn(at + strcspn(at, " "), " ");
-    if (*at != '\0')
-        text_add(out, "%.*s", (int)strcspn(at, " "), at);
+    for (size_t k = 0, bytes = strcspn(at, " "); k < bytes;
+         k++) /* a list as option_text() has it */
+        text_add(out, at[k] == ',' ? "%c " : "%c", at[k]);
     return *at != '\0';
 }
