@@ -139,8 +139,8 @@ cudaError_t cudaSetDevice(int number)
 
 cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr which, int number)
 {
-    static const int value[] = {
-        [cudaDevAttrMultiProcessorCount] = FAKE_MULTIPROCESSORS,
+    const int value[] = {
+        [cudaDevAttrMultiProcessorCount] = (int)fake_multiprocessors(),
         [cudaDevAttrL2CacheSize] = L2_BYTES,
         [cudaDevAttrComputeCapabilityMajor] = 9,
         [cudaDevAttrComputeMode] = cudaComputeModeDefault,
@@ -159,7 +159,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int number)
     memset(out, 0, sizeof(*out));
     snprintf(out->name, sizeof(out->name), "made-up GPU");
     out->major = 9;
-    out->multiProcessorCount = FAKE_MULTIPROCESSORS;
+    out->multiProcessorCount = (int)fake_multiprocessors();
     out->totalGlobalMem = (size_t)1 << 30;
     out->l2CacheSize = L2_BYTES;
     return fake_fails() || number >= GPUS ? cudaErrorInvalidDevice : cudaSuccess;

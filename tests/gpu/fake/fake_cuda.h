@@ -8,17 +8,26 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #define FAKE_CUDA_SYMBOL "fake_cuda"
 
 /* Properties of each device: as on Hopper, except for the number of multiprocessors. */
 enum {
-    FAKE_MULTIPROCESSORS = 4,
+    FAKE_MULTIPROCESSORS = 4, /* or FAKE_MULTIPROCESSORS of the environment */
     FAKE_THREADS = 2048,
     FAKE_SHARED_BYTES = 227 * 1024,  /* per block */
     FAKE_SHARED_OF_ALL = 228 * 1024, /* per multiprocessor */
     FAKE_SHARED_RESERVED = 1024,     /* part that CUDA reserves per block */
 };
+
+/* Returns the number of multiprocessors of each device. Ranks that share a device need one each. */
+static inline uint32_t fake_multiprocessors(void)
+{
+    const char *other = getenv("FAKE_MULTIPROCESSORS");
+
+    return other != NULL ? (uint32_t)atoi(other) : FAKE_MULTIPROCESSORS;
+}
 
 struct fake_cuda {
     int64_t live;       /* allocations, handles, mappings, streams and so on of this process */

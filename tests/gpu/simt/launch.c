@@ -145,7 +145,8 @@ static void run_kernel(void *data)
     const struct launch *l = data;
     struct run run = {.grid = &l->grid, .kernel = &l->kernel, .args = l->args};
     uint32_t threads = l->grid.threads.x * l->grid.threads.y * l->grid.threads.z;
-    uint64_t room = (uint64_t)FAKE_MULTIPROCESSORS * blocks_that_fit(threads, l->grid.shared_bytes);
+    uint64_t room =
+        (uint64_t)fake_multiprocessors() * blocks_that_fit(threads, l->grid.shared_bytes);
 
     run.blocks = (uint64_t)l->grid.blocks.x * l->grid.blocks.y * l->grid.blocks.z;
     run.busy = (uint32_t)(run.blocks < room ? run.blocks : room);
@@ -264,6 +265,6 @@ FAKE(cudaOccupancyMaxActiveBlocksPerMultiprocessor,
 
 FAKE(cudaOccupancyMaxActiveClusters,
      (int *out, const void *kernel, const cudaLaunchConfig_t *config), cudaErrorUnknown,
-     *out = (int)(FAKE_MULTIPROCESSORS *
+     *out = (int)(fake_multiprocessors() *
                   blocks_that_fit(config->blockDim.x, config->dynamicSmemBytes) /
                   cluster_of(config)))
