@@ -149,6 +149,12 @@ static void add_help_of_section(struct text *out, const struct section *section,
                          entry[i].plugin == NULL ? entry[i].why : entry[i].plugin->summary,
                          strcmp(entry[i].name, section->chosen) == 0 ? " (the default)" : "");
         text_add(out, "  `epa2a help NAME` lists the options of a plugin.\n");
+        if (section->nested != NULL)
+            text_add(out,
+                     "  A plugin with the option %s takes the name of another plugin, which %s, or "
+                     "a map with its options: `%s: {name: ucx, tls: tcp}`, --set %s.tls=tcp.\n",
+                     section_key(section->nested), section->nested->help,
+                     section_key(section->nested), section->nested->name);
         return;
     }
     add_help_of_options(out, section->name, &section->options);
