@@ -56,7 +56,7 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
     }
     more->real = (*out)->ops;
     more->ops = *more->real;
-    more->ops.device_peak = config->peak ? device_peak : NULL;
+    more->ops.device_peak = config->peak && p->between == NULL ? device_peak : NULL;
     more->ops.close = close_all;
     (*out)->ops = &more->ops;
     (*out)->view = &more->view;
