@@ -82,7 +82,8 @@ def main(epa2a, *pages):
         "epa2a-plugin.7": [rf"^ +{code} +{re.escape(what)}" for code, what in codes],
     }
     for key in keys:  # every choice as well
-        for choice in re.findall(r"^  (?:choices|       )   (\S+) ", asked(epa2a, "help", key), re.M):
+        block = re.search(r"^  choices .*\n(?:   .*\n)*", asked(epa2a, "help", key), re.M)
+        for choice in re.findall(r"^  (?:choices|       )   (\S+) ", block[0] if block else "", re.M):
             wanted["epa2a-config.5"].append(rf"^ +{re.escape(choice)}\b")
     n = 0
     for name, patterns in wanted.items():
