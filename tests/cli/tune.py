@@ -42,6 +42,21 @@ def main(epa2a, plugins, inner):
             done = run(file, "--json", "x.json", "--force", *more, *args, code=code)
             return json.loads(pathlib.Path("x.json").read_text()), done
 
+        def interrupt(last, times, *args):
+            """Sends SIGINT when the progress line has shown `last` for the time number `times`."""
+            job = subprocess.Popen([epa2a, "tune", "x.yaml", "--plugin-path", plugins, "--json", "x.json", "--force",
+                                    "--budget", "600s", "--progress", "always", *args], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+            seen = b""
+            while seen.count(last.encode()) < times:
+                byte = job.stderr.read1()
+                assert byte, seen
+                seen += byte
+            job.send_signal(signal.SIGINT)
+            printed = job.communicate()[0].decode()
+            assert job.returncode == 130, (job.returncode, printed)
+            return printed
+
         # tune finds the fastest settings, alone and together; settings with wrong results or other
         # delivered rows are not taken.
         found, done = tune("--out", "best.yaml")
@@ -68,17 +83,8 @@ def main(epa2a, plugins, inner):
 
         # An interrupted tune prints and keeps its results, and does not change the file of --out.
         pathlib.Path("kept.yaml").write_text("old")
-        job = subprocess.Popen([epa2a, "tune", "x.yaml", "--plugin-path", plugins, "--keys", "algorithm.also_us", "--json",
-                                "x.json", "--force", "--out", "kept.yaml", "--budget", "600s", "--progress", "always"],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        seen = b""
-        while b"turn 7:" not in seen:
-            byte = job.stderr.read1()
-            assert byte, seen
-            seen += byte
-        job.send_signal(signal.SIGINT)
-        printed = job.communicate()[0].decode()
-        assert job.returncode == 130 and "interrupted; best so far" in printed, (job.returncode, printed)
+        printed = interrupt("turn 7:", 1, "--keys", "algorithm.also_us", "--out", "kept.yaml")
+        assert "interrupted; best so far" in printed, printed
         found = json.loads(pathlib.Path("x.json").read_text())
         assert found["interrupted"] and found["turns"] >= 7 and not found["better"], found
         assert found["best"]["set"] == [] or found["best"]["set"][0].startswith("algorithm.also_us="), found["best"]
@@ -106,6 +112,13 @@ def main(epa2a, plugins, inner):
         labels = run("tasks.yaml", "--dry-run", command="bench").stdout
         assert labels.split("\n")[0].endswith("  slow moe.topk=1") and labels.count("\n") == 2, labels
         assert run("tasks.yaml", "--only", "*=2", command="verify").stdout.count("algorithm: token_flag") == 1
+        # An interrupt during the second task keeps the first.
+        printed = interrupt("turn 5:", 2, "--set", "matrix.moe.topk=[1, 2]", "--keys", "none", "--out", "tasks.yaml")
+        found = json.loads(pathlib.Path("x.json").read_text())
+        assert found["interrupted"] and [task["better"] for task in found["tasks"]] == [True, False], found
+        text = pathlib.Path("tasks.yaml").read_text()
+        assert "# 1 of 2 tasks: " in text and '"slow moe.topk=1":' in text and "topk=2" not in text, text
+        assert run("tasks.yaml", command="verify").stdout.count("algorithm: token_flag") == 1
         # Repetitions, seeds, names and lengths of runs are not settings; settings that differ only
         # in these are tried once.
         more = ("repeat=3", "matrix.seed=[1, 2]", "matrix.bench.iterations=[4, 5]", "matrix.timeout=[20s, 21s]",

@@ -151,21 +151,23 @@ static int search_task(struct tune_search *first, uint32_t i, struct tune_tasks 
 static int search_tasks(struct tune_search *first)
 {
     const struct cli *cli = first->t.cli;
-    struct tune_tasks all = {
-        .rows = json_array(), .documents = json_array(), .budget_ns = first->t.budget_ns};
+    struct tune_tasks all = {.rows = json_array(),
+                             .documents = json_array(),
+                             .budget_ns = first->t.budget_ns,
+                             .tasks = (uint32_t)json_array_size(first->tasks)};
     struct epa_error err = {EPA_OK, ""};
     text_auto out = {0};
     bool stops = false;
     int code = EXIT_OK;
 
-    for (uint32_t i = 0; i < json_array_size(first->tasks) && !stops; i++) {
+    for (uint32_t i = 0; i < all.tasks && !stops; i++) {
         int one = search_task(first, i, &all, &stops);
 
         code = code == EXIT_OK ? one : code;
     }
     tune_tasks_print(table_file(cli), &all, cli->arg[0]);
     if (cli_write_json(cli, tune_tasks_json(&all, cli->arg[0], stops), &err) == EPA_OK &&
-        cli->out != NULL && all.runs.bytes > 0 && !stops) {
+        cli->out != NULL && all.finished > 0) {
         tune_tasks_yaml(&all, cli->arg[0], &out);
         (void)write_out(cli, &out, &err);
     }

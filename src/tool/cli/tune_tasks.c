@@ -69,6 +69,7 @@ void tune_tasks_add(struct tune_tasks *all, const struct tune *t, const char *ta
                        NULL));
     if (yaml->bytes == 0)
         return;
+    all->finished++;
     key = json_text(task);
     text_add(&all->runs, "  # %s\n  ", text_clean(verdict.data));
     json_write(&all->runs, key, JSON_ENCODE_ANY);
@@ -118,5 +119,8 @@ void tune_tasks_yaml(const struct tune_tasks *all, const char *from, struct text
 
     add_summary(all, &head);
     tune_origin("Tuned", from, head.data, out);
+    if (all->finished < all->tasks)
+        text_add(out, "# %u of %u tasks: the search of the others failed or was interrupted\n",
+                 all->finished, all->tasks);
     text_add(out, "version: 1\nruns:\n%s", all->runs.data);
 }

@@ -14,7 +14,7 @@ struct tune_tasks {
     json_t *rows, *documents; /* rows of the table; tune_json() of each task */
     struct text runs;         /* YAML of the runs of the output file */
     uint64_t budget_ns, spent_ns;
-    uint32_t turns, settings;
+    uint32_t turns, settings, tasks, finished; /* finished: tasks in `runs` */
 };
 
 /* Returns the label of a run without the plugins, which the search may change. */
