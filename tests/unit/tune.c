@@ -307,8 +307,8 @@ static double mean_behind(double budget_s, double noise)
 
 TEST(random_effects_end_near_the_best)
 {
-    assert_true(mean_behind(30, 0.01) < 0.015);
-    assert_true(mean_behind(8, 0.01) < 0.025);
+    assert_true(mean_behind(30, 0.01) < 0.008);
+    assert_true(mean_behind(8, 0.01) < 0.02);
 }
 
 TEST(values_that_gain_only_together_are_found)

@@ -32,7 +32,6 @@ struct tune_setting {
     bool hopeless;   /* slow alone; no other setting contains its change */
     const char *why; /* reason of the end of this setting's turns; NULL: none */
     uint32_t pass;   /* 0: the file's settings; 1: one value alone; 2: several values */
-    double expected; /* `log` before the first turn */
     const struct tune_setting *parent; /* this setting without one value; NULL: none */
     uint32_t added;                    /* index of that value in the search */
 };

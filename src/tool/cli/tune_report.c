@@ -101,8 +101,8 @@ void tune_print(FILE *file, const struct tune *t)
     add_summary(t, &text);
     text_comment(file, "epa2a tune: %s: %s", t->cli->arg[0], text.data);
     text_comment(file,
-                 "ratio: median ratio to the file's settings in the same rounds; estimate: the "
-                 "expected ratio, corrected by the turns of the setting");
+                 "ratio: median ratio to the file's settings in the same rounds; estimate: mean "
+                 "ratio");
     for (uint32_t k = 0; k < t->n; k++) {
         const struct tune_setting *x = t->setting[k];
 

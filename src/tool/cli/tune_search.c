@@ -6,10 +6,11 @@
  * First each value of each option has a turn alone. A value that is much slower alone is not added to
  * others. The gain of a value is the mean over all settings that added it; values with large gains
  * and values with few measurements are drawn more often. The estimate of a setting is the mean
- * logarithm of its ratios to the file's settings; the estimate of its parent plus the gain of the
- * added value counts as one more turn. A turn of the file's settings precedes and follows every few
- * turns, since machines drift. The first turn of a setting checks results, and a verify turn checks the best
- * setting. At the end the best and the file's settings take turns as in `compare --run`. */
+ * logarithm of its ratios to the file's settings. A turn of the file's settings precedes and follows
+ * every few turns, since machines drift. The last few settings of the pool take turns until the
+ * differences of their turns show which is slower. The first turn of a setting checks results, and a
+ * verify turn checks the best setting. At the end the best and the file's settings take turns as in
+ * `compare --run`. */
 #include "cli/tune_search.h"
 
 #include <math.h>
@@ -27,14 +28,14 @@
 
 enum {
     GROUP = 8,        /* turns between two turns of the file's settings */
-    ROUNDS_LEAST = 4, /* rounds of the last setting of the pool */
-    GENERATIONS = 6,  /* rounds with new settings; their number sets the size of the pool */
+    ROUNDS_LEAST = 4, /* rounds of the last settings of the pool before one leaves */
+    FINALISTS = 4,
+    GENERATIONS = 6, /* rounds with new settings; their number sets the size of the pool */
     GENERATIONS_MOST = 40,
     IDLE = 6, /* rounds without a faster setting before the pool shrinks */
     PLACES_LEAST = 4,
     PLACES_MOST = 48,
     DRAWS = 4,       /* attempts to draw a setting for one place */
-    OWN = 1,         /* weight of the expected logarithm, in turns of the setting */
     PRIOR = 3,       /* weight of NOISE, in turns of the file's settings */
     LAST_TURNS = 32, /* turns of the last comparison, which has looks after 10 and 15 rounds */
     ITERATIONS_LEAST = 20, /* least iterations of a turn; more if file and budget allow: */
@@ -49,6 +50,7 @@ enum {
 #define DISTURBED 3    /* difference of two turns that other programs cause, in noise */
 #define RELATIVE 0.25  /* error of a gain relative to the gain, for one setting */
 #define SURE 0.5       /* error of a gain, in errors, that a clear gain exceeds */
+#define BOUND 2        /* bound of a difference of finalists, in errors of their mean */
 #define SPREAD 2       /* perturbation of drawn gains, in errors */
 #define RESERVED 0.15  /* least part of the budget for the last comparison */
 #define THRESHOLD 0.01 /* threshold of the last comparison */
@@ -300,7 +302,7 @@ static int by_number(const void *a, const void *b)
  * programs disturbed. */
 static void estimate_setting(struct tune_setting *x)
 {
-    double sorted[TUNE_ROUNDS], sum = OWN * x->expected, median;
+    double sorted[TUNE_ROUNDS], sum = 0, median;
 
     if (x->rounds == 0)
         return;
@@ -309,7 +311,7 @@ static void estimate_setting(struct tune_setting *x)
     median = sorted[(x->rounds - 1) / 2];
     for (uint32_t k = 0; k < x->rounds; k++)
         sum += fmin(fmax(sorted[k], median - CLIP), median + CLIP);
-    x->log = sum / (x->rounds + OWN);
+    x->log = sum / x->rounds;
 }
 
 static double gain_of(const struct value *v)
@@ -327,15 +329,20 @@ static int by_estimate(const void *a, const void *b)
     return (x->log > y->log) - (x->log < y->log);
 }
 
-/* Returns the fastest setting, or the file's settings. */
+/* Returns the fastest setting, or the file's settings. A setting with one turn may be fast by chance,
+ * so it counts only if no setting has more. */
 static struct tune_setting *find_best(const struct tune *t)
 {
     struct tune_setting *best = t->setting[0];
+    uint32_t least = 1;
 
+    for (uint32_t i = 1; i < t->n; i++)
+        if (!t->setting[i]->dropped && t->setting[i]->rounds > 1)
+            least = 2;
     for (uint32_t i = 1; i < t->n; i++) {
         struct tune_setting *x = t->setting[i];
 
-        if (x->rounds > 0 && !x->dropped && !x->hopeless &&
+        if (x->rounds >= least && !x->dropped && !x->hopeless &&
             x->log < best->log - (best == t->setting[0] ? GAIN : 0))
             best = x;
     }
@@ -418,7 +425,7 @@ static int measure_alone(struct search *q, struct tune_setting **list, uint32_t 
             x->why = "not reached: the budget is spent";
         if (x->rounds == 0 || x->dropped)
             continue;
-        x->log = x->expected = x->log_ratio[0];
+        x->log = x->log_ratio[0];
         x->hopeless = x->change != NULL && x->log - expected > HOPELESS;
         if (x->hopeless)
             continue;
@@ -476,7 +483,7 @@ static bool add_child(struct search *q, const struct tune_setting *parent)
             continue;
         x->parent = parent;
         x->added = (uint32_t)(v - q->value);
-        x->expected = x->log = parent->log + gain_of(v);
+        x->log = parent->log + gain_of(v);
         q->place[q->places++] = x;
         return true;
     }
@@ -526,7 +533,7 @@ static bool add_gains(struct search *q, const struct tune_setting *from, double 
     x = tune_add_setting(s, from->base, set, n, NULL, 2);
     if (x == NULL || s->t.n == settings)
         return false;
-    x->expected = x->log = sum;
+    x->log = sum;
     q->place[q->places++] = x;
     return true;
 }
@@ -572,6 +579,43 @@ static int measure_more_values(struct search *q, const struct tune_setting *best
     return measure_alone(q, list, n, best->log);
 }
 
+/* Returns the mean difference of the logarithms of the last turns of two settings, which had these
+ * turns in the same rounds. *error: of the mean. */
+static double compare_settings(const struct tune_setting *a, const struct tune_setting *b,
+                               double *error)
+{
+    uint32_t n = a->rounds < b->rounds ? a->rounds : b->rounds;
+    const double *x = a->log_ratio + a->rounds - n, *y = b->log_ratio + b->rounds - n;
+    double sum = 0, squares = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        sum += x[i] - y[i];
+    for (uint32_t i = 0; i < n; i++)
+        squares += (x[i] - y[i] - sum / n) * (x[i] - y[i] - sum / n);
+    *error = n > 1 ? sqrt(squares / (n - 1) / n) : INFINITY;
+    return sum / n;
+}
+
+/* Removes finalists that are slower than the fastest by more than chance. Returns true if one remains
+ * or all are equally fast. */
+static bool judge_finalists(struct search *q)
+{
+    bool equal = true;
+    uint32_t n = 1;
+
+    for (uint32_t i = 1; i < q->places; i++) {
+        double error, mean = compare_settings(q->place[i], q->place[0], &error);
+        bool few = q->place[i]->rounds < ROUNDS_LEAST || q->place[0]->rounds < ROUNDS_LEAST;
+
+        if (!few && mean - BOUND * error > 0)
+            continue;
+        equal = equal && !few && mean + BOUND * error < GAIN;
+        q->place[n++] = q->place[i];
+    }
+    q->places = n;
+    return equal && q->place[0]->rounds >= ROUNDS_LEAST;
+}
+
 /* Takes rounds of the pool. While no new settings enter, each round of the search has the same number
  * of turns, so that the fewer settings have more turns each. */
 static int measure_rounds(struct search *q, uint32_t room, bool fills)
@@ -590,7 +634,7 @@ static int halve_pool(struct search *q)
     uint32_t room = (uint32_t)fmin(fmax(turns_left(q) / GENERATIONS, PLACES_LEAST), PLACES_MOST);
     const struct tune_setting *best = NULL;
     uint32_t idle = 0, kept, end = (uint32_t)log2(room) - 1; /* halvings without new settings */
-    bool fills = true;
+    bool fills = true, is_new = true; /* is_new: some settings had no turns */
     int code = EXIT_OK;
 
     for (uint32_t g = 0; code == EXIT_OK && q->places > 0 && has_budget_for_turn(q); g++) {
@@ -601,15 +645,22 @@ static int halve_pool(struct search *q)
             code = measure_more_values(q, best);
         }
         best = q->place[0];
-        kept = fills ? room / 2 : (q->places + 1) / 2;
-        q->places = q->places < kept ? q->places : kept;
+        if (!fills && q->places <= FINALISTS) {
+            if (judge_finalists(q)) {
+                if (!is_new || best->log < -GAIN)
+                    break;
+                fills = true; /* no setting is faster: try others */
+                idle = 0;
+            }
+        } else {
+            kept = fills ? room / 2 : (q->places + 1) / 2;
+            q->places = q->places < kept ? q->places : kept;
+        }
         if (fills) {
-            fills = fill_pool(q, room);
-            if (!fills) /* all settings have had turns */
+            fills = is_new = fill_pool(q, room);
+            if (!is_new)
                 room = q->places < PLACES_LEAST ? PLACES_LEAST : q->places;
         }
-        if (q->places == 1 && best->rounds >= ROUNDS_LEAST)
-            break;
         if (code == EXIT_OK)
             code = measure_rounds(q, room, fills);
     }
