@@ -79,7 +79,7 @@ void fuzz_npy(const uint8_t *data, size_t bytes)
     hidden(data, bytes, true);
 }
 
-/* ---- a trace is read, checked, summarised, merged with itself and drawn ---- */
+/* ---- a trace is read, summarised and merged with itself ---- */
 
 static void use_trace(struct trace_file *f)
 {
@@ -93,7 +93,6 @@ static void use_trace(struct trace_file *f)
     trace_summary(f, &out);
     (void)trace_merge(f, 1, NULL, &out, &err);
     (void)trace_merge(twice, 2, NULL, &out, &err);
-    trace_view(f, &out);
     text_free(&out);
 }
 

@@ -1,16 +1,18 @@
-"""The files of `profile:` match the events of the ranks and pass `epa2a trace check`, which finds every planted
-defect.
+"""The files of `profile:` match the events of the ranks and pass check.py, which finds every planted defect.
 
 traces.py EPA2A CONFIG KIND      KIND: well | workers | nodes | tokens | spoilt | tools | kill | stop | int | refused"""
 import copy
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+
+from check import check
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of scripts, and so in epa2a
 
@@ -36,7 +38,9 @@ def load(path):
 
 
 def sound(*paths):
-    run('trace', 'check', *paths)
+    for path in paths:
+        flaws = list(check(load(path)))
+        assert not flaws, (path, flaws[:20])
 
 
 def slices(document, name):
@@ -213,18 +217,19 @@ def spoilt():
     missed = []
     for how in ('end gone', 'twice', 'backwards', 'negative', 'crossing', 'no name', 'dropped', 'text',
                 'unknown'):
+        bad = spoil(copy.deepcopy(good), how)
+        if not list(check(bad)):
+            missed.append(how)
         with open('bad.json', 'w', encoding='utf-8') as file:
-            json.dump(spoil(copy.deepcopy(good), how), file)
-        own = subprocess.run([epa2a, 'trace', 'check', 'bad.json'], capture_output=True, text=True,
-                             timeout=60, check=False)
-        if own.returncode != 1:
-            missed.append((how, own.returncode, own.stdout))
+            json.dump(bad, file)
+        invalid = how in ('negative', 'text', 'unknown')
+        done = run('trace', 'summary', 'bad.json', want=2 if invalid else 0)
+        assert not invalid or re.fullmatch(r'epa2a: bad\.json: event \d+: (dur|ts|ph) .*\n', done.stderr), done.stderr
     assert not missed, missed
     for text in ('', '[', '{}', '{"traceEvents": 3}', '\x00\xff', '[' * 100000):
         with open('bad.json', 'w', encoding='latin-1') as file:
             file.write(text)
-        for tool in ('check', 'summary'):
-            assert 'bad.json' in run('trace', tool, 'bad.json', want=2).stderr
+        assert 'bad.json' in run('trace', 'summary', 'bad.json', want=2).stderr
 
 
 def tools():
@@ -250,7 +255,7 @@ def tools():
                    for e in ends) for a in more)
     sound('part.json')
     assert 'dispatch' in run('trace', 'merge', *files('p'), '--stage', 'x', '--out', 'y', want=2).stderr
-    assert '--stage' in run('trace', 'check', 'p.json', '--stage', 'combine', want=2).stderr
+    assert '--stage' in run('trace', 'summary', 'p.json', '--stage', 'combine', want=2).stderr
     assert 'rank 1 is in' in run('trace', 'merge', 'p.1.json', 'p.json', '--out', 'x', want=2).stderr
     profile('bench', 'q', 'bench.iterations=20')
     said = run('trace', 'merge', 'p.0.json', 'q.1.json', '--out', 'x', want=2).stderr

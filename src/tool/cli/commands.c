@@ -16,7 +16,6 @@
 #include "cli/cmd_list.h"
 #include "cli/cmd_plot.h"
 #include "cli/cmd_predict.h"
-#include "cli/cmd_rerun.h"
 #include "cli/cmd_routing.h"
 #include "cli/cmd_run.h"
 #include "cli/cmd_status.h"
@@ -79,18 +78,11 @@ const struct command commands[] = {
      cmd_doctor, 0, 0, "no argument", NULL},
     {"status", "[PID]", "print the state of the ranks of a running or hanging command", STATUS,
      cmd_status, 0, 1, "one argument at most", NULL},
-    {"trace", "check|summary|merge|view FILE...",
-     "check, summarize, merge or draw the traces of profile:", TRACE, cmd_trace, 2, MANY,
-     "check, summary, merge or view, and files of profile:", cmd_trace_check},
+    {"trace", "summary|merge FILE...", "summarize or merge the traces of profile:", TRACE,
+     cmd_trace, 2, MANY, "summary or merge, and files of profile:", cmd_trace_check},
     {"completion", "bash|zsh|fish", "print the completion script of a shell", COMPLETION,
      cmd_completion, 1, 1, "the name of a shell", NULL},
     {0},
-};
-
-const struct command former_commands[] = {
-    {"rerun", "RESULT", "bench, run or verify RESULT, by the command that made it", BENCH,
-     cmd_rerun, 1, 1, "one result, a file of --json or a folder of --out-dir", check_run_options},
-    {.name = NULL},
 };
 
 static const struct epa_choice orders[] = {
@@ -166,8 +158,7 @@ const struct option options[] = {
          FILES | COMPARE | TRACE | DOCTOR | PLOT | STATUS | BEST | ROUTING | TUNE | PREDICT | LIST |
              IMPORT,
          "overwrite an existing FILE or DIR; compare different experiments"),
-    FLAG("--quiet", quiet, FILES | CONFIG | TRACE,
-         "print only errors and the final table of a batch"),
+    FLAG("--quiet", quiet, FILES | CONFIG, "print only errors and the final table of a batch"),
     FLAG("--dry-run", batch.dry_run, FILES, "check and list all runs without running them"),
     TEXTS("--only", only, n_only, "GLOB", FILES | PLOT | BEST | COMPARE | CONFIG | TUNE | PREDICT,
           "only runs of this label or id; may be repeated"),
@@ -222,7 +213,7 @@ const struct option options[] = {
           "predict: measured results to compare with the prediction", .min = 0),
     FLAG("--quick", doctor.quick, DOCTOR, "doctor: do not measure links"),
     VALUE("--out", STRING, out, "FILE", TRACE | PLOT | TUNE | PREDICT, 'o',
-          "output of trace merge, view, plot, tune and predict; - is standard output", .min = 0),
+          "output of trace merge, plot, tune and predict; - is standard output", .min = 0),
     VALUE("--kind", CHOICE, plot.kind, "auto|tokens|distribution|skew|stages", PLOT, 0,
           "plot: kind of chart; auto: chosen from the results", .choices = charts),
     VALUE("--stage", STRING, stage, "NAME", PLOT | BEST | TRACE, 0,

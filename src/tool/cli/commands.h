@@ -41,8 +41,6 @@ struct command {
     enum epa_status (*check)(const struct cli *, struct epa_error *); /* own checks; or NULL */
 };
 extern const struct command commands[];
-/* Commands that have another name now. Help and completion leave them out. */
-extern const struct command former_commands[];
 
 struct option {
     struct epa_option is; /* name with --, member of struct cli, and bounds */

@@ -137,11 +137,6 @@ static enum epa_status find_command(const char *name, const struct command **out
         }
         nearest_try(&nearest, c->name);
     }
-    for (const struct command *c = former_commands; c->name != NULL; c++)
-        if (strcmp(name, c->name) == 0) {
-            *out = c;
-            return EPA_OK;
-        }
     if (nearest.name == NULL && dot != NULL &&
         (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0))
         return epa_fail(err, EPA_ERR_CONFIG,

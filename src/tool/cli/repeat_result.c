@@ -250,20 +250,6 @@ static int repeat_result(const struct cli *cli, enum verb verb)
     return code;
 }
 
-int repeat_by_its_command(const struct cli *cli)
-{
-    struct results then = {0};
-    struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = results_read(cli->arg[0], &then, &err);
-    enum verb verb = VERB_BENCH;
-
-    for (enum verb v = 0; status == EPA_OK && then.n > 0 && v <= VERB_VERIFY; v++)
-        if (strcmp(session_verb_name(v), then.run[0].verb) == 0)
-            verb = v;
-    results_free(&then);
-    return status == EPA_OK ? repeat_result(cli, verb) : cli_fail(&err);
-}
-
 int run_or_repeat(const struct cli *cli, enum verb verb)
 {
     struct epa_error err = {EPA_OK, ""};

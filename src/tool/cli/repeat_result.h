@@ -11,10 +11,6 @@
  * --out-dir. */
 bool is_result(const char *path);
 
-/* Runs the experiments of the result that is the only argument by the command that made its first
- * run, and compares the times. Returns an exit code. */
-int repeat_by_its_command(const struct cli *);
-
 /* Runs the experiments of the files of a command line. If the only file is a result, runs its
  * experiments and compares their times with the result. Returns an exit code. */
 int run_or_repeat(const struct cli *, enum verb);

@@ -1,13 +1,10 @@
-/* Reads Chrome traces with jansson into an array in order of time, and validates them. For traces
- * of any program: slices of a lane nest; both ends of a flow exist and are within slices; the end
- * is not before the begin by more than the clock error. For traces of epa2a also: each lane has a
- * name, and no event was dropped. A flow to a rank outside the file has one end only. Two forms are
- * accepted: an object with traceEvents, and the bare array. */
+/* Reads traces of epa2a with jansson into an array in order of time, and merges them. Two forms
+ * are accepted: an object with traceEvents, and the bare array. The first invalid event rejects
+ * the file. A flow to a rank outside the file has one end only. */
 #include "trace/read.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,44 +13,16 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "trace/write.h"
-#include "view_texts.h"
-
-enum { FLAWS_TOLD = 100 };
 
 /* A time and a duration of this many microseconds together fit 64 bits of nanoseconds. The epoch in
  * microseconds, as PyTorch writes it, is less than half of that. */
 static const double most_us = 4e15;
-
-/* Adds a line about a flaw. Keeps the first hundred lines only, but counts all flaws. */
-EPA_PRINTF(2, 3)
-static void add_flaw(struct trace_file *f, const char *fmt, ...)
-{
-    char line[512];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(line, sizeof(line), fmt, args);
-    va_end(args);
-    for (char *c = line; *c != '\0'; c++) /* names come from the file */
-        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
-    if (f->n_flaws++ < FLAWS_TOLD)
-        text_add(&f->flaws, "%s: %s\n", f->path, line);
-}
 
 static int64_t number_of(const json_t *object, const char *key, int64_t missing)
 {
     const json_t *value = json_object_get(object, key);
 
     return json_is_integer(value) ? (int64_t)json_integer_value(value) : missing;
-}
-
-/* Returns the clock error of a rank according to the file; 0 if the file has none. */
-static double clock_error_ns(const struct trace_file *f, uint32_t rank)
-{
-    for (struct json_walk clock = {json_object_get(f->other, "clocks")}; json_next(&clock);)
-        if (number_of(clock.value, "rank", -1) == (int64_t)rank)
-            return json_number_value(json_object_get(clock.value, "error_ns"));
-    return 0;
 }
 
 /* ---- events ---- */
@@ -74,48 +43,49 @@ static int64_t ns_of_us(const json_t *value)
     return (int64_t)whole * 1000 + llround((us - whole) * 1000);
 }
 
-static bool read_time(struct trace_file *f, const json_t *event, size_t index, const char *key,
-                      int64_t *out)
+static enum epa_status read_time(const char *path, const json_t *event, size_t index,
+                                 const char *key, int64_t *out, struct epa_error *err)
 {
     const json_t *value = json_object_get(event, key);
     double us = json_number_value(value);
 
     if (value == NULL)
-        add_flaw(f, "event %zu: %s is missing", index, key);
-    else if (!json_is_number(value))
-        add_flaw(f, "event %zu: %s is not a number of microseconds", index, key);
-    else if (us < 0)
-        add_flaw(f, "event %zu: %s is %.17g, but must not be negative", index, key, us);
-    else if (us > most_us)
-        add_flaw(f, "event %zu: %s is %.17g us, above the limit of %.0e", index, key, us, most_us);
-    else
-        *out = ns_of_us(value);
-    return json_is_number(value) && us >= 0 && us <= most_us;
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: event %zu: %s is missing", path, index, key);
+    if (!json_is_number(value))
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: event %zu: %s is not a number of microseconds",
+                        path, index, key);
+    if (us < 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: event %zu: %s is %.17g, but must not be negative",
+                        path, index, key, us);
+    if (us > most_us)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: event %zu: %s is %.17g us, above the limit of %.0e", path, index, key,
+                        us, most_us);
+    *out = ns_of_us(value);
+    return EPA_OK;
 }
 
-static bool read_id(struct trace_file *f, const json_t *event, size_t index, const char *key,
-                    uint32_t *out)
+static enum epa_status read_id(const char *path, const json_t *event, size_t index, const char *key,
+                               uint32_t *out, struct epa_error *err)
 {
     const json_t *value = json_object_get(event, key);
     int64_t id = number_of(event, key, -1);
 
-    if (id >= 0 && id <= UINT32_MAX) {
-        *out = (uint32_t)id;
-        return true;
-    }
     if (value == NULL)
-        add_flaw(f, "event %zu: %s is missing", index, key);
-    else
-        add_flaw(f, "event %zu: %s is not a whole number from 0 to %u", index, key, UINT32_MAX);
-    return false;
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: event %zu: %s is missing", path, index, key);
+    if (id < 0 || id > UINT32_MAX)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: event %zu: %s is not a whole number from 0 to %u",
+                        path, index, key, UINT32_MAX);
+    *out = (uint32_t)id;
+    return EPA_OK;
 }
 
-static bool read_item(struct trace_file *f, const json_t *event, size_t index,
-                      struct trace_item *out)
+static enum epa_status read_item(const char *path, const json_t *event, size_t index,
+                                 struct trace_item *out, struct epa_error *err)
 {
     const json_t *args = json_object_get(event, "args");
     const char *ph = json_text_at(event, "ph");
-    bool ok;
+    enum epa_status status;
 
     *out = (struct trace_item){
         .ph = ph[0],
@@ -129,22 +99,21 @@ static bool read_item(struct trace_file *f, const json_t *event, size_t index,
         .index = index,
         .json = event,
     };
-    if (ph[0] == '\0' || ph[1] != '\0') {
-        add_flaw(f, "event %zu: ph is not one letter", index);
-        return false;
-    }
-    ok = read_id(f, event, index, "pid", &out->pid);
-    if (strchr("CM", ph[0]) == NULL || json_object_get(event, "tid") != NULL)
-        ok = read_id(f, event, index, "tid", &out->tid) && ok;
-    if (ph[0] != 'M')
-        ok = read_time(f, event, index, "ts", &out->ts_ns) && ok;
-    if (ph[0] == 'X')
-        ok = read_time(f, event, index, "dur", &out->dur_ns) && ok;
-    if (out->name[0] == '\0' && ph[0] != 'E') { /* an E ends the last B of its lane */
-        add_flaw(f, "event %zu: name is missing", index);
-        ok = false;
-    }
-    return ok;
+    if (!json_is_object(event))
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: event %zu is not an object", path, index);
+    if (ph[0] == '\0' || ph[1] != '\0' || strchr("MXCsf", ph[0]) == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: event %zu: ph is not M, X, C, s or f", path,
+                        index);
+    status = read_id(path, event, index, "pid", &out->pid, err);
+    if (status == EPA_OK && (strchr("CM", ph[0]) == NULL || json_object_get(event, "tid") != NULL))
+        status = read_id(path, event, index, "tid", &out->tid, err);
+    if (status == EPA_OK && ph[0] != 'M')
+        status = read_time(path, event, index, "ts", &out->ts_ns, err);
+    if (status == EPA_OK && ph[0] == 'X')
+        status = read_time(path, event, index, "dur", &out->dur_ns, err);
+    if (status == EPA_OK && out->name[0] == '\0')
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: event %zu: name is missing", path, index);
+    return status;
 }
 
 /* Orders events with the same begin by length, longest first. */
@@ -163,27 +132,7 @@ static int by_time(const void *left, const void *right)
     return order != 0 ? order : a->index < b->index ? -1 : 1;
 }
 
-/* ---- validation ---- */
-
-static void check_shape(struct trace_file *f, const struct trace_item *i)
-{
-    const json_t *args = json_object_get(i->json, "args");
-    const char *bp = json_string_value(json_object_get(i->json, "bp"));
-
-    if (strchr("MXCsf", i->ph) == NULL)
-        add_flaw(f, "event %zu: ph '%c' is unknown", i->index, i->ph);
-    if (i->ph == 'C' && json_object_size(args) == 0)
-        add_flaw(f, "event %zu: the counter has no value", i->index);
-    for (struct json_walk it = {i->ph == 'C' ? args : NULL}; json_next(&it);)
-        if (!json_is_number(it.value))
-            add_flaw(f, "event %zu: counter %s is not a number", i->index, i->name);
-    if (is_flow(i) && i->id[0] == '\0')
-        add_flaw(f, "event %zu: the flow has no id", i->index);
-    if (i->ph == 'f' && (bp == NULL || strcmp(bp, "e") != 0))
-        add_flaw(f, "event %zu: the end of the flow lacks bp: e", i->index);
-    if (f->ours && is_flow(i) && (i->ph == 's' ? i->from : i->to) != (int64_t)i->pid)
-        add_flaw(f, "event %zu: the flow and its slice belong to different ranks", i->index);
-}
+/* ---- lanes and flows ---- */
 
 /* Orders by rank and lane, then by time, the order of the items. */
 static int by_lane(const void *left, const void *right)
@@ -195,48 +144,25 @@ static int by_lane(const void *left, const void *right)
     return order != 0 ? order : a < b ? -1 : 1;
 }
 
-/* Adds an item to its lane. `open` is the innermost slice of the lane so far. Where one slice ends
- * another may begin, and a flow there belongs to the second. Returns the innermost open slice after
- * the item. */
-static const struct trace_item *nest_slice(struct trace_file *f, const struct trace_item *open,
-                                           struct trace_item *i)
-{
-    while (open != NULL && trace_end_ns(open) < i->ts_ns + (i->ph == 'X'))
-        open = open->in;
-    i->in = open;
-    if (is_flow(i) && open == NULL)
-        add_flaw(f, "event %zu: flow %s is in no slice of lane %u.%u", i->index, i->id, i->pid,
-                 i->tid);
-    if (i->ph != 'X')
-        return open;
-    if (open != NULL && trace_end_ns(i) > trace_end_ns(open))
-        add_flaw(f, "event %zu: slice %s of lane %u.%u ends after event %zu, %s, in which it began",
-                 i->index, i->name, i->pid, i->tid, open->index, open->name);
-    return i;
-}
-
+/* Finds the innermost slice of the lane around each item. Where one slice ends another may
+ * begin, and a flow there belongs to the second. */
 static void nest_lanes(struct trace_file *f, struct trace_item **item)
 {
-    qsort(item, f->n, sizeof(*item), by_lane);
-    for (size_t k = 0; k < f->n;) {
-        const struct trace_item *first = item[k], *open = NULL;
-        bool named = false;
-        size_t last = 0;
+    const struct trace_item *open = NULL;
 
-        for (; k < f->n && item[k]->pid == first->pid && item[k]->tid == first->tid; k++) {
-            check_shape(f, item[k]);
-            if (item[k]->ph == 'M') {
-                named |= strcmp(item[k]->name, "thread_name") == 0;
-                continue;
-            }
-            if (f->ours && item[k]->index < last)
-                add_flaw(f, "event %zu: not in order of time in lane %u.%u", item[k]->index,
-                         first->pid, first->tid);
-            last = item[k]->index;
-            open = nest_slice(f, open, item[k]);
-        }
-        if (f->ours && !named)
-            add_flaw(f, "lane %u.%u has no thread_name", first->pid, first->tid);
+    qsort(item, f->n, sizeof(*item), by_lane);
+    for (size_t k = 0; k < f->n; k++) {
+        struct trace_item *i = item[k];
+
+        if (i->ph == 'M')
+            continue;
+        if (open != NULL && (open->pid != i->pid || open->tid != i->tid))
+            open = NULL;
+        while (open != NULL && trace_end_ns(open) < i->ts_ns + (i->ph == 'X'))
+            open = open->in;
+        i->in = open;
+        if (i->ph == 'X')
+            open = i;
     }
 }
 
@@ -259,20 +185,8 @@ static int by_flow_and_end(const void *left, const void *right)
     return order != 0 ? order : (int)b->ph - (int)a->ph;
 }
 
-static void join_ends(struct trace_file *f, struct trace_item *from, struct trace_item *to)
-{
-    double off = clock_error_ns(f, from->pid) + clock_error_ns(f, to->pid);
-
-    from->other = to;
-    to->other = from;
-    if ((double)(from->ts_ns - to->ts_ns) > off)
-        add_flaw(
-            f, "event %zu: flow %s arrives %lld ns before it leaves, and clocks agree within %.0f",
-            to->index, to->id, (long long)(from->ts_ns - to->ts_ns), off);
-}
-
-/* Joins the ends of flows. If a file is of one rank, the files of other ranks contain the other
- * ends. */
+/* Joins the two ends of each flow. If a file is of one rank, the files of other ranks contain
+ * the other ends. */
 static void join_flows(struct trace_file *f, struct trace_item **flow)
 {
     size_t n = 0;
@@ -282,32 +196,13 @@ static void join_flows(struct trace_file *f, struct trace_item **flow)
             flow[n++] = &f->item[k];
     qsort(flow, n, sizeof(*flow), by_flow_and_end);
     for (size_t k = 0, same; k < n; k += same) {
-        int64_t rank = flow[k]->ph == 's' ? flow[k]->to : flow[k]->from;
-
         for (same = 1; k + same < n && by_flow(flow[k], flow[k + same]) == 0; same++)
             ;
-        if (same == 2 && flow[k]->ph == 's' && flow[k + 1]->ph == 'f')
-            join_ends(f, flow[k], flow[k + 1]);
-        else if (same > 1)
-            add_flaw(f, "event %zu: flow %s occurs %zu times", flow[k]->index, flow[k]->id, same);
-        else if (!f->ours || rank < 0 || (rank < TRACE_RANKS && f->has[rank]))
-            add_flaw(f, "event %zu: flow %s %s", flow[k]->index, flow[k]->id,
-                     flow[k]->ph == 's' ? "has no end" : "has no beginning");
+        if (same == 2 && flow[k]->ph == 's' && flow[k + 1]->ph == 'f') {
+            flow[k]->other = flow[k + 1];
+            flow[k + 1]->other = flow[k];
+        }
     }
-}
-
-static void check_other(struct trace_file *f)
-{
-    double dropped = json_number_at(f->other, "dropped");
-
-    if (!f->ours)
-        return;
-    if (json_number_at(f->other, "trace") != 1)
-        add_flaw(f, "otherData.trace must be 1");
-    if (!(dropped >= 0))
-        add_flaw(f, "otherData.dropped is missing");
-    else if (dropped > 0)
-        add_flaw(f, "%.0f events were dropped: record fewer events, or lower the load", dropped);
 }
 
 static enum epa_status read_events(struct trace_file *f, struct epa_error *err)
@@ -319,23 +214,23 @@ static enum epa_status read_events(struct trace_file *f, struct epa_error *err)
     if (!json_is_array(events))
         return epa_fail(err, EPA_ERR_CONFIG, "%s: not a Chrome trace: traceEvents is missing",
                         f->path);
+    if (strcmp(json_text_at(f->other, "program"), "epa2a") != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: not written by epa2a; ui.perfetto.dev shows traces of other programs",
+                        f->path);
     f->item = memory_alloc(json_array_size(events), sizeof(*f->item));
-    for (struct json_walk event = {events}; json_next(&event);) {
+    for (struct json_walk event = {events}; json_next(&event); f->n++) {
         struct trace_item *i = &f->item[f->n];
 
-        if (!json_is_object(event.value))
-            add_flaw(f, "event %zu: no object", event.n - 1);
-        else if (read_item(f, event.value, event.n - 1, i)) {
-            f->n++;
-            if (i->ph != 'M' && i->pid < TRACE_RANKS)
-                f->has[i->pid] = true;
-        }
+        if (read_item(f->path, event.value, event.n - 1, i, err) != EPA_OK)
+            return err->status;
+        if (i->ph != 'M' && i->pid < TRACE_RANKS)
+            f->has[i->pid] = true;
     }
     qsort(f->item, f->n, sizeof(*f->item), by_time);
     item = memory_alloc(f->n, sizeof(*item));
     for (size_t k = 0; k < f->n; k++)
         item[k] = &f->item[k];
-    check_other(f);
     nest_lanes(f, item);
     join_flows(f, item);
     free(item);
@@ -358,7 +253,6 @@ enum epa_status trace_read(const char *path, struct trace_file *out, struct epa_
         return epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: not JSON: %s", path, why.line,
                         why.column, why.text);
     out->other = json_object_get(out->root, "otherData");
-    out->ours = strcmp(json_text_at(out->other, "program"), "epa2a") == 0;
     return read_events(out, err);
 }
 
@@ -367,27 +261,19 @@ void trace_free(struct trace_file *f)
     text_free(&f->text);
     free(f->item);
     json_decref(f->root);
-    text_free(&f->flaws);
     *f = (struct trace_file){0};
 }
 
-/* ---- traces as other files ---- */
+/* ---- merging ---- */
 
 /* Merges the traces of the ranks of one run: their times are on the clock of rank 0, relative to
- * the moment of writing. Files of different runs, or of programs without a known clock, are
- * rejected. Also writes a page that draws one trace: view.html with the trace in it. */
-
+ * the moment of writing. Files of different runs are rejected. */
 static enum epa_status check_fingerprint(const struct trace_file *f, uint32_t n,
                                          struct epa_error *err)
 {
     static const char *const key[] = {"run", "name", "verb", "base_ns", "version"};
 
     for (uint32_t i = 0; i < n; i++) {
-        if (!f[i].ours)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: not written by epa2a: its clock is unknown, so the trace "
-                            "cannot be merged with others",
-                            f[i].path);
         for (size_t k = 0; k < sizeof(key) / sizeof(key[0]); k++) {
             if (strcmp(json_text_at(f[i].other, key[k]), json_text_at(f[0].other, key[k])) != 0)
                 return epa_fail(err, EPA_ERR_CONFIG,
@@ -555,34 +441,4 @@ enum epa_status trace_merge(const struct trace_file *f, uint32_t n, const char *
     text_add(out, "\n]}\n");
     free((void *)item);
     return EPA_OK;
-}
-
-/* ---- a page ---- */
-
-/* Placeholder of the trace; occurs once in the page. */
-static const char mark[] = "\"@TRACE@\"";
-
-/* Adds JSON text to a page. `</script` would end the script, and U+2028 a line: an escape of JSON
- * separates `<` from a following `/`. The sequence occurs in strings only. */
-static void add_safely(struct text *out, const char *text, size_t bytes)
-{
-    size_t from = 0;
-
-    for (size_t i = 0; i < bytes; i++) {
-        if (text[i] != '<')
-            continue;
-        text_add_bytes(out, text + from, i - from);
-        text_add(out, "\\u003c");
-        from = i + 1;
-    }
-    text_add_bytes(out, text + from, bytes - from);
-}
-
-void trace_view(const struct trace_file *f, struct text *out)
-{
-    const char *at = strstr(view_html, mark);
-
-    text_add_bytes(out, view_html, (size_t)(at - view_html));
-    add_safely(out, f->text.data, f->text.bytes);
-    text_add(out, "%s", at + strlen(mark));
 }

@@ -11,7 +11,7 @@
 #include <epa2a/status.h>
 
 struct trace_item {
-    char ph;           /* M, X, C, s, f; or a letter that this program does not use */
+    char ph;           /* M, X, C, s or f */
     uint32_t pid, tid; /* rank and lane */
     int64_t ts_ns, dur_ns;
     const char *name, *cat, *id; /* "": absent */
@@ -27,15 +27,12 @@ enum { TRACE_RANKS = 4096 }; /* ranks from this number on are in no summary */
 
 struct trace_file {
     const char *path;
-    bool ours;               /* otherData names epa2a as writer */
     struct text text;        /* contents of the file */
     void *root;              /* json_t; owns all strings */
     const json_t *other;     /* otherData */
     struct trace_item *item; /* by time; of items with the same begin the longest first */
     size_t n;
     bool has[TRACE_RANKS]; /* the file has events of the rank */
-    struct text flaws;     /* flaws of the file, one on each line */
-    uint32_t n_flaws;
 };
 
 static inline int64_t trace_end_ns(const struct trace_item *i)
