@@ -122,7 +122,9 @@ enum { EPA_PARTS = 2 };
 struct epa_stage {
     const char *name; /* name of the row in the report */
     enum epa_stage_kind kind;
-    /* CPU: the stage has ended on return. CUDA: the stage is queued on backend->stream. */
+    /* CPU: the stage has ended on return, and all puts and signals of this rank have arrived
+     * (quiet() of the transport), since the next call of the rank may be far away. CUDA: the stage
+     * is queued on backend->stream. */
     enum epa_status (*run)(struct epa_algorithm *, struct epa_problem *);
 };
 

@@ -1,6 +1,6 @@
 /* Sequences of dispatches and combines through epa2a.h, in all layouts and forms.
  *
- * lib-moe processes|threads TRANSPORT */
+ * lib-moe processes|threads TRANSPORT [SEQUENCE] */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +47,29 @@ static void run_plain(struct rank *r)
     }
     slot_end(&views);
     slot_end(&own);
+    subject_end(&t);
+    epa2a_comm_destroy(comm);
+}
+
+/* A rank that makes no further call does not delay its peers. */
+static void run_pauses(struct rank *r)
+{
+    const struct setting *s = r->arg;
+    struct epa2a_comm *comm = create_comm(r);
+    struct way w = {.pauses = true};
+    struct subject t;
+    struct slot p;
+
+    subject_begin(&t, r, s, comm);
+    if (r->failed)
+        return;
+    slot_begin(&t, &p, &w);
+    for (uint64_t i = 0; i < 8 && !r->failed; i++) {
+        w.halves = i % 2 != 0;
+        dispatch(&t, &p, &w, i);
+        combine(&t, &p, &w, false);
+    }
+    slot_end(&p);
     subject_end(&t);
     epa2a_comm_destroy(comm);
 }
@@ -405,6 +428,7 @@ static struct setting setting_of(uint32_t ranks, int layout, int dtype, const ch
 }
 
 static enum group_kind kind;
+static const char *only; /* the sequence to run; NULL: all */
 static uint32_t failures;
 
 /* A test of a setting. */
@@ -427,9 +451,12 @@ static void run_rank(struct group_rank *me)
 static void run(const char *what, void (*body)(struct rank *), const struct setting *s)
 {
     const struct run of = {s, body};
-    struct group *group = group_run(s->ranks, kind, run_rank, &of);
+    struct group *group;
     bool failed = false;
 
+    if (only != NULL && strcmp(what, only) != 0)
+        return;
+    group = group_run(s->ranks, kind, run_rank, &of);
     for (uint32_t i = 0; i < s->ranks; i++) {
         const struct group_result *result = group_result(group, i);
 
@@ -460,6 +487,7 @@ static void run_layouts(uint32_t ranks, const char *expert_options)
         s.by_rank = expert_options != NULL && strstr(expert_options, "dedup=true") != NULL;
         run("plain", run_plain, &s);
         run("routes", run_routes, &s);
+        run("pauses", run_pauses, &s);
         if (ranks <= 3)
             run("errors", run_errors, &s);
         s.shape.in_flight = 2;
@@ -492,8 +520,9 @@ int main(int argc, char **argv)
     static const uint32_t ranks[] = {1, 2, 3, 4, 8};
     struct setting s;
 
-    if (argc != 3)
+    if (argc != 3 && argc != 4)
         return 2;
+    only = argv[3]; /* NULL without the argument */
     kind = strcmp(argv[1], "threads") == 0 ? GROUP_THREADS : GROUP_PROCESSES;
     transport = argv[2];
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)

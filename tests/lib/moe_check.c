@@ -378,6 +378,36 @@ static void check_received(struct subject *t, struct slot *p, bool late)
                 p->host_count[local], (unsigned long long)rows);
 }
 
+/* Waits for the other ranks without a call of the library. */
+static void meet(const struct subject *t)
+{
+    (void)claim(t->r, group_meet(t->r->of), "a peer waits for a further call of another rank");
+}
+
+/* Runs the halves of a dispatch or combine: see `pauses` of struct way. */
+static void end_halves(const struct subject *t, const struct way *w,
+                       int (*recv)(const struct subject *, struct slot *), struct slot *p)
+{
+    bool pauses = w->pauses && t->need.overlaps != 0;
+    bool first = pauses && p->iteration % t->s->ranks == t->r->rank;
+
+    if (first)
+        meet(t);
+    (void)works(t->r, recv(t, p));
+    if (pauses && !first)
+        meet(t);
+}
+
+static int recv_dispatch(const struct subject *t, struct slot *p)
+{
+    return epa2a_dispatch_recv(t->moe, &p->got, NULL);
+}
+
+static int recv_combine(const struct subject *t, struct slot *p)
+{
+    return epa2a_combine_recv(t->moe, &p->got, NULL);
+}
+
 void dispatch(struct subject *t, struct slot *p, const struct way *w, uint64_t iteration)
 {
     struct epa2a_tokens in;
@@ -394,8 +424,10 @@ void dispatch(struct subject *t, struct slot *p, const struct way *w, uint64_t i
 
         (void)claim(t->r, status == EPA2A_OK || status == EPA2A_NOT_YET, "epa2a_test: %s",
                     epa2a_last_error());
-        (void)works(t->r, epa2a_dispatch_recv(t->moe, &p->got, NULL));
+        end_halves(t, w, recv_dispatch, p);
     }
+    if (w->pauses)
+        meet(t);
     check_received(t, p, w->late);
 }
 
@@ -564,7 +596,9 @@ void combine(struct subject *t, struct slot *p, const struct way *w, bool elsewh
     if (!t->r->failed && !w->halves)
         (void)works(t->r, epa2a_combine(t->moe, &p->got, &o, NULL));
     else if (!t->r->failed && works(t->r, epa2a_combine_send(t->moe, &p->got, &o, NULL)))
-        (void)works(t->r, epa2a_combine_recv(t->moe, &p->got, NULL));
+        end_halves(t, w, recv_combine, p);
+    if (w->pauses)
+        meet(t);
     check_sums(t, p, w);
     if (w->weights && !t->r->failed)
         check_returned(t, p, returned);

@@ -52,6 +52,9 @@ struct way {
     bool bias;
     bool mask;    /* combine drops a choice */
     bool weights; /* combine returns weights */
+    /* This rank makes no call after a whole call, or between halves that overlap, until all other
+     * ranks have ended the same call. */
+    bool pauses;
 };
 
 /* Records the first failure of the rank. Returns `holds`. */

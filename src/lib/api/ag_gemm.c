@@ -173,7 +173,7 @@ static enum epa_status run_ag_gemm(struct epa2a_ag_gemm *g, struct epa_error *er
 
     for (uint32_t i = 0; i < a->n_stages && status == EPA_OK; i++)
         status = object_call(&g->object, &a->stages[i], &g->problem, err);
-    return status == EPA_OK ? object_complete(&g->object, err) : status;
+    return status;
 }
 
 int epa2a_ag_gemm_run(struct epa2a_ag_gemm *g, const uint32_t *rows, const void *a,

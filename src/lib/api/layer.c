@@ -240,7 +240,7 @@ static enum epa_status run_layer(struct epa2a_layer *layer, const struct epa2a_t
         if (status == EPA_OK && a->stages[i].kind == EPA_STAGE_DISPATCH)
             status = object_stage_status(run_experts(layer, err), err);
     }
-    return status == EPA_OK ? object_complete(&layer->object, err) : status;
+    return status;
 }
 
 int epa2a_layer_run(struct epa2a_layer *layer, const struct epa2a_tokens *in, void *out,

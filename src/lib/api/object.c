@@ -176,8 +176,3 @@ enum epa_status object_call(struct object *o, const struct epa_stage *stage,
 {
     return object_stage_status(ep_call(&o->ep, stage, problem, err), err);
 }
-
-enum epa_status object_complete(struct object *o, struct epa_error *err)
-{
-    return o->comm->ep.backend->memory == EPA_MEMORY_HOST ? ep_quiet(&o->ep, err) : EPA_OK;
-}

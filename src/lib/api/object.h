@@ -44,8 +44,5 @@ enum epa_status object_stage_status(enum epa_status status, struct epa_error *er
 /* Runs a stage, and returns object_stage_status(). */
 enum epa_status object_call(struct object *, const struct epa_stage *, struct epa_problem *,
                             struct epa_error *err);
-/* Ends a data call: delivers all started puts, since the peers may need them before the next call of
- * this rank. */
-enum epa_status object_complete(struct object *, struct epa_error *err);
 
 #endif

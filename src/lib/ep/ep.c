@@ -63,11 +63,6 @@ void ep_close(struct ep *ep)
     ep->transport = NULL;
 }
 
-enum epa_status ep_quiet(struct ep *ep, struct epa_error *err)
-{
-    return ep_explain_transport(ep, ep->transport->ops->quiet(ep->transport), err);
-}
-
 enum epa_status ep_barrier(struct ep *ep, struct epa_error *err)
 {
     struct epa_transport *t = ep->transport;

@@ -96,9 +96,6 @@ enum epa_status ep_discard(struct ep *, struct epa_problem *, struct epa_error *
 
 /* Waits until all queued work of the backend has ended. */
 enum epa_status ep_sync(struct ep *, struct epa_error *err);
-/* Delivers all started puts and signals of this rank. A transport may otherwise delay them until the
- * next call of this rank, while peers wait for them. */
-enum epa_status ep_quiet(struct ep *, struct epa_error *err);
 /* Barrier of the transport. */
 enum epa_status ep_barrier(struct ep *, struct epa_error *err);
 /* Sets heap and signals to 0. Collective. No algorithm exists. */
