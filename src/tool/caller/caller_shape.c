@@ -12,9 +12,10 @@
 enum { IN_FLIGHT = 2 }; /* maximum of epa2a_moe_shape.in_flight */
 
 /* Returns true if the rows of a layout have gaps: by the option of the algorithm, or for rows per
- * expert by the capacity. */
-static bool is_padded(const struct experiment *x)
+ * expert by the capacity. With memory of the library, rows have the layout of the algorithm. */
+static bool is_padded(const struct caller *c)
 {
+    const struct experiment *x = c->x;
     const struct epa_moe_footprint *f = &x->footprint.u.moe;
     const struct epa_option *o = option_find(&x->algorithm.plugin->options, "recv_layout");
     uint64_t tokens = (uint64_t)x->problem.ranks * x->problem.moe.max_tokens;
@@ -25,7 +26,7 @@ static bool is_padded(const struct experiment *x)
         option_text(o, x->algorithm.config, &value);
         return strcmp(value.data, "padded") == 0;
     }
-    return f->layout == EPA_LAYOUT_EXPERT &&
+    return !c->params.library_memory && f->layout == EPA_LAYOUT_EXPERT &&
            f->recv_rows >= tokens * (x->problem.moe.experts / x->problem.ranks);
 }
 
@@ -33,7 +34,7 @@ void caller_shape(const struct caller *c, struct epa2a_moe_shape *out)
 {
     const struct experiment *x = c->x;
     const struct epa_moe_footprint *f = &x->footprint.u.moe;
-    bool by_rank = f->layout == EPA_LAYOUT_RANK, padded = is_padded(x);
+    bool by_rank = f->layout == EPA_LAYOUT_RANK, padded = is_padded(c);
 
     out->max_tokens = x->problem.moe.max_tokens;
     out->hidden = x->problem.moe.hidden;
