@@ -87,7 +87,7 @@ static const struct epa_option options[] = {
 static uint64_t private_bytes(const struct tf_layout *l)
 {
     return l->message_bytes + (uint64_t)l->experts * 2 +
-           (uint64_t)l->local * (4 + l->buffers * 12) + (uint64_t)l->size * 20;
+           (uint64_t)l->local * (4 + l->buffers * 12) + (uint64_t)l->size * (20 + l->local * 8);
 }
 
 /* Maximum of trace events of a rank with one worker. Each token is sent and reduced, each row is

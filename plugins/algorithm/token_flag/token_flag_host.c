@@ -166,7 +166,7 @@ static void send_tokens(void *arg, uint32_t worker, uint32_t workers)
     enum epa_status status = EPA_OK;
 
     if (worker == 0 && task->resets)
-        memset(h->taken, 0, h->l.local * sizeof(*h->taken));
+        memset(h->taken, 0, (size_t)h->l.size * h->l.local * sizeof(*h->taken));
     if (worker == 0 && task->counts) {
         count_rows(h, task->m);
         status = send_counts(h, task->set, false);
@@ -243,8 +243,8 @@ static void clear_counters(void *arg, uint32_t worker, uint32_t workers)
     size_t to = (size_t)h->l.size * (worker + 1) / workers;
 
     memset(h->sent + from, 0, (to - from) * sizeof(*h->sent));
-    from = (size_t)h->l.local * worker / workers;
-    to = (size_t)h->l.local * (worker + 1) / workers;
+    from *= h->l.local;
+    to *= h->l.local;
     memset(h->taken + from, 0, (to - from) * sizeof(*h->taken));
 }
 
@@ -368,7 +368,8 @@ enum epa_status tf_host_create(const struct epa_algorithm_params *p, const struc
     a->store = (enum epa_store)((const struct tf_config *)p->config)->nontemporal;
     h->source = algo_alloc(a, l->size, sizeof(*h->source));
     h->sent = algo_alloc(a, l->size, sizeof(*h->sent));
-    h->taken = algo_alloc(a, l->local, sizeof(*h->taken));
+    h->taken = algo_alloc(a, (size_t)l->size * l->local, sizeof(*h->taken));
+    h->first = algo_alloc(a, (size_t)(l->size + 1) * l->local, sizeof(*h->first));
     h->scratch = algo_alloc_scratch(a, l->message_bytes);
     for (uint32_t i = 0; i < TF_NAMES; i++)
         h->name[i] = epa_trace_name(p->trace, names[i]);

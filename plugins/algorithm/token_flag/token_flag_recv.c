@@ -10,8 +10,10 @@
 
 /* ---- copy received rows to rows by expert ----
  *
- * The counts of all ranks determine the start of an expert's rows. A counter per expert assigns
- * places to rows, since workers copy rows of several sources concurrently. */
+ * The counts of all ranks determine the start of an expert's rows and of the rows of each source among
+ * them. A counter per source and expert assigns places to rows, since workers copy rows concurrently.
+ * The rows of an expert are in the order of sources, as libepa2a returns them: the library copies
+ * rows of another order. */
 
 /* Returns the count words of `source`, which have arrived. */
 static const uint32_t *counts_of(const struct tf_host *h, const struct algo_set *s, uint32_t source)
@@ -22,8 +24,8 @@ static const uint32_t *counts_of(const struct tf_host *h, const struct algo_set 
                                                   counts_offset(h, s->epoch, source));
 }
 
-/* Computes the start of each expert's rows and the rows of each source. Validates the counts with
- * the number of rows in the flag. */
+/* Computes the start of each expert's rows, the first place of each source among them, and the rows
+ * of each source. Validates the counts with the number of rows in the flag. */
 static enum epa_status read_counts(struct tf_host *h, struct algo_set *s)
 {
     uint64_t start = 0;
@@ -31,11 +33,13 @@ static enum epa_status read_counts(struct tf_host *h, struct algo_set *s)
     memset(s->recv_count, 0, h->l.local * sizeof(*s->recv_count));
     for (uint32_t source = 0; source < h->l.size; source++) {
         const uint32_t *count = counts_of(h, s, source);
+        uint32_t *first = h->first + (size_t)source * h->l.local;
         struct tf_source *from = &h->source[source];
         uint32_t signal = h->a.signal + tf_count_signal(&h->l, s->epoch, source);
         uint64_t rows = 0, said;
 
         for (uint32_t e = 0; e < h->l.local; e++) {
+            first[e] = s->recv_count[e];
             s->recv_count[e] += count[1 + e];
             rows += count[1 + e];
         }
@@ -50,6 +54,7 @@ static enum epa_status read_counts(struct tf_host *h, struct algo_set *s)
         *from = (struct tf_source){.way = (enum tf_way)count[0], .rows = (uint32_t)rows};
     }
     for (uint32_t e = 0; e < h->l.local; e++) {
+        h->first[(size_t)h->l.size * h->l.local + e] = s->recv_count[e];
         s->recv_start[e] = start;
         start += s->recv_count[e];
     }
@@ -97,17 +102,19 @@ static bool copy_row(struct tf_task *task, uint32_t source, uint32_t row, uint32
     const struct tf_meta *meta = meta_of(h, msg);
     uint64_t begin = epa_trace_now(h->a.trace);
     uint32_t place;
+    size_t counter;
     void *to;
 
     if (task->waits && !tf_await_flag(task, &meta->flag, worker, "row", source, row))
         return false;
     if (task->arrows && source != h->a.world.rank)
         tf_noted(h, worker, TF_ROW_FROM, begin, source, row_arrow(h, s, row), s->epoch);
+    counter = (size_t)source * h->l.local + meta->expert;
     /* Relaxed: only the value is used. */
     place = meta->expert < h->l.local
-                ? __atomic_fetch_add(&h->taken[meta->expert], 1, __ATOMIC_RELAXED)
+                ? h->first[counter] + __atomic_fetch_add(&h->taken[counter], 1, __ATOMIC_RELAXED)
                 : UINT32_MAX;
-    if (place == UINT32_MAX || place >= s->recv_count[meta->expert] ||
+    if (place == UINT32_MAX || place >= h->first[counter + h->l.local] ||
         meta->origin.rank != source || meta->origin.token >= h->l.max_tokens ||
         meta->k >= h->l.topk) {
         (void)tf_stop_pass(task, EPA_ERR_MISMATCH, "row", source, row);

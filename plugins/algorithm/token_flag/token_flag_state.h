@@ -35,9 +35,11 @@ struct tf_host {
     bool counted;             /* the counts of the current dispatch have been taken in */
     struct tf_source *source; /* [size] */
     /* Counters of assigned places, which workers increment concurrently: rows at each rank
-     * (dispatch_send), and rows of each local expert (received rows). */
+     * (dispatch_send), and received rows of each source and local expert. */
     uint32_t *sent;  /* [size] */
-    uint32_t *taken; /* [local] */
+    uint32_t *taken; /* [size][local] */
+    /* Place of the first row of each source among the rows of an expert; [size] is their number. */
+    uint32_t *first; /* [size + 1][local] */
     char *scratch;   /* [workers]: one message per worker */
     uint16_t name[TF_NAMES];
 };
