@@ -27,9 +27,10 @@
 #include <epa2a/trace.h>
 #include <epa2a/transport.h>
 
-/* MoE: layout and traffic of this algorithm. verify counts the bytes of puts and requires them to
- * match the bytes of rows, choices and control below, within 1 % or one cache line for each
- * peer. */
+/* MoE: layout and traffic of this algorithm. verify counts the bytes of puts, and of stores of
+ * kernels in an emulator, and requires them to match the bytes of rows, choices and control below,
+ * within 1 % or four cache lines for each peer. Atomic additions to counters of peers may be
+ * included. If the receiver of a row loads it, the sender is the rank whose heap holds the row. */
 struct epa_moe_footprint {
     uint64_t recv_rows, recv_entries; /* maximum; determines the size of y and the experts' work */
     enum epa_layout layout;
@@ -40,7 +41,9 @@ struct epa_moe_footprint {
      * EPA_F32, only for real experts with `fused` and EPA_SUM_BY_RANK: outputs are not rounded
      * before the sum of a rank's choices; this sum travels in dtype. */
     enum epa_dtype output_dtype;
-    bool dedup; /* one row for each destination rank, and one reduced row back */
+    /* Dispatch sends one row of a token to each of its ranks, and combine returns one reduced row
+     * from each. false: one row for each choice. */
+    bool dispatch_dedup, combine_dedup;
     /* Combine leaves out choices whose `expert` became -1 after the dispatch. The outputs of these
      * choices may be NaN. false: `expert` must have the values of the dispatch. */
     bool late_choices;
@@ -52,12 +55,16 @@ struct epa_moe_footprint {
      * consecutive products and the sum of the products before them are aligned to this precision
      * (13 on Hopper's tensor cores); 0: the additions are in float32. */
     uint32_t fp8_sum_bits;
-    uint64_t dispatch_row_bytes, dispatch_token_bytes; /* whole message; the token in it */
+    /* Bytes that a row takes on a link, with flags for this row; bytes of the token, or of the
+     * expert output, in it. */
+    uint64_t dispatch_row_bytes, dispatch_token_bytes;
     uint64_t combine_row_bytes, combine_token_bytes;
     /* With dispatch, bytes for each choice of a token if one row serves several choices: indices,
      * weights. */
     uint64_t choice_bytes;
-    uint64_t control_bytes; /* to each peer in one iteration: counts, indices, flags */
+    /* To each peer in one iteration: counts, indices, flags. Kernels may send fewer for fewer
+     * tokens than max_tokens. */
+    uint64_t control_bytes;
 };
 
 /* AllGather: traffic in addition to the rows. Each rank sends its rows to all others. */

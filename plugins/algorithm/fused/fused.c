@@ -78,7 +78,8 @@ static const struct epa_option options[] = {
      .tune = "0 1"},
     {.name = "dedup",
      EPA_BOOL(struct fused_config, dedup),
-     .help = "token saving: send a token once per destination rank, and one reduced row back",
+     .help = "token saving: send a token once per destination rank, and one reduced row back; on "
+             "GPUs, many tokens are sent once per expert unless `tail` is set",
      .tune = "*"},
     {.name = "sort",
      EPA_BOOL(struct fused_config, sort),
@@ -171,7 +172,8 @@ static enum epa_status plan_fused(const struct epa_problem *problem, const struc
                   .recv_dtype = l.fp8 ? EPA_FP8_E4M3 : l.dtype,
                   .sum = l.dedup ? EPA_SUM_BY_RANK : EPA_SUM_ORDERED,
                   .output_dtype = l.dedup ? EPA_F32 : l.dtype,
-                  .dedup = l.dedup,
+                  .dispatch_dedup = l.dedup,
+                  .combine_dedup = l.dedup,
                   .fused = true,
                   .dispatch_row_bytes =
                       l.row_bytes + sizeof(uint32_t), /* the row and the start of its choices */

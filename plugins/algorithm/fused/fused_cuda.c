@@ -272,6 +272,32 @@ static enum epa_status pack_weights(struct fused_cuda *c, struct epa_error *err)
     return EPA_OK;
 }
 
+/* Sets the bytes that cross to another rank, without the counters of arrived rows: the number of
+ * additions to a counter depends on timing. */
+static void fill_traffic(const struct fused_cuda_layout *l, uint32_t group,
+                         struct epa_moe_footprint *out)
+{
+    /* Copies of quantised rows, and bulk stores, include the padding of scales. */
+    bool padded = l->sorted && (l->waves > 1 || l->kind.input != DEVICE_FP8);
+    uint64_t scales = l->sends_fp8 ? l->hidden / group * sizeof(float) : 0;
+    uint64_t row = padded ? l->meta_at : l->scales_at + scales;
+
+    out->control_bytes = l->counts_bytes / l->size;
+    if (l->few != 0) {
+        out->dispatch_row_bytes = row;
+        if (l->kind.picks) /* a flag per token, also of missing tokens */
+            out->control_bytes += l->max_tokens * sizeof(uint64_t);
+        else
+            out->dispatch_row_bytes += sizeof(uint64_t);
+        out->combine_row_bytes = (uint64_t)l->hidden * 4; /* packets */
+        return;
+    }
+    /* Metadata of a row. A row that refers to another row consists of its metadata. */
+    out->dispatch_row_bytes = row + (l->ways.once ? 0 : sizeof(struct fused_meta));
+    out->choice_bytes = l->ways.once ? sizeof(struct fused_meta) : 0;
+    out->combine_row_bytes = (uint64_t)l->hidden * 2 + l->parts * sizeof(uint64_t); /* flags */
+}
+
 enum epa_status fused_cuda_plan(const struct epa_moe *m, const struct epa_world *world,
                                 const struct fused_config *config, struct epa_footprint *out,
                                 struct epa_error *err)
@@ -294,16 +320,15 @@ enum epa_status fused_cuda_plan(const struct epa_moe *m, const struct epa_world 
                   .layout = EPA_LAYOUT_EXPERT,
                   .recv_dtype = l->sends_fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
                   .sum = l->ways.apart ? EPA_SUM_ORDERED : EPA_SUM_BY_RANK,
-                  .dedup = l->ways.once || l->few != 0,
+                  .dispatch_dedup = l->ways.once || l->few != 0,
+                  .combine_dedup = !l->ways.apart,
                   .output_dtype = (enum epa_dtype)m->dtype,
                   .fused = true,
                   .fp8_sum_bits = l->kind.fp8 ? 13 : 0,
-                  .dispatch_row_bytes = l->message_bytes,
                   .dispatch_token_bytes = l->scales_at,
-                  .combine_row_bytes = l->hidden * 2,
-                  .combine_token_bytes = l->hidden * 2,
-                  .control_bytes = l->counts_bytes / l->size},
+                  .combine_token_bytes = l->hidden * 2},
     };
+    fill_traffic(l, m->fp8_group_size, &out->u.moe);
     return EPA_OK;
 }
 

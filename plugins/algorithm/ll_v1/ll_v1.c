@@ -88,7 +88,8 @@ static enum epa_status plan_ll_v1(const struct epa_problem *problem, const struc
     if (l.device) {
         out->u.moe.dispatch_row_bytes =
             (uint64_t)(l.units - 1) * l.unit_bytes + part_bytes(&l, last_part(&l));
-        out->u.moe.control_bytes = l.split_words * 4 + 8;
+        out->u.moe.control_bytes =
+            l.split_words * 4 + 8 + (l.pull ? l.local * sizeof(uint32_t) : 0); /* starts */
     }
     if (l.device && !l.pull)
         out->u.moe.combine_row_bytes = l.sent_bytes;

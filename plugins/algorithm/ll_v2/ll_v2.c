@@ -89,6 +89,46 @@ static const char *const stage_names[] = {"dispatch", "combine", NULL};
 static const char *const half_names[] = {"dispatch_send", "dispatch_recv", "combine_send",
                                          "combine_recv", NULL};
 
+/* Returns the bytes of a row that a GPU sends as lines, in parts of `each` channels. */
+static uint64_t line_bytes(const struct ll_layout *l, uint32_t each, bool is_output)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t at = 0; at < l->hidden; at += each) {
+        uint32_t n = l->hidden - at < each ? l->hidden - at : each;
+        uint32_t scales = l->fp8 ? n / l->group : 0, bytes = n * (l->fp8 ? 1 : 2);
+
+        if (!is_output)
+            sum += epa_packets_of(ll_payload_of(l->topk, scales, bytes).bytes);
+        else if (l->output_fp8)
+            sum += ll_code_packets(n, l->group);
+        else
+            sum += epa_packets_of(2 * n);
+    }
+    return sum * EPA_PACKET;
+}
+
+/* Sets the bytes that cross to another GPU of the node. An expert output that is pulled is a load
+ * by the token's rank; with fuse_expert, that rank loads the received row. */
+static void fill_device_traffic(const struct ll_layout *l, struct epa_moe_footprint *out)
+{
+    uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0;
+    uint64_t row = l->token_bytes + scales, flags = l->row_signals * sizeof(uint64_t);
+
+    if (!l->dedup) {
+        out->dispatch_row_bytes = row + LL_META_BYTES + flags;
+        out->control_bytes = l->experts * sizeof(struct ll_packet);
+    } else {
+        out->dispatch_row_bytes = l->by_rank ? row + flags : line_bytes(l, l->unit_channels, false);
+        out->choice_bytes = l->by_rank ? sizeof(struct ll_packet) : 0;
+        out->control_bytes =
+            l->local * sizeof(struct ll_packet) + l->routes_bytes / l->size; /* counts, routes */
+    }
+    out->combine_row_bytes = l->pushes  ? line_bytes(l, l->share_channels, true)
+                             : l->fused ? row
+                                        : l->output_bytes;
+}
+
 static enum epa_status plan_ll_v2(const struct epa_problem *problem, const struct epa_world *world,
                                   uint32_t transport_flags, const void *config,
                                   struct epa_footprint *out, struct epa_error *err)
@@ -115,7 +155,8 @@ static enum epa_status plan_ll_v2(const struct epa_problem *problem, const struc
         .u.moe.recv_dtype = l.fp8 ? EPA_FP8_E4M3 : l.dtype,
         .u.moe.sum = l.dedup && !l.by_rank ? EPA_SUM_BY_RANK : EPA_SUM_ORDERED,
         .u.moe.output_dtype = l.output_fp8 ? EPA_FP8_E4M3 : l.dtype,
-        .u.moe.dedup = l.dedup,
+        .u.moe.dispatch_dedup = l.dedup,
+        .u.moe.combine_dedup = l.dedup,
         .u.moe.fused = l.fused,
         .in_flight = l.buffers,
         .discards = l.device && l.buffers > 1,
@@ -129,6 +170,8 @@ static enum epa_status plan_ll_v2(const struct epa_problem *problem, const struc
                                            : (uint64_t)l.count_words * 4 + LL_SIGNALS * 8 +
                                                  (l.device ? l.routes_bytes / l.size : 0),
     };
+    if (l.device && !l.puts)
+        fill_device_traffic(&l, &out->u.moe);
     return EPA_OK;
 }
 

@@ -223,10 +223,15 @@ static struct counted *count_all(const struct problem_params *x, const struct op
     return all;
 }
 
-/* Returns the number of rows that the algorithm sends. */
-static uint64_t sent_of(const struct epa_moe_footprint *f, struct rows rows)
+/* Directions of rows: tokens to experts, and outputs back. */
+enum direction { DISPATCHED, COMBINED };
+
+/* Returns the number of rows that the algorithm sends in a direction. */
+static uint64_t sent_of(const struct epa_moe_footprint *f, enum direction d, struct rows rows)
 {
-    return f->dedup || f->layout == EPA_LAYOUT_RANK ? rows.once : rows.all;
+    bool once = d == DISPATCHED ? f->dispatch_dedup : f->combine_dedup;
+
+    return once || f->layout == EPA_LAYOUT_RANK ? rows.once : rows.all;
 }
 
 /* Returns the bytes of a token or an expert output with its scales. */
@@ -256,7 +261,8 @@ void op_moe_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
     uint64_t *of_expert = memory_alloc(moe->experts, sizeof(*of_expert));
     struct counted *all = count_all(rank->params, rank->source, s->iteration, 1, of_expert);
     struct counted c = all[rank->world.rank];
-    uint64_t out = sent_of(f, c.out), in = sent_of(f, c.in);
+    uint64_t out = sent_of(f, DISPATCHED, c.out), in = sent_of(f, DISPATCHED, c.in);
+    uint64_t back_out = sent_of(f, COMBINED, c.in), back_in = sent_of(f, COMBINED, c.out);
     uint64_t most = c.out.once > c.in.once ? c.out.once : c.in.once;
     uint64_t control = f->control_bytes * (rank->world.size - 1);
     uint32_t first = rank->world.rank * op->local_experts, experts = 0;
@@ -266,8 +272,8 @@ void op_moe_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
                    .received = in * f->dispatch_row_bytes + c.in.all * f->choice_bytes + control,
                    .least = most * least_bytes(op, f->recv_dtype)},
                   {.needed = c.chosen * f->combine_token_bytes,
-                   .sent = in * f->combine_row_bytes,
-                   .received = out * f->combine_row_bytes,
+                   .sent = back_out * f->combine_row_bytes,
+                   .received = back_in * f->combine_row_bytes,
                    .least = most * least_bytes(op, f->output_dtype)}},
         .flops = rank->footprint.flops * s->units / moe->max_tokens};
 
@@ -282,9 +288,10 @@ void op_moe_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
     free(of_expert);
 }
 
-static double larger(const struct epa_moe_footprint *f, struct rows a, struct rows b)
+static double larger(const struct epa_moe_footprint *f, enum direction d, struct rows a,
+                     struct rows b)
 {
-    return fmax((double)sent_of(f, a), (double)sent_of(f, b));
+    return fmax((double)sent_of(f, d, a), (double)sent_of(f, d, b));
 }
 
 void op_moe_load(const struct problem_params *x, const struct epa_footprint *footprint,
@@ -299,21 +306,22 @@ void op_moe_load(const struct problem_params *x, const struct epa_footprint *foo
     memset(load, 0, OP_PHASES * sizeof(*load));
     for (uint32_t r = 0; r < x->ranks; r++) {
         const struct counted *c = &all[r];
-        double messages[] = {(double)sent_of(f, c->out) + (f->control_bytes > 0 ? far : 0),
-                             (double)sent_of(f, c->in)};
+        double messages[] = {(double)sent_of(f, DISPATCHED, c->out) +
+                                 (f->control_bytes > 0 ? far : 0),
+                             (double)sent_of(f, COMBINED, c->in)};
 
-        for (uint32_t i = 0; i < 2; i++) {
-            double control = i == 0 ? (double)f->control_bytes * far : 0;
+        for (enum direction i = DISPATCHED; i <= COMBINED; i++) {
+            double control = i == DISPATCHED ? (double)f->control_bytes * far : 0;
 
-            load[i].rows = fmax(load[i].rows, (double)sent_of(f, c->rows));
+            load[i].rows = fmax(load[i].rows, (double)sent_of(f, i, c->rows));
             load[i].entries = fmax(load[i].entries, (double)(c->chosen + c->arrived));
             load[i].rank_bytes =
-                fmax(load[i].rank_bytes, larger(f, c->out, c->in) * row[i] + control);
+                fmax(load[i].rank_bytes, larger(f, i, c->out, c->in) * row[i] + control);
             load[i].messages = fmax(load[i].messages, messages[i]);
             if (r % node == 0)
                 load[i].node_bytes =
                     fmax(load[i].node_bytes,
-                         larger(f, c->node_out, c->node_in) * row[i] + control * node);
+                         larger(f, i, c->node_out, c->node_in) * row[i] + control * node);
         }
     }
     free(all);
