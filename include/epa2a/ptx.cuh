@@ -54,6 +54,13 @@ EPA_DEV uint64_t epa_dev_load_relaxed(const uint64_t *word)
     return value;
 }
 
+/* Plain store to memory of any rank; the release of a later flag orders it. An emulator counts the
+ * stores to other ranks. */
+template <class T> EPA_DEV void epa_dev_store(T *to, T value)
+{
+    *to = value;
+}
+
 EPA_DEV void epa_dev_store_relaxed(uint64_t *word, uint64_t value)
 {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");

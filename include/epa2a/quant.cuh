@@ -20,7 +20,7 @@ EPA_DEV uint4 epa_dev_load16(const char *from)
 
 EPA_DEV void epa_dev_store16(char *to, uint4 v)
 {
-    *reinterpret_cast<uint4 *>(to) = v;
+    epa_dev_store(reinterpret_cast<uint4 *>(to), v);
 }
 
 /* ---- 16 bits ---- */

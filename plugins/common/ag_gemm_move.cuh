@@ -229,7 +229,7 @@ EPA_DEV void ag_gemm_copy_scales(const struct ag_gemm_args &a, const struct ag_g
         for (uint32_t left = x.store; left != 0; left &= left - 1) {
             char *set = a.v.peer_heap[__ffs((int)left) - 1] + a.set_scales;
 
-            reinterpret_cast<float *>(set)[first + i] = scale;
+            epa_dev_store(reinterpret_cast<float *>(set) + first + i, scale);
         }
     }
 }

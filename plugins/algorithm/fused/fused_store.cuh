@@ -79,8 +79,9 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
         char *row = dev_from_lane(to, __ffs(left) - 1) + a.scales_at;
 
         for (uint32_t g = begin / GROUP + lane; g < end / GROUP; g += EPA_DEV_WARP)
-            reinterpret_cast<float *>(row)[g] =
-                IN == DEVICE_FP8 ? __ldg(a.c.x_scale + (size_t)token * groups + g) : staged[g];
+            epa_dev_store(reinterpret_cast<float *>(row) + g,
+                          IN == DEVICE_FP8 ? __ldg(a.c.x_scale + (size_t)token * groups + g)
+                                           : staged[g]);
     }
     __syncwarp();
 }

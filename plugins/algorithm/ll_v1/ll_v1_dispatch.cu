@@ -417,9 +417,9 @@ EPA_DEV void publish_views(const struct v1_args &a, const struct v1_cells &c, ui
     }
     /* A signal of a later kernel makes these stores visible. */
     for (uint32_t i = threadIdx.x; i < c.n && a.pull != 0; i += DEVICE_THREADS)
-        reinterpret_cast<uint32_t *>(a.c.v.peer_heap[i % a.c.v.size] +
-                                     a.starts)[a.c.v.rank * a.c.local + i / a.c.v.size] =
-            c.entry[i];
+        epa_dev_store(reinterpret_cast<uint32_t *>(a.c.v.peer_heap[i % a.c.v.size] + a.starts) +
+                          a.c.v.rank * a.c.local + i / a.c.v.size,
+                      c.entry[i]);
 }
 
 /* Receives rows. Called by all blocks; `block`: index of this block. */

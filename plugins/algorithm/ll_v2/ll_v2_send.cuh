@@ -309,7 +309,7 @@ EPA_DEV void store_many_scales(const struct ll_args &a, const struct dev_part &p
         uint32_t g = (i * EPA_DEV_WARP + epa_dev_lane()) / lanes;
 
         if (epa_dev_lane() % lanes == 0 && g < groups)
-            to[g] = IN == DEVICE_FP8 ? __ldg(a.c.x_scale + at + g) : l.scale[i];
+            epa_dev_store(to + g, IN == DEVICE_FP8 ? __ldg(a.c.x_scale + at + g) : l.scale[i]);
     }
 }
 
@@ -337,7 +337,7 @@ EPA_DEV void store_part(const struct ll_args &a, const struct dev_part &p, const
     if (p.channels / a.c.group > EPA_DEV_WARP)
         store_many_scales<IN>(a, p, l, to + p.first / a.c.group);
     else if (epa_dev_lane() < scales.n)
-        to[scales.first + epa_dev_lane()] = scales.mine;
+        epa_dev_store(to + scales.first + epa_dev_lane(), scales.mine);
 }
 
 /* If a warp sends whole rows, joins the scales of two parts in one packet, which leaves with the

@@ -1,14 +1,20 @@
 /* verify: checks that an algorithm sends the bytes that its plan claims. All reports compute `wire`,
- * `bottleneck` and "sent" from the plan; this check compares them with the puts.
+ * `bottleneck` and "sent" from the plan; this check compares them with the transferred bytes in a few
+ * iterations after the last one.
  *
- * No function can count stores to a peer's heap. So after the last iteration the ranks create the
- * algorithm again, for the same problem and over the same transport without peer_heap, and run a few
- * more iterations with puts only. */
+ * On hosts no function can count stores to a peer's heap. So the ranks create the algorithm again, for
+ * the same problem and over the same transport without peer_heap, and puts carry all data.
+ *
+ * On GPUs kernels store to peers themselves. An emulator of CUDA counts these stores. If a kernel loads
+ * from a peer, the rank of the heap is the sender. */
 #include "session/rank_puts.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/memory.h"
 #include "experiment/operation.h"
+#include "session/kernel_traffic.h"
 #include "session/preflight.h"
 #include "session/rank_create.h"
 #include "session/rank_guard.h"
@@ -43,6 +49,19 @@ static bool has_room(struct session *s)
     return room;
 }
 
+/* Plans the count of kernels' stores. Returns the reason why they cannot be counted, or NULL. */
+static const char *plan_kernels(struct session *s)
+{
+    const struct experiment *x = s->experiment;
+
+    s->puts = s->footprint;
+    if (kernel_traffic_find(backend_of(x)) == NULL)
+        return "stores of kernels cannot be counted";
+    if (x->problem.ranks_per_node != 0 && x->problem.ranks_per_node < x->problem.ranks)
+        return "puts of kernels to other nodes cannot be counted";
+    return NULL;
+}
+
 void session_plan_puts(struct session *s)
 {
     const struct experiment *x = s->experiment;
@@ -64,7 +83,7 @@ void session_plan_puts(struct session *s)
     else if (x->verify.stop != STOP_NONE)
         why = "a rank stops at the end";
     else if (!is_on_hosts(x))
-        why = "stores of kernels cannot be counted";
+        why = plan_kernels(s);
     else if (s->footprint.heap_bytes == 0 && s->footprint.signals == 0)
         why = "the algorithm uses no memory of the transport";
     else if ((algorithm_of(x)->needs_host & EPA_TRANSPORT_LOAD_STORE) != 0)
@@ -78,11 +97,29 @@ void session_plan_puts(struct session *s)
         s->puts = (struct epa_footprint){0};
 }
 
+/* Bytes that a rank sent to others. An algorithm may claim `least` to `most`: kernels have
+ * optional bytes (kernel_traffic.h), and send fewer control bytes than planned for fewer tokens than
+ * moe.max_tokens. */
+struct counted {
+    uint64_t least, most;
+};
+
+/* Counters of a rank: of the puts over `view`, or of the stores of kernels. */
+struct counters {
+    struct view *view;
+    struct kernel_traffic *kernels; /* NULL: on a host */
+    uint64_t *loaded; /* kernels: [size][size], bytes by loading rank and rank of the heap */
+};
+
 /* Tolerates 1 %, or SPARE_BYTES per peer for few bytes, since the number of signals may depend on the
  * routing. */
-static void compare_sent(struct rank *r, const char *stage, uint64_t claimed, uint64_t counted)
+static void compare_sent(struct rank *r, const char *stage, uint64_t claimed,
+                         struct counted counted)
 {
-    uint64_t off = claimed > counted ? claimed - counted : counted - claimed;
+    uint64_t nearest = claimed < counted.least  ? counted.least
+                       : claimed > counted.most ? counted.most
+                                                : claimed;
+    uint64_t off = claimed > nearest ? claimed - nearest : nearest - claimed;
 
     if (off * 100 > claimed && off > (uint64_t)(r->comm.boot->world.size - 1) * SPARE_BYTES)
         rank_fail(
@@ -91,14 +128,58 @@ static void compare_sent(struct rank *r, const char *stage, uint64_t claimed, ui
             "%llu were put (a signal counts 8); correct the bytes of a row, or control bytes, "
             "in its footprint",
             r->comm.boot->world.rank, (unsigned long long)r->shared->iteration, stage,
-            (unsigned long long)claimed, (unsigned long long)counted);
+            (unsigned long long)claimed, (unsigned long long)nearest);
 }
 
-/* Runs the stages `first` to `last - 1`. Returns the number of bytes that they put. */
-static uint64_t run_counted_stages(struct rank *r, struct view *v, uint32_t first, uint32_t last)
+/* Returns the bytes that other ranks loaded from the heap of this rank since the last call.
+ * Collective. */
+static uint64_t bytes_loaded_by_others(struct rank *r, struct counters *c)
 {
-    uint64_t before = v->bytes;
+    uint32_t size = r->comm.boot->world.size, me = r->comm.boot->world.rank;
+    uint64_t mine[EPA_DEVICE_RANKS] = {0}, sum = 0;
 
+    for (uint32_t i = 0; i < c->kernels->n; i++) {
+        mine[c->kernels->region[i].rank] += c->kernels->region[i].loaded;
+        c->kernels->region[i].loaded = 0;
+    }
+    if (!rank_boot(r, r->comm.boot->allgather(r->comm.boot, mine, size * sizeof(*mine), c->loaded)))
+        return 0;
+    for (uint32_t from = 0; from < size; from++)
+        sum += c->loaded[(size_t)from * size + me];
+    return sum;
+}
+
+/* Returns the control bytes that kernels of a rank with few tokens may omit. */
+static uint64_t unsent_control_most(const struct rank *r)
+{
+    const struct op_slot *slot = &r->op->slot[0];
+    const struct experiment *x = experiment_of(r);
+
+    if (algorithm_of(x)->op != EPA_OP_MOE || slot->units == x->problem.moe.max_tokens)
+        return 0;
+    return r->session->puts.u.moe.control_bytes * (r->comm.boot->world.size - 1);
+}
+
+/* Returns the bytes sent since the last call. Collective. */
+static struct counted take_counts(struct rank *r, struct counters *c)
+{
+    uint64_t sent, optional;
+
+    if (c->kernels == NULL) {
+        sent = c->view->bytes;
+        c->view->bytes = 0;
+        return (struct counted){sent, sent};
+    }
+    sent = __atomic_exchange_n(&c->kernels->stored, 0, __ATOMIC_RELAXED);
+    optional = __atomic_exchange_n(&c->kernels->optional, 0, __ATOMIC_RELAXED);
+    sent += bytes_loaded_by_others(r, c);
+    return (struct counted){sent, sent + optional + unsent_control_most(r)};
+}
+
+/* Runs the stages `first` to `last - 1`. Returns the bytes that this rank sent. */
+static struct counted run_counted_stages(struct rank *r, struct counters *c, uint32_t first,
+                                         uint32_t last)
+{
     for (uint32_t i = first; i < last && rank_good(r); i++) {
         rank_at_stage(r, i);
         rank_stage(r, i, 0);
@@ -107,14 +188,15 @@ static uint64_t run_counted_stages(struct rank *r, struct view *v, uint32_t firs
     if (last > first)
         rank_check(r, r->stage[last - 1].kind, 0);
     rank_at_stage(r, SESSION_ELSEWHERE);
-    return v->bytes - before;
+    return take_counts(r, c);
 }
 
-static void count_iteration(struct rank *r, struct view *v, uint64_t iteration)
+static void count_iteration(struct rank *r, struct counters *c, uint64_t iteration)
 {
     const struct operation *op = r->op->operation;
     struct op_traffic claimed = {.flops = 0};
-    uint64_t first, rest, compared = r->shared->compared; /* elements of verify's own iterations */
+    struct counted first, rest;
+    uint64_t compared = r->shared->compared; /* elements of verify's own iterations */
 
     rank_at(r, iteration, SESSION_ELSEWHERE);
     rank_make(r, 0, iteration);
@@ -122,12 +204,12 @@ static void count_iteration(struct rank *r, struct view *v, uint64_t iteration)
         return;
     rank_guard_inputs(r, 0);
     op->traffic(r->op, 0, &claimed);
-    first = run_counted_stages(r, v, 0, r->first_stages);
+    first = run_counted_stages(r, c, 0, r->first_stages);
     rank_between(r, r->first_stages - 1, 0);
-    rest = run_counted_stages(r, v, r->first_stages, r->n_stages);
+    rest = run_counted_stages(r, c, r->first_stages, r->n_stages);
     rank_guard_check(r, 0);
     r->shared->compared = compared;
-    r->shared->put_bytes += first + rest;
+    r->shared->put_bytes += first.least + rest.least;
     if (!rank_good(r))
         return;
     if (r->first_stages == r->n_stages) { /* one stage for all phases */
@@ -140,26 +222,80 @@ static void count_iteration(struct rank *r, struct view *v, uint64_t iteration)
     compare_sent(r, op->phase[1].name, claimed.phase[1].sent, rest);
 }
 
+static void count_iterations(struct rank *r, struct counters *c)
+{
+    uint64_t first = r->session->iterations, n = first < FEW_ITERATIONS ? 1 : COUNTED_ITERATIONS;
+
+    rank_boot_barrier(r);
+    for (uint32_t i = 0; i < n && rank_goes_on(r); i++)
+        count_iteration(r, c, first + i);
+    rank_barrier(r);
+}
+
+/* Adds the heap and the signals of each other rank to the regions. */
+static void add_regions(const struct rank *r, struct kernel_traffic *k)
+{
+    const struct epa_transport *t = r->ep.transport;
+    uint64_t signals = (r->signal_at + (uint64_t)r->ep.footprint.signals) * sizeof(uint64_t);
+
+    for (uint32_t p = 0; p < t->size; p++) {
+        if (p == t->rank)
+            continue;
+        k->region[k->n++] = (struct kernel_region){t->peer_heap[p], t->heap_bytes, p, 0};
+        if (t->view != NULL)
+            k->region[k->n++] =
+                (struct kernel_region){(const char *)t->view->peer_signal[p], signals, p, 0};
+    }
+}
+
+static void count_kernels(struct rank *r)
+{
+    kernel_traffic_function *count = kernel_traffic_find(backend_of(experiment_of(r)));
+    uint32_t size = r->comm.boot->world.size;
+    struct kernel_traffic *kernels = memory_alloc(1, sizeof(*kernels));
+    struct counters c = {.kernels = kernels,
+                         .loaded = memory_alloc((size_t)size * size, sizeof(uint64_t))};
+
+    _Static_assert(KERNEL_TRAFFIC_REGIONS >= 2 * EPA_DEVICE_RANKS, "regions of all ranks");
+    rank_create(r, &r->session->puts, experiment_transport_flags(experiment_of(r)));
+    if (rank_good(r)) {
+        add_regions(r, kernels);
+        count(kernels);
+        count_iterations(r, &c);
+        rank_sync(r);
+        count(NULL);
+    }
+    free(c.loaded);
+    free(kernels);
+}
+
+static void count_host_puts(struct rank *r)
+{
+    const struct session *s = r->session;
+    struct counters c = {.kernels = NULL};
+
+    c.view = insert_view(r, &s->puts);
+    c.view->bytes = 0;
+    view_put_only(c.view);
+    rank_guard_heap(r, &s->puts);
+    rank_create(r, &s->puts, flags_of_puts(s->experiment));
+    count_iterations(r, &c);
+}
+
 void rank_count_puts(struct rank *r)
 {
     const struct session *s = r->session;
-    uint64_t first = s->iterations, n = first < FEW_ITERATIONS ? 1 : COUNTED_ITERATIONS;
-    struct view *v;
 
     if (!rank_good(r) || s->verb != VERB_VERIFY || s->uncounted[0] != '\0')
         return;
     r->counts_puts = true;
+    r->trace = NULL;
     rank_clear_heap(r);
     rank_destroy(r);
     if (!rank_good(r))
         return;
-    v = insert_view(r, &s->puts);
-    view_put_only(v);
-    rank_guard_heap(r, &s->puts);
-    r->trace = NULL;
-    rank_create(r, &s->puts, flags_of_puts(s->experiment));
-    rank_boot_barrier(r);
-    for (uint32_t i = 0; i < n && rank_goes_on(r); i++)
-        count_iteration(r, v, first + i);
-    rank_barrier(r);
+    if (is_on_hosts(s->experiment))
+        count_host_puts(r);
+    else
+        count_kernels(r);
 }

@@ -1,6 +1,7 @@
 /* The CUDA runtime for our plugins, in host memory: the memory of a GPU is a memfd. A double free
  * ends the test. fake_stream.c contains streams, ../simt kernels. */
 #include "fake_cuda.h"
+#include "fake_traffic.h"
 
 #include <epa2a/plugin.h>
 #include <fcntl.h>
@@ -303,6 +304,7 @@ struct copy {
     char *to;
     const char *from;
     size_t to_pitch, from_pitch, bytes, rows;
+    struct kernel_traffic *traffic;
 };
 
 /* An aligned word is copied at once, as on a GPU: other threads poll or write it. */
@@ -314,6 +316,8 @@ static void run_copy(void *data)
         char *to = c->to + row * c->to_pitch;
         const char *from = c->from + row * c->from_pitch;
 
+        fake_traffic_add(c->traffic, to, c->bytes, FAKE_COPY);
+        fake_traffic_add(c->traffic, from, c->bytes, FAKE_LOAD);
         if (c->bytes == 8 && (uintptr_t)to % 8 == 0 && (uintptr_t)from % 8 == 0)
             __atomic_store_n(
                 (uint64_t *)(void *)to,
@@ -327,7 +331,11 @@ static void run_copy(void *data)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    struct copy c = {.to = to, .from = from, .bytes = bytes, .rows = 1};
+    struct copy c = {.to = to,
+                     .from = from,
+                     .bytes = bytes,
+                     .rows = 1,
+                     .traffic = fake_traffic_of_stream(stream)};
 
     return fake_fails() ? cudaErrorUnknown : fake_queue(stream, run_copy, &c, sizeof(c));
 }
@@ -336,7 +344,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
                               size_t bytes, size_t rows, enum cudaMemcpyKind kind,
                               cudaStream_t stream)
 {
-    struct copy c = {to, from, to_pitch, from_pitch, bytes, rows};
+    struct copy c = {to, from, to_pitch, from_pitch, bytes, rows, fake_traffic_of_stream(stream)};
 
     return fake_fails() ? cudaErrorUnknown : fake_queue(stream, run_copy, &c, sizeof(c));
 }

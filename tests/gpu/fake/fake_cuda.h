@@ -63,6 +63,8 @@ int fake_file(size_t bytes);
 /* Runs a function in stream order with a copy of `data`, whose size is a multiple of 16. Without a
  * stream it runs at once. */
 cudaError_t fake_queue(cudaStream_t, void (*run)(void *data), const void *data, size_t bytes);
+/* Returns the count of the rank that created the stream, or NULL. */
+struct kernel_traffic *fake_traffic_of_stream(cudaStream_t);
 /* Extends the last queued work by `ns` in the events of its stream. */
 void fake_takes(uint64_t ns);
 

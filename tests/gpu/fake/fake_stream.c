@@ -12,6 +12,7 @@
 
 #include <epa2a/wait.h>
 #include "fake_cuda.h"
+#include "fake_traffic.h"
 
 /* Waits sleep instead of yielding in a loop: see rest() in ../simt/block.c. ALIGN: alignment of
  * kernel arguments. */
@@ -29,7 +30,7 @@ struct ops {
 };
 
 struct CUstream_st {
-    pthread_t thread;
+    pthread_t thread, creator;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct ops queue, recorded;
@@ -182,6 +183,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     (void)cudaGetDevice(&s->device);
+    s->creator = pthread_self();
     if (pthread_create(&s->thread, NULL, stream_main, s) != 0) {
         free(s);
         return cudaErrorUnknown;
@@ -224,6 +226,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     free(s);
     fake_count(-1);
     return cudaSuccess;
+}
+
+struct kernel_traffic *fake_traffic_of_stream(cudaStream_t s)
+{
+    if (__atomic_load_n(&fake_traffic_counts, __ATOMIC_RELAXED) == 0)
+        return NULL;
+    return fake_traffic_of(s != NULL ? s->creator : pthread_self());
 }
 
 static bool is_busy(struct CUstream_st *s)

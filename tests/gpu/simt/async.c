@@ -441,6 +441,7 @@ void simt_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar)
     struct copy c = {.kind = COPY_LOAD, .bytes = bytes, .global = (char *)from, .bar = bar};
 
     check_bulk(w, from, to, bytes);
+    simt_accessed(from, bytes, FAKE_LOAD);
     c.at = offset_of(w, to, bytes, "a bulk load");
     issue(w, &c);
 }
@@ -451,6 +452,7 @@ void simt_bulk_store(void *to, const void *from, uint32_t bytes)
     struct copy c = {.kind = COPY_STORE, .bytes = bytes, .global = (char *)to};
 
     check_bulk(w, to, from, bytes);
+    simt_accessed(to, bytes, FAKE_STORE);
     c.at = offset_of(w, from, bytes, "a bulk store");
     issue(w, &c);
 }
@@ -528,6 +530,7 @@ void simt_copy16(void *to, const void *from)
     struct lane *self = w->now;
 
     check_bulk(w, from, to, UNIT);
+    simt_accessed(from, UNIT, FAKE_LOAD);
     (void)offset_of(w, to, UNIT, "a copy");
     (void)*(const volatile char *)from;
     if (self->laters == SIMT_LATER)

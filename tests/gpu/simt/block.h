@@ -25,6 +25,7 @@ struct simt_spot {
 #endif
 
 enum { SIMT_LINE = 128, SIMT_LINE_WORDS = SIMT_LINE / 8, SIMT_SNAPSHOTS = 256 };
+enum { SIMT_LOADED = 1024 };
 enum { SIMT_WARPS = SIMT_THREADS / SIMT_WARP, SIMT_NAMED = 16, SIMT_WARPGROUP = 128 };
 /* Number of meetings after which a polling warp no longer counts as waiting: a loop meets its warp
  * between two polls. */
@@ -133,6 +134,8 @@ struct worker {
     size_t stack_bytes;
     const struct simt_kernel *kernel;
     const void *args;
+    struct kernel_traffic *traffic; /* count of the rank that launched the kernel; NULL: none */
+    const void *loaded[SIMT_WARPS][SIMT_LOADED]; /* words that a warp has loaded, for this count */
     struct named named[SIMT_NAMED];
     uint32_t waiting[LANE_STATES]; /* number of lanes in simt_wait(), per state */
     uint32_t held[SIMT_WARPS];     /* bit mask of lanes in simt_hold() */

@@ -16,7 +16,8 @@ struct run {
     const struct simt_grid *grid;
     const struct simt_kernel *kernel;
     const void *args;
-    struct simt_cluster *clusters; /* NULL: no clusters */
+    struct kernel_traffic *traffic; /* count of the rank; NULL: none */
+    struct simt_cluster *clusters;  /* NULL: no clusters */
     uint64_t next, blocks;
     uint32_t busy; /* number of threads that run blocks of it */
     pthread_mutex_t lock;
@@ -52,6 +53,8 @@ static void run_blocks(struct worker *w, struct run *run)
     const dim3 n = run->grid->blocks;
     uint64_t i;
 
+    w->traffic = run->traffic;
+    memset(w->loaded, 0, sizeof(w->loaded));
     while ((i = __atomic_fetch_add(&run->next, 1, __ATOMIC_RELAXED)) < run->blocks)
         simt_block_run(
             w, run->grid, run->kernel, run->args,
@@ -126,6 +129,7 @@ static void call_hand(struct run *run)
 struct launch {
     struct simt_grid grid;
     struct simt_kernel kernel;
+    struct kernel_traffic *traffic;
     _Alignas(ARGS_ALIGN) char args[];
 };
 
@@ -143,7 +147,8 @@ static uint32_t blocks_that_fit(uint32_t threads, size_t shared_bytes)
 static void run_kernel(void *data)
 {
     const struct launch *l = data;
-    struct run run = {.grid = &l->grid, .kernel = &l->kernel, .args = l->args};
+    struct run run = {
+        .grid = &l->grid, .kernel = &l->kernel, .args = l->args, .traffic = l->traffic};
     uint32_t threads = l->grid.threads.x * l->grid.threads.y * l->grid.threads.z;
     uint64_t room =
         (uint64_t)fake_multiprocessors() * blocks_that_fit(threads, l->grid.shared_bytes);
@@ -183,12 +188,35 @@ cudaError_t simt_queue(const struct simt_grid *grid, const struct simt_kernel *k
             return cudaErrorMemoryAllocation;
         l->grid = *grid;
         l->kernel = *kernel;
+        l->traffic = fake_traffic_of_stream(stream);
         memcpy(l->args, args, kernel->bytes);
         code = fake_queue(stream, run_kernel, l, sizeof(*l) + kernel->bytes);
         free(l);
     }
     fake_last_error(code);
     return code;
+}
+
+/* Lanes of a warp that load the same word load it once. */
+static bool is_loaded_again(struct worker *w, const void *at, size_t bytes)
+{
+    const void **entry =
+        &w->loaded[w->now->number / SIMT_WARP][(uintptr_t)at / bytes % SIMT_LOADED];
+
+    if (bytes > sizeof(uint64_t))
+        return false;
+    if (*entry == at)
+        return true;
+    *entry = at;
+    return false;
+}
+
+void simt_count(const void *at, size_t bytes, enum fake_access access)
+{
+    struct worker *w = simt_place()->worker;
+
+    if (w->traffic != NULL && (access != FAKE_LOAD || !is_loaded_again(w, at, bytes)))
+        fake_traffic_add(w->traffic, at, bytes, access);
 }
 
 /* ---- functions of the runtime ---- */

@@ -336,6 +336,7 @@ void simt_load_pair(const char *from, uint64_t *first, uint64_t *second)
 
     if ((uintptr_t)from % 16 != 0)
         simt_die(w, "thread %u loads 16 bytes at %p", self->number, (const void *)from);
+    simt_accessed(from, 16, FAKE_LOAD);
     (void)pair[0]; /* detects invalid addresses */
     (void)pair[1];
     look_at_line(w, from, first, second);
@@ -354,6 +355,7 @@ void simt_store_pair(char *to, uint64_t first, uint64_t second)
     if ((uintptr_t)to % 16 != 0)
         simt_die(simt_place()->worker, "thread %u stores 16 bytes at %p", simt_self()->number,
                  (void *)to);
+    simt_accessed(to, 16, FAKE_STORE);
     __atomic_store_n(word, first, __ATOMIC_RELEASE);
     __atomic_store_n(word + 1, second, __ATOMIC_RELEASE);
 }

@@ -11,6 +11,8 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include "../fake/fake_traffic.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -71,6 +73,15 @@ SIMT_EXPORT void simt_load_pair(const char *from, uint64_t *first, uint64_t *sec
 SIMT_EXPORT void simt_store_pair(char *to, uint64_t first, uint64_t second);
 SIMT_EXPORT void simt_polled(void); /* for other operations in polling loops */
 SIMT_EXPORT uint64_t simt_time(void);
+
+/* Counts an access to global memory; see fake_traffic.h. */
+SIMT_EXPORT void simt_count(const void *at, size_t bytes, enum fake_access);
+
+static inline void simt_accessed(const void *at, size_t bytes, enum fake_access access)
+{
+    if (__atomic_load_n(&fake_traffic_counts, __ATOMIC_RELAXED) != 0)
+        simt_count(at, bytes, access);
+}
 
 /* ---- launches ---- */
 

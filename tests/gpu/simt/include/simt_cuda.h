@@ -115,6 +115,7 @@ static inline void __threadfence(void)
 #define SIMT_LOAD(name) \
     template <class T> static inline T name(const T *from) \
     { \
+        simt_accessed(from, sizeof(*from), FAKE_LOAD); \
         return *from; \
     }
 SIMT_LOAD(__ldg)
@@ -126,6 +127,7 @@ template <class T, class F> static inline T simt_atomic(T *at, F with)
 {
     T was;
 
+    simt_accessed(at, sizeof(*at), FAKE_ADD);
     __atomic_load(at, &was, __ATOMIC_RELAXED);
     for (;;) {
         T then = with(was);

@@ -21,13 +21,21 @@ EPA_DEV uint32_t epa_dev_lane(void)
     return threadIdx.x % 32;
 }
 
+template <class T> EPA_DEV void epa_dev_store(T *to, T value)
+{
+    simt_accessed(to, sizeof(value), FAKE_STORE);
+    *to = value;
+}
+
 EPA_DEV void epa_dev_store_relaxed(uint64_t *word, uint64_t value)
 {
+    simt_accessed(word, sizeof(value), FAKE_STORE);
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
 EPA_DEV void epa_dev_store_release(uint64_t *word, uint64_t value)
 {
+    simt_accessed(word, sizeof(value), FAKE_STORE);
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
@@ -41,6 +49,7 @@ EPA_DEV uint32_t epa_dev_load_acquire32(const uint32_t *word)
 
 EPA_DEV void epa_dev_add_release32(uint32_t *word, uint32_t by)
 {
+    simt_accessed(word, sizeof(by), FAKE_ADD);
     (void)__atomic_fetch_add(word, by, __ATOMIC_RELEASE);
 }
 
