@@ -44,7 +44,11 @@ verify() {
     for s in "$@"; do set+=(--set "$s"); done
     # Under initcheck a memset of memory mapped by cuMemMap() fails in the driver.
     [ "$tool" = initcheck ] && set+=(--set transport.memory=ipc)
-    [ "$algorithm" = allgather ] || set+=(--set moe.hidden=512 --set moe.max_tokens=8 --set moe.experts=8)
+    case $algorithm in
+        allgather) ;;
+        ag_gemm_2d) set=(--set gemm.m=256 --set gemm.n=256 --set gemm.k=512 "${set[@]}") ;;
+        *) set=(--set moe.hidden=512 --set moe.max_tokens=8 --set moe.experts=8 "${set[@]}") ;;
+    esac
     command=("$epa2a" verify "$config" --set "algorithm.name=$algorithm" "${set[@]}"
         --set launcher=thread --set verify.iterations=3 --set timeout=60s)
 }
@@ -103,6 +107,19 @@ case $algorithm in
         check algorithm.flag_granularity=token algorithm.fuse_expert=true moe.dtype=f16
         check algorithm.flag_granularity=rank algorithm.counter_reset=memset algorithm.work_partition=by_source
         check algorithm.dispatch_dtype=fp8 algorithm.chunks=3 routing.kind=masked
+        ;;
+    fused)
+        # Few tokens with fixed places, picked rows, and counted rows.
+        for tokens in 8 100 700; do
+            check moe.max_tokens=$tokens moe.experts=16 moe.topk=4 tokens=random
+            check moe.max_tokens=$tokens moe.experts=16 moe.topk=4 tokens=random algorithm.dispatch_dtype=fp8 \
+                expert.weights=fp8
+        done
+        check moe.max_tokens=700 algorithm.tail=true algorithm.dispatch_dtype=fp8 expert.weights=fp8
+        ;;
+    ag_gemm_2d)
+        check gemm.dtype=bf16
+        check gemm.dtype=fp8 gemm.m=200
         ;;
     allgather)
         check algorithm.mode=push algorithm.chunks=3
