@@ -110,7 +110,8 @@ template <epa_dev_type TYPE, class S> EPA_DEV void gemm_begin(S &s)
 {
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < S::STAGES; i++) {
-            epa_dev_mbar_init(&s.full[i], TYPE == EPA_DEV_E4M3 ? 3 : 2);
+            /* weights, rows, and in FP8 each lane of the warp that fills the scales */
+            epa_dev_mbar_init(&s.full[i], TYPE == EPA_DEV_E4M3 ? 2 + EPA_DEV_WARP : 2);
             epa_dev_mbar_init(&s.empty[i], GEMM_MATH_WARPS * S::CLUSTER);
         }
         epa_dev_mbar_init_done();
@@ -303,9 +304,11 @@ EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales
                 for (uint32_t b = 0; b < S::BOXES; b++)
                     s.scale[at.stage][b][0][GEMM_ROWS + lane / 2] =
                         (j % 2 == 0 ? more.x : more.y) * gemm_scale_at(box[b], j);
-            __syncwarp();
-            if (lane == 0)
-                epa_dev_mbar_arrive(&s.full[at.stage]);
+            /* Each lane releases its own scales. By the PTX memory model, __syncwarp() and one
+             * arrival would also order the stores of all lanes before the reads (causality order
+             * is transitive over bar.warp.sync and mbarrier.arrive), but racecheck does not
+             * follow this chain. */
+            epa_dev_mbar_arrive(&s.full[at.stage]);
             gemm_next<S>(at);
         }
     }

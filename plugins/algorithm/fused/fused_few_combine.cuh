@@ -38,9 +38,7 @@ EPA_DEV void fused_picks_order(const struct fused_args &a, const struct fused_ta
         for (; last.high != 0; last.high &= last.high - 1)
             t.order[at++] = (uint16_t)(lane * 64 + 32 + __ffs(last.high) - 1);
     }
-    __syncwarp();
-    if (lane == 0)
-        epa_dev_mbar_arrive(ordered);
+    epa_dev_mbar_arrive(ordered); /* each lane releases its own part of the order */
 }
 
 /* Returns the expert of choice k, which has arrived. */

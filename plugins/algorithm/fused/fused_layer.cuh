@@ -70,7 +70,8 @@ EPA_DEV void fused_init(const struct fused_args &a, const uint32_t *wants, struc
         epa_dev_mbar_init(&p->known[i], 1);
         epa_dev_mbar_init(&p->free[i], 1 + FUSED_MATH_WARPS); /* loading and multiplying warps */
     }
-    epa_dev_mbar_init(&p->ready, S::PICKS ? 1 : FUSED_MATH_WARPS);
+    /* picks: each lane of the warp that orders tokens; otherwise a lane per multiplying warp */
+    epa_dev_mbar_init(&p->ready, S::PICKS ? (uint32_t)EPA_DEV_WARP : (uint32_t)FUSED_MATH_WARPS);
     epa_dev_mbar_init_done();
     p->uncounted[0] = p->uncounted[1] = NULL;
     p->wants = wants;
