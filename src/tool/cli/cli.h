@@ -37,7 +37,8 @@ struct cli_settings {
 };
 
 struct cli_compare {
-    bool turns; /* --run */
+    bool turns;     /* --run */
+    bool different; /* --allow-different, also of run, bench and verify with a result */
 };
 
 struct cli_config {

@@ -34,7 +34,7 @@ int cmd_compare(const struct cli *cli)
         return compare_turns(cli);
     for (uint32_t i = 0; i < 2 && status == EPA_OK; i++)
         status = results_read(cli->arg[i], &side[i], &err);
-    code = status == EPA_OK ? compare_results(cli, &side[0], &side[1], cli->force, true)
+    code = status == EPA_OK ? compare_results(cli, &side[0], &side[1], cli->compare.different, true)
                             : cli_fail(&err);
     results_free(&side[0]);
     results_free(&side[1]);

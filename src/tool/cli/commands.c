@@ -157,7 +157,7 @@ const struct option options[] = {
     FLAG("--force", force,
          FILES | COMPARE | TRACE | DOCTOR | PLOT | STATUS | BEST | ROUTING | TUNE | PREDICT | LIST |
              IMPORT,
-         "overwrite an existing FILE or DIR; compare different experiments"),
+         "overwrite an existing FILE or DIR"),
     FLAG("--quiet", quiet, FILES | CONFIG, "print only errors and the final table of a batch"),
     FLAG("--dry-run", batch.dry_run, FILES, "check and list all runs without running them"),
     TEXTS("--only", only, n_only, "GLOB", FILES | PLOT | BEST | COMPARE | CONFIG | TUNE | PREDICT,
@@ -186,6 +186,8 @@ const struct option options[] = {
     FLAG("--resume", resume, FILES, "run what remains of the batch in --out-dir"),
     FLAG("--run", compare.turns, COMPARE,
          "compare: run two experiments in turns until it is decided"),
+    FLAG("--allow-different", compare.different, COMPARE | FILES,
+         "compare although experiments or machines differ, or a fault was injected"),
     VALUE("--budget", DURATION, budget_ns, "DURATION", COMPARE | TUNE, 0,
           "longest time of tune and of compare --run; default 60s", .min = 1),
     FLAG("--origin", config.origin, CONFIG, "show the source of each value of 'config show'"),

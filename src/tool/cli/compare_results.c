@@ -149,9 +149,9 @@ static void print_contexts(FILE *notes, const char *name, const struct results_r
         fprintf(notes, "# %s: context: %s in A, %s in B\n", name, a.data, b.data);
 }
 
-/* Fails if experiments or machines differ, or a fault was injected. With --force prints the
+/* Fails if experiments or machines differ, or a fault was injected. With `different` prints the
  * difference instead. */
-static enum epa_status check_comparable(bool force, FILE *notes, const struct results_run *a,
+static enum epa_status check_comparable(bool different, FILE *notes, const struct results_run *a,
                                         const struct results_run *b, bool fault,
                                         struct epa_error *err)
 {
@@ -162,19 +162,19 @@ static enum epa_status check_comparable(bool force, FILE *notes, const struct re
     char what[300], name[200];
 
     compared_name(a, name, sizeof(name));
-    if (fault && !force)
+    if (fault && !different)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s: the run had an injected fault, so its times are no measurement; "
-                        "--force compares them anyway",
+                        "--allow-different compares them anyway",
                         name);
     if (fault)
         fprintf(notes, "# %s: the run had an injected fault\n", name);
     for (uint32_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
         if (!results_differ(a, b, must[i].part, what, sizeof(what)))
             continue;
-        if (!force)
+        if (!different)
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: the %s differ: %s; --force compares them anyway", name,
+                            "%s: the %s differ: %s; --allow-different compares them anyway", name,
                             must[i].what, what);
         fprintf(notes, "# %s: the %s differ: %s\n", name, must[i].what, what);
     }
@@ -184,16 +184,16 @@ static enum epa_status check_comparable(bool force, FILE *notes, const struct re
     return EPA_OK;
 }
 
-enum epa_status compare_check(bool force, FILE *notes, const struct results *a,
+enum epa_status compare_check(bool different, FILE *notes, const struct results *a,
                               const struct results *b, struct epa_error *err)
 {
     if (a->n != 1 || b->n != 1 || !a->run[0].ok || !b->run[0].ok)
         return epa_fail(err, EPA_ERR_CONFIG, "%s and %s have no successful run", a->path, b->path);
-    return check_comparable(force, notes, &a->run[0], &b->run[0],
+    return check_comparable(different, notes, &a->run[0], &b->run[0],
                             a->run[0].fault || b->run[0].fault, err);
 }
 
-static enum epa_status check_pair_comparable(bool force, FILE *notes, const struct pairs *p,
+static enum epa_status check_pair_comparable(bool different, FILE *notes, const struct pairs *p,
                                              uint32_t pair, struct epa_error *err)
 {
     const struct results_run *b = NULL;
@@ -206,7 +206,7 @@ static enum epa_status check_pair_comparable(bool force, FILE *notes, const stru
             b = &p->side[side]->run[i];
             fault = fault || b->fault;
         }
-    return check_comparable(force, notes, first_of(p, pair), b, fault, err);
+    return check_comparable(different, notes, first_of(p, pair), b, fault, err);
 }
 
 /* ---- comparing ---- */
@@ -259,14 +259,14 @@ static void compare_stage(const struct pairs *p, uint32_t pair, const char *stag
     compared_add(out, first_of(p, pair), stage, &x, verdict, true);
 }
 
-static enum epa_status compare_pairs(bool force, FILE *notes, const struct pairs *p,
+static enum epa_status compare_pairs(bool different, FILE *notes, const struct pairs *p,
                                      struct compared *out, struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 0; i < p->n && status == EPA_OK; i++)
         if (p->met[i])
-            status = check_pair_comparable(force, notes, p, i, err);
+            status = check_pair_comparable(different, notes, p, i, err);
     for (uint32_t i = 0; i < p->n && status == EPA_OK; i++) {
         const struct results_run *run = first_of(p, i);
 
@@ -285,7 +285,7 @@ static enum epa_status compare_pairs(bool force, FILE *notes, const struct pairs
 }
 
 int compare_results(const struct cli *cli, const struct results *a, const struct results *b,
-                    bool force, bool documents)
+                    bool different, bool documents)
 {
     FILE *notes = documents && cli_has_stdout(cli) ? stderr : stdout;
     struct arena *arena = arena_create();
@@ -306,7 +306,7 @@ int compare_results(const struct cli *cli, const struct results *a, const struct
         fputs(", B ", notes);
         text_print_clean(notes, b->path);
         fputc('\n', notes);
-        status = compare_pairs(force, notes, &pairs, &compared, &err);
+        status = compare_pairs(different, notes, &pairs, &compared, &err);
     }
     if (status == EPA_OK)
         status = compare_print(cli, &compared, documents, &err);

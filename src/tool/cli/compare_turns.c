@@ -650,7 +650,8 @@ static int run_turns(struct sides *s, struct compared *compared, char taken[TAKE
     fputs(", B ", notes);
     text_print_clean(notes, s->cli->arg[1]);
     fputs(", in turns\n", notes);
-    if (compare_check(s->cli->force, notes, &s->first[0], &s->first[1], err) != EPA_OK ||
+    if (compare_check(s->cli->compare.different, notes, &s->first[0], &s->first[1], err) !=
+            EPA_OK ||
         choose_stages(s, compared->arena, err) != EPA_OK)
         return exit_code(err->status, 0);
     t->spent_ns = epa_now_ns() - start;

@@ -221,7 +221,8 @@ static int run_and_compare(const struct cli *cli, enum verb verb, struct results
     /* --set changes the experiment on request, so the comparison accepts the difference. */
     if (has_samples(&now) && has_samples(then))
         compared = compare_results(
-            cli, then, &now, cli->force || cli->n_sets > (cli->settings.timeout_ns != 0), false);
+            cli, then, &now,
+            cli->compare.different || cli->n_sets > (cli->settings.timeout_ns != 0), false);
     else
         printf("# no times to compare\n");
     results_free(&now);
@@ -264,11 +265,12 @@ int run_or_repeat(const struct cli *cli, enum verb verb)
                  cli->arg[i], session_verb_name(verb));
         return cli_fail(&err);
     }
-    if (cli->judges) {
-        epa_fail(&err, EPA_ERR_CONFIG,
-                 "--threshold and --alpha compare with a result, such as 'epa2a bench RESULT.json "
-                 "--threshold 3%%'; %s is an experiment",
-                 cli->arg[0]);
+    if (cli->judges || cli->compare.different) {
+        epa_fail(
+            &err, EPA_ERR_CONFIG,
+            "--threshold, --alpha and --allow-different compare with a result, such as 'epa2a bench RESULT.json "
+            "--threshold 3%%'; %s is an experiment",
+            cli->arg[0]);
         return cli_fail(&err);
     }
     return run_experiments(cli, verb, NULL, NULL);
