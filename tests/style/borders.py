@@ -15,7 +15,7 @@ JSON = re.compile(r'#include [<"](?:jansson\.h|base/json\.h)[>"]|\bjson_(?!lines
 WRAPPER = "src/tool/base/json.h"  # the only file that includes jansson
 # Files of commands and operations that read or write documents.
 DOCUMENTS = {
-    "src/tool/cli": """cmd_doctor.c cmd_import.c cmd_list.c cmd_predict.c cmd_routing.c cmd_status.c cmd_tune.c cmd_version.c
+    "src/tool/cli": """complete.c cmd_doctor.c cmd_import.c cmd_list.c cmd_predict.c cmd_routing.c cmd_status.c cmd_tune.c cmd_version.c
         compared.c documents.c documents.h experiment_schema.c html_page.c list_configs.c list_models.c main.c predict.h predict_measure.c
         predict_points.c predict_points.h predict_world.c repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
         run_messages.c run_messages.h tune.h tune_candidates.c tune_candidates.h tune_report.c tune_report.h tune_tasks.c tune_tasks.h

@@ -12,7 +12,6 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
