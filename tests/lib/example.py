@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""example.py PROGRAM RANKS: an example that connects by the variables of torchrun runs with these ranks, and each rank
-reports no wrong token."""
+"""example.py PROGRAM RANKS [WRAPPER...]: an example that connects by the variables of torchrun runs with these ranks, and
+each rank reports no wrong token. WRAPPER is a command that runs the program, such as valgrind."""
 import os
 import socket
 import subprocess
@@ -13,9 +13,9 @@ def free_port():
         return s.getsockname()[1]
 
 
-def main(program, ranks):
+def main(program, ranks, *wrapper):
     shared = os.environ | {"WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    running = [subprocess.Popen([program], env=shared | {"RANK": str(r)}, stdout=subprocess.PIPE, text=True)
+    running = [subprocess.Popen([*wrapper, program], env=shared | {"RANK": str(r)}, stdout=subprocess.PIPE, text=True)
                for r in range(int(ranks))]
     failed = 0
     for r, process in enumerate(running):
