@@ -77,6 +77,15 @@ void option_read(const struct epa_option *option, const char *key, struct node *
         reject_node(&r, value, &error);
 }
 
+/* Keys of earlier versions, and their successors. */
+static const struct {
+    const char *section, *key, *hint;
+} removed_keys[] = {
+    {"launcher", "prefix",
+     "only fork prefixes lines; use mpirun --tag-output, srun --label or "
+     "torchrun --tee 3"},
+};
+
 static void reject_unknown_key(const struct epa_options *options, const char *section,
                                const char *own, struct node *key, struct diag *diag)
 {
@@ -85,6 +94,10 @@ static void reject_unknown_key(const struct epa_options *options, const char *se
 
     if (!near && strchr(key->text, ' ') != NULL)
         snprintf(hint, sizeof(hint), "a text with a comma in it needs quotes here");
+    for (size_t i = 0; i < sizeof(removed_keys) / sizeof(removed_keys[0]); i++)
+        if (strcmp(section, removed_keys[i].section) == 0 &&
+            strcmp(key->text, removed_keys[i].key) == 0)
+            snprintf(hint, sizeof(hint), "%s", removed_keys[i].hint);
     diag_error(diag, &key->location, hint, "unknown key '%.64s' in '%s'", key->text, section);
 }
 
