@@ -134,9 +134,10 @@ others_came() {
     says 0 "$1"
 }
 
-# keeps LOST: the result is partial, has samples, and lacks only the times of ranks LOST ("[2]")
+# keeps LOST [RANK]: the result of RANK, by default 0, is partial, has samples, and lacks only the times of
+# ranks LOST ("[2]")
 keeps() {
-    grep -q '^# partial: it ended after [0-9,]* samples' "$work/out.0" || fail "the table is not marked as partial"
+    grep -q '^# partial: it ended after [0-9,]* samples' "$work/out.${2-0}" || fail "the table is not marked as partial"
     command -v python3 >/dev/null || return
     python3 - "$work/out.json" "$1" <<'PYTHON' || fail "the JSON does not keep the samples"
 import json, sys
@@ -221,11 +222,13 @@ meet_their_end() {
         fi
         ends 0 60000 ;;
     rendezvous)
-        go_on
+        go_on --json "$work/out.json"
         kill -KILL "${pid[0]}"
         others_end 0 5 5000
+        keeps '[]' 1
+        says 1 "^\\[rank 1\\] .*rank 0 \\(host .*, pid ${pid[0]}\\) was killed by signal 9 \\(Killed\\): .*, iteration [0-9]+"
         says 3 "^\\[rank 3\\] .*rank 0 \\(host .*, pid ${pid[0]}\\) was killed by signal 9 \\(Killed\\)"
-        others_are_quiet ;;
+        [ ! -s "$work/out.2" ] && [ ! -s "$work/out.3" ] || fail "two ranks report" ;;
     never)
         some "0 1 3" verify "$config" --set "launcher.start=${start_s}s"
         ends 4 $((9000 + start_s * 1000)) "0 1 3"

@@ -142,6 +142,8 @@ static void join_all(struct game *g)
         join(g, r);
     for (uint32_t r = 0; r < g->asked.ranks; r++)
         expect(g, &g->client[r], CONN_WELCOME);
+    if (g->asked.ranks > 1)
+        expect(g, &g->client[1], CONN_BLOCKS);
 }
 
 static void send_word(struct conn *client, enum epa_status status)

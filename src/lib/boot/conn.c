@@ -143,6 +143,19 @@ bool conn_get_hello(const struct conn_message *m, struct conn_hello *out, struct
     return true;
 }
 
+uint32_t conn_get_members(const struct conn_message *m, uint32_t ranks, struct conn_member *out)
+{
+    size_t n = m->bytes / sizeof(*out);
+
+    if (n > ranks || m->bytes != n * sizeof(*out))
+        return UINT32_MAX;
+    memcpy(out, m->data, m->bytes);
+    for (size_t i = 0; i < n; i++)
+        if (out[i].rank >= ranks)
+            return UINT32_MAX;
+    return (uint32_t)n;
+}
+
 bool conn_get_welcome(const struct conn_message *m, uint32_t ranks, struct conn_welcome *out,
                       uint32_t *node)
 {

@@ -39,6 +39,7 @@ enum conn_type {
     CONN_WELCOME, /* all ranks have connected: conn_welcome, and the node of each rank in 4 bytes */
     CONN_ABORT,   /* a rank has failed */
     CONN_VERDICT, /* conn_word: the result of the launch; the last message */
+    CONN_BLOCKS, /* to rank 1, which reports if rank 0 is lost: conn_member of each rank of its host */
     /* Both directions. */
     CONN_STEP, /* conn_piece and the data of a rank for set-up step `number`; forwarded to others */
     CONN_ALIVE,
@@ -68,6 +69,12 @@ struct conn_hello {
     char job[CONN_JOB];        /* as in contact */
     uint32_t mask_bytes, zero; /* length of the affinity mask, as in nodes_rank */
     unsigned char mask[CONN_MASK_MAX];
+};
+
+/* A rank, and the file with its block. */
+struct conn_member {
+    uint32_t rank, pid;
+    struct conn_block_file block_file;
 };
 
 struct conn_welcome {
@@ -117,6 +124,9 @@ bool conn_find_difference(const char *there, const char *here, char *out, size_t
 /* `node`: [ranks], the node of each rank. */
 bool conn_get_welcome(const struct conn_message *, uint32_t ranks, struct conn_welcome *out,
                       uint32_t *node);
+
+/* Copies the members of CONN_BLOCKS. Returns their number, at most `ranks`, or UINT32_MAX. */
+uint32_t conn_get_members(const struct conn_message *, uint32_t ranks, struct conn_member *out);
 
 /* Returns a word without lost rank and signal. */
 EPA_PRINTF(2, 3) struct conn_word conn_word_of(enum epa_status, const char *fmt, ...);

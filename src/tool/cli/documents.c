@@ -240,7 +240,7 @@ void documents_add(struct documents *d, json_t *result)
         json_array_append(d->results, result);
     if (d->shared != NULL)
         json_array_append(d->shared, result);
-    if (d->path[DOCUMENT_STREAM] != NULL)
+    if (d->stream.fd >= 0 || (d->stream.path != NULL && is_stdout(d->cli, DOCUMENT_STREAM)))
         add_to_stream(d, result);
 }
 

@@ -251,6 +251,18 @@ static int reject_run(const struct run *run, json_t *row, const struct epa_error
     return finish_row(run, row, why->status, exit_code(why->status, SIGINT));
 }
 
+/* Returns true if this process reports in place of rank 0, which has been lost: rank 1 can read the
+ * blocks of the ranks of its host. Documents of a batch contain runs that only rank 0 knows, so rank 1
+ * writes documents of a single run only, and no file of a folder. */
+static bool replaces_rank_0(struct run_command *c, const struct run *run,
+                            const struct session *session)
+{
+    if (run->process_id.rank != 1 || !session->rank_0_lost)
+        return false;
+    c->documents.ours = c->runs.n == 1 && c->cli->out_dir == NULL;
+    return true;
+}
+
 /* Reports a result if this process reports, and returns its exit code. */
 static int finish_run(struct run_command *c, const struct run *run, json_t *row,
                       const struct result *result)
@@ -260,7 +272,7 @@ static int finish_run(struct run_command *c, const struct run *run, json_t *row,
     /* A time limit expired before this process started its rank. */
     c->lost = result->status == EPA_ERR_TIMEOUT && run->process_id.size > 1 &&
               session_rank(session, run->process_id.rank)->pid == 0;
-    if (run->process_id.rank == 0)
+    if (run->process_id.rank == 0 || replaces_rank_0(c, run, session))
         return report_result(c, run, row, result);
     if (result->error.text[0] != '\0')
         run_print_end(run, &run->process_id, &result->error);

@@ -95,7 +95,7 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
     l->settings = settings;
     l->launch = launch;
     l->phase = MEETING;
-    l->ran = l->judged = l->rank_0_reports = false;
+    l->ran = l->judged = l->rank_0_reports = l->rank_0_lost = false;
     l->verdict = (struct conn_word){.rank = UINT32_MAX};
     l->sent = l->block_at = 0;
     l->began_ns = l->turned_ns = epa_now_ns();
@@ -109,10 +109,13 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
     status = begin_launch(l, err);
     if (status == EPA_OK) {
         launch_watch(launch);
+        if (l->rank_0_lost)
+            launcher_read_members(l);
         status = report_end(l, err);
         l->lost = l->lost || launch->leaked;
     }
     net_dial_finish(&l->dial);
+    launcher_close_members(l);
     launch_release(launch);
     l->launch = NULL;
     return status;

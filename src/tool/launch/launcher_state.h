@@ -56,6 +56,9 @@ struct launcher {
     char rendezvous_name[200];
     int rank_0_pidfd; /* -1: rank 0 is this process or on another host */
     int32_t rank_0_pid;
+    struct conn_member *member; /* [members] of rank 1: ranks of this host */
+    int *member_file;           /* [members]: their open files; -1: no access */
+    uint32_t members;
     /* The present launch. */
     const struct launcher_settings *settings;
     struct launch *launch;
@@ -71,6 +74,7 @@ struct launcher {
     bool judged;              /* `verdict` is valid */
     struct conn_word verdict; /* result of the launch for all ranks */
     bool rank_0_reports;      /* the verdict is from the rendezvous, so rank 0 has it as well */
+    bool rank_0_lost;         /* the verdict is the loss of rank 0 */
     uint64_t sent;            /* number of set-up steps sent */
     size_t block_at;
     uint64_t began_ns, polled_ns, turned_ns;

@@ -5,10 +5,12 @@
 #include "launch/launcher_turn.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <epa2a/wait.h>
+#include "base/memory.h"
 #include "boot/close_open.h"
 #include "boot/death.h"
 #include "launch/block_file.h"
@@ -18,6 +20,24 @@
 #include "launch/launcher_state.h"
 #include "launch/launcher_verdict.h"
 #include "launch/rendezvous.h"
+
+void launcher_close_members(struct launcher *l)
+{
+    for (uint32_t i = 0; i < l->members; i++)
+        close_open(l->member_file[i]);
+    free(l->member);
+    free(l->member_file);
+    l->member = NULL;
+    l->member_file = NULL;
+    l->members = 0;
+}
+
+void launcher_read_members(struct launcher *l)
+{
+    for (uint32_t i = 0; i < l->members; i++)
+        block_file_copy(l->member_file[i], &l->member[i].block_file, &l->launch->asked,
+                        l->member[i].rank);
+}
 
 static void lose_rendezvous(struct launcher *l, const char *how)
 {
@@ -71,7 +91,8 @@ static void advance_dialling(struct launcher *l, short revents, uint64_t now)
     enum net_dialed dialed = net_dial_turn(&l->dial, revents, now, &l->conn);
 
     if (dialed == NET_PROVED) {
-        l->conn.limit = bootstrap_slot_bytes(l->size) + l->size * sizeof(uint32_t) + 1024;
+        l->conn.limit = bootstrap_slot_bytes(l->size) +
+                        l->size * (sizeof(uint32_t) + sizeof(struct conn_member)) + 1024;
         l->polled_ns = now;
         l->phase = WAITING;
         say_hello(l);
@@ -127,6 +148,24 @@ static void on_welcome(struct launcher *l, const struct conn_message *m)
     launcher_run_rank(l);
 }
 
+/* Opens the files of the ranks of this host while their processes exist. */
+static void on_blocks(struct launcher *l, const struct conn_message *m)
+{
+    uint32_t n;
+
+    launcher_close_members(l);
+    l->member = memory_alloc(l->size, sizeof(*l->member));
+    l->member_file = memory_alloc(l->size, sizeof(*l->member_file));
+    n = conn_get_members(m, l->size, l->member);
+    if (l->rank != 1 || n == UINT32_MAX) {
+        lose_rendezvous(l, "it sent a malformed message");
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        l->member_file[i] = block_file_open((int32_t)l->member[i].pid, &l->member[i].block_file);
+    l->members = n;
+}
+
 /* Another rank has reached a step of the set-up. */
 static void on_step(struct launcher *l, const struct conn_message *m)
 {
@@ -156,6 +195,8 @@ static void on_message(struct launcher *l, const struct conn_message *m)
         l->launch->abort_known = true;
     } else if (m->type == CONN_WELCOME) {
         on_welcome(l, m);
+    } else if (m->type == CONN_BLOCKS) {
+        on_blocks(l, m);
     } else if (m->type == CONN_STEP) {
         on_step(l, m);
     } else if (m->type != CONN_ALIVE) {
@@ -187,8 +228,10 @@ static void advance_connection(struct launcher *l, short revents, uint64_t now)
         conn_turn(&l->conn, revents);
         while (!l->judged && conn_take(&l->conn, &m))
             on_message(l, &m);
-        if (!l->judged && conn_find_loss(&l->conn, now, l->polled_ns, l->settings->heartbeat_ns))
+        if (!l->judged && conn_find_loss(&l->conn, now, l->polled_ns, l->settings->heartbeat_ns)) {
+            l->rank_0_lost = true;
             lose_rendezvous(l, "");
+        }
         l->polled_ns = now;
     }
     if (l->judged)

@@ -292,6 +292,23 @@ static void find_mismatch(const struct rendezvous *rdv, const struct conn_hello 
     }
 }
 
+/* Tells rank 1 the files of all ranks of its host. */
+static void send_blocks(struct rendezvous *rdv)
+{
+    struct conn_member *member = memory_alloc(rdv->size, sizeof(*member));
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < rdv->size && rdv->size > 1; r++) {
+        const struct conn_hello *hello = &rdv->of_rank[r]->hello;
+
+        if (r != 1 && strcmp(hello->host.identity, rdv->of_rank[1]->hello.host.identity) == 0)
+            member[n++] = (struct conn_member){r, hello->pid, hello->block_file};
+    }
+    if (n > 0)
+        conn_put(&rdv->of_rank[1]->conn, CONN_BLOCKS, member, n * sizeof(*member), NULL, 0);
+    free(member);
+}
+
 /* Sends each rank its node and its share of the cores after all ranks have connected. */
 static void welcome_all(struct rendezvous *rdv)
 {
@@ -336,6 +353,7 @@ static void welcome_all(struct rendezvous *rdv)
     rdv->started = true;
     free(rank);
     free(node);
+    send_blocks(rdv);
 }
 
 static void on_hello(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)

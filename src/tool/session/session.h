@@ -127,6 +127,7 @@ struct session {
     struct epa_footprint puts;
     char uncounted[200];              /* reason why puts are not counted; "": they are counted */
     uint32_t leaked_ranks;            /* as in epa_launch; set at the end of the launch */
+    bool rank_0_lost;                 /* this process is another rank, and rank 0 has been lost */
     uint32_t warmup, iterations;      /* requested numbers of warm-up iterations and of samples */
     struct op_source *source;         /* file contents, read once by the parent; or NULL */
     struct epa_process_id process_id; /* rank 0 of 0: this process starts all ranks itself */

@@ -138,7 +138,7 @@ void session_destroy(struct session *s)
 {
     if (s == NULL)
         return;
-    if (s->block != NULL)
+    if (s->block != NULL && !s->rank_0_lost) /* rank 1 may still read the block of this rank */
         unmap_shared(s, s->block, s->experiment->problem.ranks * s->block_bytes, s->block_at);
     if (s->stats != NULL) /* its first member */
         unmap_shared(s, s->stats, sizeof(struct shared), s->shared_at);

@@ -170,6 +170,7 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
         &why);
     stdout_take_back(own);
     bound_blocks(s);
+    s->rank_0_lost = status == EPA_ERR_DIED && failed_rank == 0 && s->process_id.rank != 0;
     if (status == EPA_OK)
         return EPA_OK;
     /* All processes of a launch end with the same status, although each knows only some ranks. */
