@@ -21,6 +21,9 @@ fail() {
     failed=1
 }
 
+# Sanitizers report a crash themselves and end the process; here the program handles the signal.
+export ASAN_OPTIONS=${ASAN_OPTIONS-}:handle_segv=0 TSAN_OPTIONS=${TSAN_OPTIONS-}:handle_segv=0
+
 # A port without a listener, below the range of ephemeral ports.
 free_port() {
     local p

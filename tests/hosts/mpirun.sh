@@ -19,6 +19,8 @@ export TMPDIR=$work
 . "$(dirname "$0")/../faults/late.sh"
 . "$(dirname "$0")/../contract/algorithm/mpirun.sh"
 needs_mpirun "$epa2a"
+# Sanitizers report a crash themselves and end the process; here the program handles the signal.
+export ASAN_OPTIONS=${ASAN_OPTIONS-}:handle_segv=0 TSAN_OPTIONS=${TSAN_OPTIONS-}:handle_segv=0
 
 fail() {
     echo "FAIL: $*"
