@@ -20,6 +20,9 @@ struct epa_fault {
     int32_t status;   /* enum epa_status; EPA_OK: no fault */
     uint32_t stage, what, peer, index;
     uint64_t seen, wanted, waited_ns;
+    /* In device memory: a copy in memory that the host reads while kernels run. The thread that
+     * fills the struct writes the copy, too, `status` last. NULL: no copy. */
+    struct epa_fault *host;
 };
 
 struct epa_graph; /* a CUDA graph that can be launched */
@@ -45,16 +48,40 @@ struct epa_experts_params {
     const float *factor;
 };
 
+/* Copies of received rows, in memory of the device. The rows of an expert are ordered by source
+ * rank, then by token, as in the view. NULL: not written. Elements outside all rows do not
+ * change. */
+struct epa_delivery {
+    uint32_t experts, ranks; /* of this rank; of all */
+    /* Row at which expert e begins: e * stride; 0: the rows have no gaps between experts. */
+    uint64_t stride;
+    uint32_t row_bytes;    /* a multiple of 16 */
+    void *x;               /* [rows][row_bytes] */
+    uint32_t groups;       /* FP8: scales of a row */
+    float *x_scale;        /* [rows][groups] */
+    uint32_t *count;       /* [experts] */
+    uint64_t *start;       /* [experts] */
+    int32_t *source_token; /* [rows] */
+    int64_t *source_range; /* [experts][ranks]: begin in the expert << 32 | count */
+    int32_t *seen;         /* [experts]: the counts are added */
+};
+
 struct epa_backend {
     const struct epa_backend_ops *ops;
     enum epa_memory memory;
-    int device;   /* -1 on host */
-    void *stream; /* cudaStream_t, NULL on host: queues work in order */
+    int device; /* -1 on host */
+    /* cudaStream_t, NULL on host: queues work in order. begin() replaces the stream by a stream of
+     * the application for the duration of a call, so algorithms read the field in each call. */
+    void *stream;
+    /* The work before a kernel in its stream may belong to the application, even within a graph. An
+     * algorithm must not conclude which kernel precedes. Set after open(). */
+    bool shares_stream;
     /* CUDA; NULL on host. Waiting kernels poll both words, and exit when one of them is not 0:
-     * sync() sets *stop once a rank has failed; *device_fault (device memory) receives the reason
-     * from the first kernel that stops waiting. sync() copies it to `fault`. *beat changes every
-     * few milliseconds while this process runs: kernels do not count the time without a beat, in
-     * which the process is suspended, as waiting time. NULL: kernels count all time. */
+     * the backend sets *stop within milliseconds once a rank has failed; *device_fault (device
+     * memory) receives the reason from the first kernel that stops waiting. sync() copies it to
+     * `fault`. *beat changes every few milliseconds while this process runs: kernels do not count
+     * the time without a beat, in which the process is suspended, as waiting time. NULL: kernels
+     * count all time. */
     const uint32_t *stop, *beat;
     struct epa_fault *device_fault;
     struct epa_fault fault;
@@ -78,6 +105,27 @@ struct epa_backend_ops {
     /* Waits until all queued work has ended, and polls `aborted` meanwhile. Returns the status of a
      * fault; the algorithm that queued the kernel explains the fault. */
     enum epa_status (*sync)(struct epa_backend *);
+    /* For applications; all NULL on host.
+     *
+     * begin() makes the device current for the calling thread and lets all following calls use the
+     * stream of the application; NULL: the stream of the backend. end() restores the stream and the
+     * current device of the thread. end() without begin() restores the device from before open().
+     *
+     * captures() returns true if work in the current stream is recorded in a graph.
+     *
+     * finish() waits until all work of the device has ended, in the streams of the application,
+     * too.
+     *
+     * check() returns the status of the first kernel that stopped waiting, and its reason in *out,
+     * without a call of CUDA. Any thread may call it at any time. */
+    enum epa_status (*begin)(struct epa_backend *, void *stream);
+    void (*end)(struct epa_backend *);
+    bool (*captures)(struct epa_backend *);
+    enum epa_status (*finish)(struct epa_backend *);
+    enum epa_status (*check)(struct epa_backend *, struct epa_fault *out);
+    /* CUDA; NULL on host. Queues copies of the received rows of a dispatch in layout expert. */
+    enum epa_status (*deliver)(struct epa_backend *, const struct epa_moe *view,
+                               const struct epa_delivery *);
     /* Host only: runs fn(arg, worker, workers) on each of the rank's worker threads and returns
      * when all have ended. The backend creates the threads once and pins them. They wait without
      * sleeping while an iteration runs. CUDA: EPA_ERR_UNSUPPORTED; kernels do the work. */

@@ -56,6 +56,17 @@ static __device__ __noinline__ void epa_dev_fault(const epa_device_view &v, int3
     f->waited_ns = waited_ns;
     __threadfence();
     *(volatile int32_t *)&f->status = status;
+    if (f->host == NULL)
+        return;
+    f->host->stage = w.stage;
+    f->host->what = w.what;
+    f->host->peer = w.peer;
+    f->host->index = w.index;
+    f->host->seen = seen;
+    f->host->wanted = wanted;
+    f->host->waited_ns = waited_ns;
+    __threadfence_system();
+    *(volatile int32_t *)&f->host->status = status;
 }
 
 /* State of a polling loop; all 0 at its start. */

@@ -23,6 +23,9 @@ MADE_UP(cudaError_t, cudaDeviceGetAttribute, (int *out, enum cudaDeviceAttr attr
         *out = attribute == cudaDevAttrComputeMode              ? machine.mode
                : attribute == cudaDevAttrComputeCapabilityMajor ? machine.capability / 10
                                                                 : machine.capability % 10)
+/* Numbers count from 1 on this machine, as with CUDA_VISIBLE_DEVICES. */
+MADE_UP(cudaError_t, cudaDeviceGetPCIBusId, (char *out, int bytes, int device), cudaSuccess,
+        snprintf(out, (size_t)bytes, "0000:%02x:00.0", device + 1))
 MADE_UP(cudaError_t, cudaSetDevice, (int device), machine.set, )
 MADE_UP(cudaError_t, cudaFree, (void *memory), cudaSuccess, )
 MADE_UP(cudaError_t, cudaGetLastError, (void), cudaSuccess, )
@@ -68,7 +71,8 @@ static void assert_place(const struct cuda_config *config, uint32_t rank, uint32
     assert_int_equal(place.sharers, sharers);
 }
 
-static const struct cuda_config plain, sharing = {.share = true};
+static const struct cuda_config plain = {.device = CUDA_ANY_DEVICE},
+                                sharing = {.share = true, .device = CUDA_ANY_DEVICE};
 
 TEST_IN(of_devices, NULL, each_rank_gets_the_gpu_of_its_place_on_the_node)
 {
@@ -113,19 +117,49 @@ TEST_IN(of_devices, NULL, shared_gpus_are_dealt_in_turns)
 TEST_IN(of_devices, NULL, the_list_says_which_gpus)
 {
     static const uint32_t items[] = {3, 1}, twice[] = {2, 2};
-    struct cuda_config config = {.devices = {items, 2}};
+    struct cuda_config config = {.devices = {items, 2}, .device = CUDA_ANY_DEVICE};
 
     assert_place(&config, 0, 2, 3, 1);
     assert_place(&config, 1, 2, 1, 1);
     assert_refused(&config, 3, EPA_ERR_UNSUPPORTED, "3 .. 2 .. backend.devices .. backend.share");
     config.share = true;
     assert_place(&config, 4, 5, 3, 3);
-    config = (struct cuda_config){.devices = {twice, 2}};
+    config = (struct cuda_config){.devices = {twice, 2}, .device = CUDA_ANY_DEVICE};
     assert_refused(&config, 2, EPA_ERR_CONFIG, "backend.devices .. GPU .. 2 .. backend.share");
     config.share = true;
     assert_place(&config, 1, 2, 2, 2);
     machine.devices = 2;
     assert_refused(&config, 2, EPA_ERR_UNSUPPORTED, "backend.devices .. GPU .. 2 .. 0");
+}
+
+/* All ranks give the bus id of this rank; a rank of another node has another GPU. */
+static enum epa_status give_mine(struct epa_bootstrap *boot, const void *mine, size_t bytes,
+                                 void *all)
+{
+    for (uint32_t r = 0; r < boot->world.size; r++)
+        memcpy((char *)all + r * bytes, mine, bytes);
+    if (boot->world.node != NULL)
+        memcpy((char *)all + 2 * bytes, &boot->world.node[2], sizeof(boot->world.node[2]));
+    return EPA_OK;
+}
+
+TEST_IN(of_devices, NULL, a_rank_selects_its_gpu)
+{
+    static const uint32_t node[] = {0, 0, 1};
+    struct epa_bootstrap boot = {.world = {.rank = 1, .size = 3, .node = node},
+                                 .allgather = give_mine};
+    struct cuda_config config = {.device = 2};
+    struct cuda_place place;
+
+    assert_place(&config, 0, 8, 2, 1);
+    assert_status(choose(&config, 0, 8, &place), EPA_OK, "");
+    assert_status(cuda_share(&config, &boot, &place, test_error()), EPA_ERR_CONFIG,
+                  "ranks 0 and 1 .. same GPU .. 0000:03:00.0 .. backend.share");
+    config.share = true;
+    assert_status(cuda_share(&config, &boot, &place, test_error()), EPA_OK, "");
+    assert_int_equal(place.sharers, 2);
+    config.device = 4;
+    assert_refused(&config, 1, EPA_ERR_CONFIG, "selects GPU 4 .. 4, from 0");
 }
 
 TEST_IN(of_devices, NULL, more_ranks_than_gpus_are_refused)

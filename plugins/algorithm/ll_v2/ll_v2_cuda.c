@@ -127,15 +127,19 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     return a;
 }
 
-/* Determines whether the previous kernel counts calls of another kind. In a graph, the previous
- * kernel is known. Outside a graph, or as the first kernel of a graph, the previous kernel may
- * belong to a graph that was launched in between. */
+/* Determines whether the previous kernel counts calls of another kind. In a graph of the program,
+ * the previous kernel is known. Outside a graph, or as the first kernel of a graph, the previous
+ * kernel may belong to a graph that was launched in between. In a graph of an application, other
+ * kernels may run in between. */
 static cudaError_t determine_counts_early(struct ll_cuda *c, struct ll_args *a)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long graph = 0;
-    cudaError_t code =
-        cudaStreamGetCaptureInfo(c->d.backend->stream, &status, &graph, NULL, NULL, NULL, NULL);
+    cudaError_t code;
+
+    if (c->d.backend->shares_stream)
+        return cudaSuccess;
+    code = cudaStreamGetCaptureInfo(c->d.backend->stream, &status, &graph, NULL, NULL, NULL, NULL);
 
     if (status != cudaStreamCaptureStatusActive)
         graph = 0;

@@ -1,8 +1,13 @@
 /* A thread that changes a word of pinned memory while the process runs. SIGSTOP and a frozen cgroup
  * suspend the thread together with all other threads of the rank, but not its kernels, which read
  * the word before they count time. The rank's own thread cannot do this: it may be busy with other
- * work, or blocked in a launch, while kernels wait for a failed rank. */
+ * work, or blocked in a launch, while kernels wait for a failed rank.
+ *
+ * The thread also ends kernels that wait after a rank has failed: the application may wait for its
+ * stream in a function of CUDA meanwhile. */
 #include "beat.h"
+
+#include "stream.h"
 
 #include <string.h>
 #include <time.h>
@@ -19,6 +24,8 @@ static void *beat(void *arg)
      * epa_dev_poll_expired(). */
     while (__atomic_load_n(&c->beat.stop, __ATOMIC_RELAXED) == 0) {
         __atomic_add_fetch(&c->words->beat, 1, __ATOMIC_RELAXED);
+        if (epa_aborted(c->boot))
+            cuda_raise_stop(c);
         nanosleep(&(struct timespec){.tv_nsec = BEAT_NS}, NULL);
     }
     return NULL;

@@ -5,6 +5,7 @@
 #include "state.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Kernels contain code for capability 9.0, and PTX that the driver translates for later devices. */
 enum { LEAST_CAPABILITY = 90 };
@@ -92,6 +93,15 @@ enum epa_status cuda_choose(const struct cuda_config *c, const struct epa_world 
         status = check_list(c, n, err);
     if (status != EPA_OK)
         return status;
+    if (c->device != CUDA_ANY_DEVICE) {
+        if (c->device >= (uint32_t)n)
+            return epa_fail_key(err, EPA_ERR_CONFIG, "backend.device",
+                                "cuda: this rank selects GPU %u, and its process sees %d, from 0 "
+                                "on",
+                                c->device, n);
+        *out = (struct cuda_place){.device = (int)c->device, .sharers = 1};
+        return EPA_OK;
+    }
     have = c->devices.n > 0 ? c->devices.n : (uint32_t)n;
     if (have < ranks && !c->share)
         return epa_fail_key(
@@ -110,6 +120,45 @@ enum epa_status cuda_choose(const struct cuda_config *c, const struct epa_world 
                             place.device, place.sharers);
     *out = place;
     return EPA_OK;
+}
+
+/* A GPU of the cluster. Device numbers differ between processes. */
+struct gpu_name {
+    uint32_t node;
+    char pci[NVML_PCI_ID];
+};
+
+enum epa_status cuda_share(const struct cuda_config *c, struct epa_bootstrap *boot,
+                           struct cuda_place *place, struct epa_error *err)
+{
+    const struct epa_world *w = &boot->world;
+    struct gpu_name mine = {.node = w->node != NULL ? w->node[w->rank] : 0}, *all;
+    enum epa_status status;
+    uint32_t other = w->rank;
+
+    if (c->device == CUDA_ANY_DEVICE)
+        return EPA_OK;
+    if (cudaDeviceGetPCIBusId(mine.pci, sizeof(mine.pci), place->device) != cudaSuccess)
+        return epa_fail(err, EPA_ERR_SYSTEM, "cuda: GPU %d does not tell its PCI bus id",
+                        place->device);
+    all = calloc(w->size, sizeof(*all));
+    if (all == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "cuda: no memory for the GPUs of %u ranks", w->size);
+    status = boot->allgather(boot, &mine, sizeof(mine), all);
+    place->sharers = 0;
+    for (uint32_t r = 0; r < w->size && status == EPA_OK; r++)
+        if (memcmp(&all[r], &mine, sizeof(mine)) == 0) {
+            place->sharers++;
+            other = r != w->rank ? r : other;
+        }
+    free(all);
+    if (status == EPA_OK && place->sharers > 1 && !c->share)
+        return epa_fail_key(err, EPA_ERR_CONFIG, "backend.device",
+                            "cuda: ranks %u and %u selected the same GPU (%s); give each rank its "
+                            "own, or set backend.share to true, for checks only",
+                            w->rank < other ? w->rank : other, w->rank < other ? other : w->rank,
+                            mine.pci);
+    return status;
 }
 
 static enum epa_status check_capability(int device, struct epa_error *err)

@@ -9,6 +9,11 @@
 enum epa_status cuda_choose(const struct cuda_config *, const struct epa_world *,
                             struct cuda_place *out, struct epa_error *);
 
+/* With `device` set: finds the ranks that selected the same GPU. Collective. Errors: several ranks
+ * selected it without `share`. */
+enum epa_status cuda_share(const struct cuda_config *, struct epa_bootstrap *, struct cuda_place *,
+                           struct epa_error *);
+
 /* Makes the device current for the thread. Errors: the device cannot run the kernels of this build,
  * or another program uses it exclusively. */
 enum epa_status cuda_take(int device, struct epa_error *);

@@ -2,8 +2,10 @@
  * read, fill) are synchronous. Kernels are queued, and sync() waits for them. */
 #include "beat.h"
 #include "choose.h"
+#include "deliver.h"
 #include "describe.h"
 #include "experts.h"
+#include "flush.h"
 #include "graph.h"
 #include "peak.h"
 #include "state.h"
@@ -21,7 +23,7 @@ static enum epa_status cuda_fill(struct epa_backend *base, void *to, int byte, s
     enum epa_status status = cuda_enter_eager(c, "fill");
 
     if (status == EPA_OK && bytes > 0)
-        status = cuda_check(c, cudaMemsetAsync(to, byte, bytes, c->stream), "cudaMemsetAsync");
+        status = cuda_check(c, cudaMemsetAsync(to, byte, bytes, c->base.stream), "cudaMemsetAsync");
     return status == EPA_OK ? cuda_drain(c, false) : status;
 }
 
@@ -30,6 +32,10 @@ static enum epa_status fail_alloc(struct cuda *c, size_t bytes, cudaError_t why)
     size_t available = 0, all = 0;
 
     (void)cudaGetLastError();
+    if (why == cudaErrorStreamCaptureUnsupported || why == cudaErrorStreamCaptureInvalidated)
+        return epa_fail(&c->last, EPA_ERR_UNSUPPORTED,
+                        "cuda: this thread or another one records a CUDA graph, and memory cannot "
+                        "be allocated meanwhile; create all objects before the capture begins");
     if (why != cudaErrorMemoryAllocation || cudaMemGetInfo(&available, &all) != cudaSuccess)
         return cuda_fail(c, why, "cudaMalloc");
     return epa_fail_key(&c->last, EPA_ERR_NOMEM, EPA_LIMIT_NAMED,
@@ -78,7 +84,7 @@ static enum epa_status copy(struct epa_backend *base, void *to, const void *from
         status = cuda_drain(c, false);
     if (status != EPA_OK || bytes == 0)
         return status;
-    status = cuda_check(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c->stream),
+    status = cuda_check(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c->base.stream),
                         "cudaMemcpyAsync");
     return status == EPA_OK ? cuda_drain(c, false) : status;
 }
@@ -95,16 +101,6 @@ static enum epa_status cuda_read(struct epa_backend *base, void *host, const voi
     return copy(base, host, from, bytes, "read");
 }
 
-static enum epa_status cuda_flush_cache(struct epa_backend *base)
-{
-    struct cuda *c = cuda_fresh(base);
-    enum epa_status status = cuda_enter(c);
-
-    return status != EPA_OK ? status
-                            : cuda_check(c, cudaMemsetAsync(c->flush, 0, c->flush_bytes, c->stream),
-                                         "cudaMemsetAsync");
-}
-
 static enum epa_status cuda_parallel(struct epa_backend *base,
                                      void (*fn)(void *arg, uint32_t worker, uint32_t workers),
                                      void *arg)
@@ -113,6 +109,20 @@ static enum epa_status cuda_parallel(struct epa_backend *base,
     (void)arg;
     return epa_fail(&cuda_fresh(base)->last, EPA_ERR_UNSUPPORTED,
                     "cuda: a rank has no worker threads; its kernels do the work");
+}
+
+static enum epa_status cuda_deliver(struct epa_backend *base, const struct epa_moe *view,
+                                    const struct epa_delivery *to)
+{
+    enum { BLOCKS = 4 }; /* of a multiprocessor */
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter(c);
+
+    return status != EPA_OK
+               ? status
+               : cuda_check(c,
+                            deliver_queue(view, to, BLOCKS * base->multiprocessors, base->stream),
+                            "launching a kernel");
 }
 
 /* ---- open and close ---- */
@@ -164,6 +174,7 @@ static void cuda_close(struct epa_backend *base)
         (void)cudaFreeHost(c->words);
     }
     (void)cudaGetLastError();
+    cuda_end(&c->base);
     free(c);
 }
 
@@ -174,6 +185,12 @@ static const struct epa_backend_ops ops = {
     .read = cuda_read,
     .fill = cuda_fill,
     .sync = cuda_sync,
+    .begin = cuda_begin,
+    .end = cuda_end,
+    .captures = cuda_captures,
+    .finish = cuda_finish,
+    .check = cuda_check_fault,
+    .deliver = cuda_deliver,
     .parallel = cuda_parallel,
     .mark = cuda_mark,
     .elapsed = cuda_elapsed,
@@ -218,18 +235,10 @@ static enum epa_status make_words(struct cuda *c)
             "cudaHostAlloc");
     if (status == EPA_OK)
         status = cuda_alloc(&c->base, sizeof(*c->fault), (void **)&c->base.device_fault);
-    return status;
-}
-
-static enum epa_status make_flush(struct cuda *c)
-{
-    int l2 = 0;
-    enum epa_status status =
-        cuda_check(c, cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, c->base.device),
-                   "cudaDeviceGetAttribute");
-
-    c->flush_bytes = 2 * (size_t)l2;
-    return status != EPA_OK ? status : cuda_alloc(&c->base, c->flush_bytes, &c->flush);
+    if (status != EPA_OK)
+        return status;
+    there = &((struct cuda_words *)there)->fault;
+    return cuda_write(&c->base, &c->base.device_fault->host, &there, sizeof(there));
 }
 
 static enum epa_status count_multiprocessors(struct cuda *c)
@@ -261,8 +270,6 @@ static enum epa_status make(struct cuda *c)
                             "cudaEventCreateWithFlags");
     if (status == EPA_OK)
         status = make_words(c);
-    if (status == EPA_OK)
-        status = make_flush(c);
     if (status == EPA_OK && cudaMemGetInfo(&available, &all) == cudaSuccess)
         c->base.free_bytes = available;
     return status;
@@ -273,17 +280,26 @@ static enum epa_status cuda_open(const void *config, struct epa_bootstrap *boot,
 {
     struct cuda_place place;
     struct cuda *c;
+    int before = 0;
     enum epa_status status = cuda_choose(config, &boot->world, &place, err);
 
+    if (status == EPA_OK && cudaGetDevice(&before) != cudaSuccess)
+        before = place.device;
     if (status == EPA_OK)
         status = cuda_take(place.device, err);
     if (status != EPA_OK)
         return status;
+    status = cuda_share(config, boot, &place, err);
+    if (status != EPA_OK) {
+        (void)cudaSetDevice(before);
+        return status;
+    }
     c = calloc(1, sizeof(*c));
     if (c == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "cuda: no memory for a backend");
     c->base = (struct epa_backend){.ops = &ops, .memory = EPA_MEMORY_CUDA, .device = place.device};
     c->boot = boot;
+    c->before = before;
     c->sharers = place.sharers;
     status = make(c);
     if (status != EPA_OK) {
@@ -301,7 +317,11 @@ static uint32_t cuda_threads(const void *config)
     return 1;
 }
 
-static const struct cuda_config defaults = {.share = false};
+static const struct cuda_config defaults = {.share = false, .device = CUDA_ANY_DEVICE};
+static const struct epa_choice devices[] = {
+    {"auto", -1, "by the rank on its node, from `devices`"},
+    {0},
+};
 static const struct epa_option options[] = {
     {.name = "share",
      EPA_BOOL(struct cuda_config, share),
@@ -311,6 +331,11 @@ static const struct epa_option options[] = {
      EPA_U32_LIST(struct cuda_config, devices),
      .help = "GPUs of the ranks of a node, in order of rank; the default is all, in CUDA's "
              "order"},
+    {.name = "device",
+     EPA_U32(struct cuda_config, device),
+     .choices = devices,
+     .help = "GPU of this rank, by its number in this process; for programs whose ranks choose "
+             "their GPUs"},
     {0},
 };
 

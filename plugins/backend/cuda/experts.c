@@ -116,7 +116,7 @@ static enum epa_status pack_weights(struct epa_experts *x)
         status = allocate(x, gemm_packed_bytes(&p[i], x->experts), 1, &x->packed[i]);
         if (status == EPA_OK)
             status = cuda_check(
-                x->c, gemm_pack(x->packed[i], weights[i], &p[i], x->experts, x->c->stream),
+                x->c, gemm_pack(x->packed[i], weights[i], &p[i], x->experts, x->c->base.stream),
                 "gemm_pack");
         x->product[i].packed = x->packed[i];
     }
@@ -362,18 +362,18 @@ static enum epa_status multiply(struct epa_experts *x, const struct epa_moe *m, 
     x->product[UP].row_scale = x->x_scale;
     x->product[UP].row_scale_stride = x->product[UP].row_groups;
     if (x->gathers)
-        status = cuda_check(c, rows_pack(&x->around, 8 * blocks, c->stream), "rows_pack");
+        status = cuda_check(c, rows_pack(&x->around, 8 * blocks, c->base.stream), "rows_pack");
     else
         status = map_received(x, m);
     if (status == EPA_OK)
-        status =
-            cuda_check(c,
-                       gemm_launch(&x->product[UP], (int)dtype, x->fp8 ? GEMM_OUT_FP8 : plain,
-                                   mlp->activation == EPA_ACTIVATION_SWIGLU, blocks, c->stream),
-                       "gemm_launch");
+        status = cuda_check(c,
+                            gemm_launch(&x->product[UP], (int)dtype, x->fp8 ? GEMM_OUT_FP8 : plain,
+                                        mlp->activation == EPA_ACTIVATION_SWIGLU, blocks,
+                                        c->base.stream),
+                            "gemm_launch");
     if (status == EPA_OK)
         status = cuda_check(
-            c, gemm_launch(&x->product[DOWN], (int)dtype, plain, false, blocks, c->stream),
+            c, gemm_launch(&x->product[DOWN], (int)dtype, plain, false, blocks, c->base.stream),
             "gemm_launch");
     return status;
 }
@@ -386,10 +386,11 @@ enum epa_status cuda_experts_run(struct epa_experts *x, const struct epa_moe *m,
 
     set_around(x, m, y);
     if (status == EPA_OK && x->factor != NULL)
-        status = cuda_check(c, rows_multiply(&x->around, 8 * blocks, c->stream), "rows_multiply");
+        status =
+            cuda_check(c, rows_multiply(&x->around, 8 * blocks, c->base.stream), "rows_multiply");
     else if (status == EPA_OK)
         status = multiply(x, m, y);
     if (status == EPA_OK && x->rank_layout)
-        status = cuda_check(c, rows_add_up(&x->around, 8 * blocks, c->stream), "rows_add_up");
+        status = cuda_check(c, rows_add_up(&x->around, 8 * blocks, c->base.stream), "rows_add_up");
     return status;
 }

@@ -1,6 +1,7 @@
 /* Event timing and graphs. */
 #include "graph.h"
 
+#include "flush.h"
 #include "state.h"
 #include "stream.h"
 
@@ -24,7 +25,7 @@ enum epa_status cuda_mark(struct epa_backend *base, uint32_t i)
     /* External: each replay of a graph records the event again. */
     status = cuda_check(
         c,
-        cudaEventRecordWithFlags(c->mark[i], c->stream,
+        cudaEventRecordWithFlags(c->mark[i], c->base.stream,
                                  c->capturing ? cudaEventRecordExternal : cudaEventRecordDefault),
         "cudaEventRecord");
     if (status == EPA_OK)
@@ -59,8 +60,11 @@ enum epa_status cuda_capture_begin(struct epa_backend *base)
     enum epa_status status = cuda_enter_eager(c, "capture_begin");
 
     if (status == EPA_OK)
-        status = cuda_check(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal),
-                            "cudaStreamBeginCapture");
+        status = cuda_flush_make(c);
+    if (status == EPA_OK)
+        status =
+            cuda_check(c, cudaStreamBeginCapture(c->base.stream, cudaStreamCaptureModeThreadLocal),
+                       "cudaStreamBeginCapture");
     c->capturing = c->capturing || status == EPA_OK;
     return status;
 }
@@ -85,7 +89,7 @@ static enum epa_status instantiate(struct cuda *c, cudaGraph_t recorded, struct 
         return epa_fail(&c->last, EPA_ERR_NOMEM, "cuda: no memory for a graph");
     status = cuda_check(c, cudaGraphInstantiate(&graph->exec, recorded, 0), "cudaGraphInstantiate");
     if (status == EPA_OK)
-        status = cuda_check(c, cudaGraphUpload(graph->exec, c->stream), "cudaGraphUpload");
+        status = cuda_check(c, cudaGraphUpload(graph->exec, c->base.stream), "cudaGraphUpload");
     if (status == EPA_OK)
         status = cuda_drain(c, false);
     if (status == EPA_OK)
@@ -106,7 +110,7 @@ enum epa_status cuda_capture_end(struct epa_backend *base, struct epa_graph **ou
     if (!c->capturing)
         return epa_fail(&c->last, EPA_ERR_UNSUPPORTED, "cuda: capture_end without a capture_begin");
     c->capturing = false;
-    status = cuda_check(c, cudaStreamEndCapture(c->stream, &recorded), "cudaStreamEndCapture");
+    status = cuda_check(c, cudaStreamEndCapture(c->base.stream, &recorded), "cudaStreamEndCapture");
     if (status == EPA_OK)
         status = instantiate(c, recorded, out);
     if (recorded != NULL)
@@ -121,5 +125,5 @@ enum epa_status cuda_graph_launch(struct epa_backend *base, struct epa_graph *gr
 
     return status != EPA_OK
                ? status
-               : cuda_check(c, cudaGraphLaunch(graph->exec, c->stream), "cudaGraphLaunch");
+               : cuda_check(c, cudaGraphLaunch(graph->exec, c->base.stream), "cudaGraphLaunch");
 }

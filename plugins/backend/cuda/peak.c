@@ -3,6 +3,8 @@
  * limit allows in the long term; a benchmark may profit in the same way. */
 #include "peak.h"
 
+#include "flush.h"
+
 #include "graph.h"
 #include "peak_kernels.h"
 #include "state.h"
@@ -27,7 +29,7 @@ static enum epa_status time_run(struct cuda *c, queue *kernel, const struct peak
     enum epa_status status = cuda_mark(&c->base, 0);
 
     if (status == EPA_OK)
-        status = cuda_check(c, kernel(run, c->stream), "launching a kernel");
+        status = cuda_check(c, kernel(run, c->base.stream), "launching a kernel");
     if (status == EPA_OK)
         status = cuda_mark(&c->base, 1);
     if (status == EPA_OK)
@@ -75,7 +77,7 @@ static enum epa_status time_reading(struct cuda *c, struct peak_run *run, double
     if (status == EPA_OK && available / 2 >= wanted)
         status = c->base.ops->alloc(&c->base, wanted, &memory);
     else if (status == EPA_OK)
-        status = cuda_check(c, cudaMemsetAsync(c->flush, 0, c->flush_bytes, c->stream),
+        status = cuda_check(c, cudaMemsetAsync(c->flush, 0, c->flush_bytes, c->base.stream),
                             "cudaMemsetAsync");
     run->memory = memory != NULL ? memory : c->flush;
     run->bytes = memory != NULL ? wanted : c->flush_bytes;
@@ -89,14 +91,17 @@ enum epa_status cuda_peaks(struct epa_backend *base, enum epa_dtype dtype, doubl
                            double *bytes_per_ns)
 {
     struct cuda *c = cuda_fresh(base);
-    struct peak_run run = {
-        .dtype = dtype, .blocks = base->multiprocessors, .memory = c->flush, .rounds = 1};
+    struct peak_run run = {.dtype = dtype, .blocks = base->multiprocessors, .rounds = 1};
     enum epa_status status = cuda_enter_eager(c, "measuring peaks");
     double ns = 0;
 
     *flops_per_ns = *bytes_per_ns = 0;
     if (status != EPA_OK || !multiplies(c))
         return status;
+    status = cuda_flush_make(c);
+    if (status != EPA_OK)
+        return status;
+    run.memory = c->flush;
     status = time_run(c, peak_queue_multiply, &run, &ns); /* also loads the kernel */
     do {
         run.rounds *= 8;

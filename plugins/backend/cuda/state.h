@@ -11,20 +11,26 @@
 
 enum { CUDA_MARKS = 64 };
 
+/* Value of cuda_config.device: the rank on its node selects the device. */
+#define CUDA_ANY_DEVICE UINT32_MAX
+
 struct cuda_config {
     bool share;
+    uint32_t device;
     struct epa_u32_list devices;
 };
 
 /* Pinned, mapped memory that kernels read. */
 struct cuda_words {
-    uint32_t stop, beat; /* base.stop and base.beat are their device addresses */
+    uint32_t stop, beat;    /* base.stop and base.beat are their device addresses */
+    struct epa_fault fault; /* base.device_fault->host is its device address */
 };
 
 struct cuda {
     struct epa_backend base; /* first */
     struct epa_bootstrap *boot;
-    cudaStream_t stream;
+    cudaStream_t stream; /* of the backend; base.stream is the stream in use */
+    int before;          /* current device of the thread before open() or begin() */
     cudaEvent_t mark[CUDA_MARKS];
     uint64_t marked; /* bit mask of the recorded marks */
     struct cuda_words *words;

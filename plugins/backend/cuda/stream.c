@@ -49,12 +49,23 @@ enum epa_status cuda_enter(struct cuda *c)
     return cuda_check(c, cudaSetDevice(c->base.device), "cudaSetDevice");
 }
 
+bool cuda_captures(struct epa_backend *base)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+
+    if (cudaStreamIsCapturing(base->stream, &status) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return true; /* cudaStreamLegacy while another stream records */
+    }
+    return status != cudaStreamCaptureStatusNone;
+}
+
 enum epa_status cuda_enter_eager(struct cuda *c, const char *what)
 {
-    if (c->capturing)
+    if (c->capturing || (c->base.stream != c->stream && cuda_captures(&c->base)))
         return epa_fail(&c->last, EPA_ERR_UNSUPPORTED,
-                        "cuda: %s cannot be part of a graph; call it before capture_begin or "
-                        "after capture_end",
+                        "cuda: %s cannot be part of a graph; call it before the capture begins or "
+                        "after it has ended",
                         what);
     return cuda_enter(c);
 }
@@ -70,7 +81,7 @@ static void pause_after(const struct epa_world *world, uint64_t questions)
 }
 
 /* Relaxed: the word itself is the message. Kernels read it in epa_dev_wait_for(). */
-static void raise_stop(struct cuda *c)
+void cuda_raise_stop(struct cuda *c)
 {
     if (c->words != NULL) /* NULL: partly opened, no kernel was queued */
         __atomic_store_n(&c->words->stop, 1, __ATOMIC_RELAXED);
@@ -98,7 +109,7 @@ enum epa_status cuda_drain(struct cuda *c, bool stop)
     bool stopped = false;
 
     for (uint64_t i = 0;; i++) {
-        cudaError_t status = cudaStreamQuery(c->stream);
+        cudaError_t status = cudaStreamQuery(c->base.stream);
 
         if (status != cudaErrorNotReady) {
             (void)cudaGetLastError(); /* clears "not ready" */
@@ -106,7 +117,7 @@ enum epa_status cuda_drain(struct cuda *c, bool stop)
             return cuda_check(c, status, "cudaStreamQuery");
         }
         if (!stopped && (stop || epa_aborted(c->boot))) {
-            raise_stop(c);
+            cuda_raise_stop(c);
             stopped = true;
         }
         if (stopped)
@@ -139,6 +150,17 @@ static enum epa_status tell_fault(struct cuda *c)
                     (double)f->waited_ns * 1e-6);
 }
 
+enum epa_status cuda_check_fault(struct epa_backend *base, struct epa_fault *out)
+{
+    const struct cuda *c = (const struct cuda *)base;
+    /* Acquire: pairs with the fence before the status in epa_dev_fault(). */
+    int32_t status = __atomic_load_n(&c->words->fault.status, __ATOMIC_ACQUIRE);
+
+    if (status != EPA_OK)
+        *out = c->words->fault;
+    return (enum epa_status)status;
+}
+
 enum epa_status cuda_sync(struct epa_backend *base)
 {
     struct cuda *c = cuda_fresh(base);
@@ -147,11 +169,44 @@ enum epa_status cuda_sync(struct epa_backend *base)
     if (status == EPA_OK)
         status = cuda_check(c,
                             cudaMemcpyAsync(c->fault, c->base.device_fault, sizeof(*c->fault),
-                                            cudaMemcpyDeviceToHost, c->stream),
+                                            cudaMemcpyDeviceToHost, c->base.stream),
                             "cudaMemcpyAsync of the fault");
     if (status == EPA_OK)
         status = cuda_drain(c, false);
     return status == EPA_OK ? tell_fault(c) : status;
+}
+
+/* ---- calls of applications ---- */
+
+enum epa_status cuda_begin(struct epa_backend *base, void *stream)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_check(c, cudaGetDevice(&c->before), "cudaGetDevice");
+
+    if (status == EPA_OK && c->before != c->base.device)
+        status = cuda_enter(c);
+    c->base.stream = stream != NULL ? stream : c->stream;
+    return status;
+}
+
+void cuda_end(struct epa_backend *base)
+{
+    struct cuda *c = (struct cuda *)base;
+
+    c->base.stream = c->stream;
+    if (c->before != c->base.device)
+        (void)cudaSetDevice(c->before);
+}
+
+/* Kernels limit their own waits, and the thread of the beat sets *stop after the failure of a rank,
+ * so the wait in the driver ends. */
+enum epa_status cuda_finish(struct epa_backend *base)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter_eager(c, "destroying an object");
+
+    return status == EPA_OK ? cuda_check(c, cudaDeviceSynchronize(), "cudaDeviceSynchronize")
+                            : status;
 }
 
 /* ---- the clock of kernels ---- */
@@ -205,8 +260,8 @@ enum epa_status cuda_clock(struct epa_backend *base, int64_t *low_ns, int64_t *h
     *words = (struct clock_words){0};
     status = cuda_check(c, cudaHostGetDevicePointer(&there, words, 0), "cudaHostGetDevicePointer");
     if (status == EPA_OK)
-        status =
-            cuda_check(c, clock_queue(&view, there, CLOCK_ROUNDS, c->stream), "launching a kernel");
+        status = cuda_check(c, clock_queue(&view, there, CLOCK_ROUNDS, c->base.stream),
+                            "launching a kernel");
     if (status == EPA_OK)
         status = ask_clock(c, words, low_ns, high_ns);
     drained = cuda_drain(c, false);

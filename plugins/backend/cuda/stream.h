@@ -24,6 +24,16 @@ enum epa_status cuda_drain(struct cuda *, bool stop);
 
 enum epa_status cuda_sync(struct epa_backend *);
 
+/* See struct epa_backend_ops. */
+enum epa_status cuda_begin(struct epa_backend *, void *stream);
+void cuda_end(struct epa_backend *);
+bool cuda_captures(struct epa_backend *);
+enum epa_status cuda_finish(struct epa_backend *);
+enum epa_status cuda_check_fault(struct epa_backend *, struct epa_fault *out);
+
+/* Asks kernels that wait for a peer to end. Any thread may call the function. */
+void cuda_raise_stop(struct cuda *);
+
 enum epa_status cuda_clock(struct epa_backend *, int64_t *low_ns, int64_t *high_ns);
 
 #endif

@@ -286,8 +286,8 @@ static void stop_kernels(struct proxy_copies *copies, enum epa_status status)
     struct copies *c = copies_of(copies);
 
     c->fault = (struct epa_fault){.claimed = 1, .status = status, .stage = EPA_FAULT_TRANSPORT};
-    (void)cudaMemcpyAsync(c->device_fault, &c->fault, sizeof(c->fault), cudaMemcpyHostToDevice,
-                          c->lane[PROXY_IN].stream);
+    (void)cudaMemcpyAsync(c->device_fault, &c->fault, offsetof(struct epa_fault, host),
+                          cudaMemcpyHostToDevice, c->lane[PROXY_IN].stream);
 }
 
 void copies_init(struct copies *c, const struct driver *driver, const struct epa_backend *backend)

@@ -237,7 +237,12 @@ static void *map_block(int fd, size_t bytes)
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    int fd = fake_fails() ? -1 : fake_file(mapped_bytes(bytes));
+    int fd = -1;
+
+    *out = NULL;
+    if (fake_refuses_malloc != NULL)
+        return cudaErrorStreamCaptureUnsupported;
+    fd = fake_fails() ? -1 : fake_file(mapped_bytes(bytes));
 
     *out = fd < 0 ? NULL : map_block(fd, bytes);
     if (*out == NULL)

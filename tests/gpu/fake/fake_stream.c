@@ -67,6 +67,8 @@ static struct {
     unsigned long long graphs;
 } streams = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+__thread cudaStream_t fake_refuses_malloc;
+
 /* ---- queues ---- */
 
 static struct op *op_create(void (*run)(void *), const void *data, size_t bytes)
@@ -454,6 +456,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mo
     pthread_mutex_lock(&s->lock);
     s->records = true;
     pthread_mutex_unlock(&s->lock);
+    if (mode != cudaStreamCaptureModeRelaxed)
+        fake_refuses_malloc = s;
     return cudaSuccess;
 }
 
@@ -468,6 +472,11 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatu
     if (s->records && graph != NULL)
         *graph = s->graph;
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status)
+{
+    return cudaStreamGetCaptureInfo(s, status, NULL, NULL, NULL, NULL, NULL);
 }
 
 /* Moves the recorded work to *out, or discards it. */
@@ -494,6 +503,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
         free(graph);
         return cudaErrorUnknown;
     }
+    if (fake_refuses_malloc == s)
+        fake_refuses_malloc = NULL;
     end_recording(s, graph != NULL ? &graph->branch[0] : NULL);
     pthread_mutex_lock(&streams.lock);
     for (struct CUstream_st *b = streams.first; b != NULL; b = b->next) {

@@ -112,6 +112,11 @@ static inline void __threadfence(void)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+static inline void __threadfence_system(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
 #define SIMT_LOAD(name) \
     template <class T> static inline T name(const T *from) \
     { \
