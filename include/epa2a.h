@@ -21,10 +21,14 @@
  *   library reads parameter structs before the call returns.
  *
  * Streams
- *   The argument `stream` is a cudaStream_t. On hosts the library ignores the argument. A data call
- *   only enqueues work and never waits for the device, unless its comment states otherwise. A CUDA
- *   graph can capture data calls. A replay of the graph may receive a different number of rows. A
- *   CUDA graph cannot capture create and destroy calls.
+ *   The argument `stream` is a cudaStream_t. On hosts the library ignores the argument. NULL is the
+ *   stream of the comm, which does not synchronise with the default stream of CUDA; pass
+ *   cudaStreamLegacy or cudaStreamPerThread for a default stream. The data calls of an object must
+ *   execute in the order of the calls: with several streams, the caller orders the streams by
+ *   events. A data call only enqueues work and never waits for the device, unless its comment
+ *   states otherwise. A CUDA graph can capture data calls. A replay of the graph may receive a
+ *   different number of rows. A CUDA graph cannot capture create and destroy calls: a create call
+ *   fails during a capture. A destroy call waits until the device has executed all enqueued work.
  *
  * Threads
  *   Only one thread at a time may use a comm and the objects that were created from it. A call
@@ -34,15 +38,19 @@
  *
  * Process state
  *   The library never prints, exits or forks, and never changes signal handlers, the locale or the
- *   environment. An option sets the number of threads that the library starts. The library pins
- *   threads only if an option requests it. A plugin may load other libraries, such as UCX, with
- *   other rules.
+ *   environment. An option sets the number of threads that the library starts. A comm of a CUDA
+ *   device starts one thread more, which sleeps. The library pins threads only if an option
+ *   requests it. The current CUDA device of the calling thread does not change. A plugin may load
+ *   other libraries, such as UCX, with other rules.
  *
  * Errors
  *   A function of type int returns EPA2A_OK or, on failure, a negative status. After a failure
  *   epa2a_last_error() returns the error message. EPA2A_ERR_TIMEOUT, EPA2A_ERR_ABORTED,
  *   EPA2A_ERR_DIED and EPA2A_ERR_SYSTEM break the comm. On a broken comm every call except check
- *   and destroy returns EPA2A_ERR_ABORTED.
+ *   and destroy returns EPA2A_ERR_ABORTED. On CUDA a kernel that waits for a peer ends after the
+ *   time-out, and within milliseconds after another rank has reported a failure, also while the
+ *   caller is in a function of CUDA. epa2a_comm_check() returns the failure without a wait for the
+ *   device. Results of the calls after the failure are undefined.
  *
  * Units
  *   Sizes and strides are in bytes, times in nanoseconds, counts in elements.
@@ -145,8 +153,11 @@ struct epa2a_comm_params {
      * If NULL, the library connects the ranks by the environment variables of torchrun: RANK,
      * WORLD_SIZE, MASTER_ADDR and MASTER_PORT. */
     int (*allgather)(void *arg, const void *mine, size_t bytes, void *all);
-    void *arg;      /* first argument of allgather */
-    int32_t device; /* EPA2A_HOST, or a device number of the CUDA runtime in this process */
+    void *arg; /* first argument of allgather */
+    /* EPA2A_HOST, or a device number of the CUDA runtime in this process. All ranks have host
+     * memory, or each rank has a device of its own. With the option backend.share=true ranks may
+     * share a device, for tests. */
+    int32_t device;
     /* Size of the symmetric heap for all objects that will be created from the comm. If 0, the
      * library allocates separate symmetric memory for each moe, layer and ag_gemm. epa2a_need has
      * the size for a shape. */
@@ -191,12 +202,13 @@ EPA2A_EXPORT void epa2a_comm_destroy(struct epa2a_comm *);
 EPA2A_EXPORT void epa2a_comm_abort(struct epa2a_comm *);
 
 /* Returns EPA2A_OK, or the status of the failure that breaks the comm, for example EPA2A_ERR_DIED
- * after the death of another process of this host. The call never waits. Local call. Any thread may
+ * after the death of another process of this host, or EPA2A_ERR_TIMEOUT if a kernel of this rank
+ * waited too long. The call never waits, and calls no function of CUDA. Local call. Any thread may
  * make the call. */
 EPA2A_API int epa2a_comm_check(struct epa2a_comm *);
 
-/* Waits until the stream has executed all enqueued work. If a rank fails during the wait, the call
- * terminates the waiting kernels. cudaStreamSynchronize() does not terminate these kernels. */
+/* Waits until the stream has executed all enqueued work, and returns the failure of a kernel. A
+ * stream in capture is refused. */
 EPA2A_API int epa2a_comm_sync(struct epa2a_comm *, void *stream);
 
 /* Executes a barrier of all ranks of the comm, after all enqueued work of the stream. Collective
@@ -308,8 +320,11 @@ struct epa2a_tokens {
     const void *x;          /* [tokens][hidden] of dtype, or of e4m3 codes if x_scale is set */
     const float *x_scale;   /* [tokens][hidden / fp8_group]; NULL: x is not quantised */
     size_t x_stride, x_scale_stride; /* bytes from row to row; 0: dense */
-    const void *topk_idx;   /* [tokens][topk] global experts, distinct in a row; -1: no expert */
-    int32_t topk_idx_bytes; /* bytes per element of topk_idx, 4 or 8 */
+    /* [tokens][topk] global experts, distinct in a row; -1: no expert. On CUDA the library does not
+     * check the values, and topk_idx and topk_weight must remain valid and unmodified until the
+     * combine of the dispatch, unless the combine has arrays of its own. */
+    const void *topk_idx;
+    int32_t topk_idx_bytes; /* bytes per element of topk_idx, 4 or 8; on CUDA 4 */
     /* [tokens][topk]. With weights at dispatch, an algorithm can send each token once per rank and
      * return each sum once per rank (option `dedup`). With weights at combine only, the traffic
      * equals the traffic of DeepEP's low-latency mode: one row per choice. */
@@ -325,7 +340,13 @@ struct epa2a_tokens {
  * If a pointer is set before the call, the pointer refers to dense memory of the caller with room
  * for epa2a_need.rows rows and epa2a_need.entries entries. The library fills this memory and does
  * not change the pointer. Elements outside all rows and entries do not change, or are undefined in
- * memory of the moe. */
+ * memory of the moe.
+ *
+ * On CUDA the memory of the moe is the memory of the algorithm, so a dispatch is one kernel. Memory
+ * of the caller costs a second kernel; so do source_token and source_range, which stay NULL if the
+ * pointers are NULL, and epa2a_tokens.seen. This version of the library has on CUDA: the EXPERT
+ * layouts (EPA2A_EXPERT_PADDED with ll_v2), x in dense rows, rows in the type of recv_dtype with
+ * float32 scales, no bias and no `routing`. Other calls fail with EPA2A_ERR_UNSUPPORTED. */
 struct epa2a_received {
     size_t size;
     uint64_t id;            /* number of this dispatch of the moe: 1, 2 ... */
@@ -337,8 +358,8 @@ struct epa2a_received {
     /* Bytes from row to row; 0 for memory of the caller. With EPA2A_SCALE_BY_GROUP x_scale_stride
      * is the distance of two groups. */
     size_t x_stride, x_scale_stride;
-    uint32_t *count;                 /* [L] number of rows of each local expert */
-    uint64_t *start;                 /* [L] index of the first entry of each local expert */
+    uint32_t *count;       /* [L] number of rows of each local expert */
+    uint64_t *start;       /* [L] index of the first entry of each local expert */
     uint32_t *row;         /* RANK: [entries] row that an entry reads; EXPERT: NULL, entry = row */
     int32_t *topk_idx;     /* RANK: [rows][topk] local expert, or -1 */
     float *topk_weight;    /* RANK: [rows][topk] weights that the source passed to dispatch */
@@ -432,7 +453,8 @@ EPA2A_API int epa2a_test(struct epa2a_moe *);
 struct epa2a_layer;
 
 /* Weights of the L experts of this rank: y = down * act(up * x). The weights and scales must remain
- * valid and unmodified until epa2a_layer_destroy() returns. */
+ * valid and unmodified until epa2a_layer_destroy() returns. On CUDA they must be complete before
+ * the create call, which reads them outside of the streams of the caller. */
 struct epa2a_experts {
     size_t size;
     /* Intermediate size. ffn and hidden must be multiples of 32; with FP8 weights of 128. */
@@ -454,7 +476,8 @@ EPA2A_API int epa2a_layer_create(struct epa2a_comm *, const struct epa2a_moe_sha
                                  const struct epa2a_experts *, struct epa2a_layer **out);
 
 /* Runs the layer: dispatch, experts, combine. Collective call. `out` is [tokens][hidden] of dtype.
- * topk_weight of the tokens must be set; flags must be 0; `seen` is not used. */
+ * topk_weight of the tokens must be set; flags must be 0; `seen` is not used. On CUDA rows must be
+ * dense and indices have 4 bytes. */
 EPA2A_API int epa2a_layer_run(struct epa2a_layer *, const struct epa2a_tokens *, void *out,
                               void *stream);
 
@@ -469,7 +492,7 @@ struct epa2a_ag_gemm;
 /* Parameters of an ag_gemm. All fields except n and the arrays must have the same values on all
  * ranks. The ranks may have different numbers of columns n. A rank with n of 0 receives no output,
  * but its rows are input of the other ranks. b, b_scale and bias must remain valid and unmodified
- * until epa2a_ag_gemm_destroy() returns. */
+ * until epa2a_ag_gemm_destroy() returns, and on CUDA must be complete before the create call. */
 struct epa2a_ag_gemm_params {
     size_t size;
     uint32_t max_rows;    /* maximum number of rows of A of one rank */

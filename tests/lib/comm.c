@@ -188,7 +188,7 @@ static void differ(struct group_rank *me)
     p.ranks = me->ranks;
     p.allgather = group_allgather;
     p.arg = me;
-    p.device = strcmp(what, "device") == 0 ? 3 : EPA2A_HOST;
+    p.device = strcmp(what, "device") == 0 ? 3 : strcmp(what, "number") == 0 ? -2 : EPA2A_HOST;
     p.heap = strcmp(what, "heap") == 0 ? (void *)64 : NULL;
     p.options = strcmp(what, "options") == 0 ? "transport=reorder, backend.workers=2" : NULL;
     p.plugin_path = strcmp(what, "folder") == 0 ? "/does/not/exist" : NULL;
@@ -203,7 +203,8 @@ TEST(the_failure_of_one_rank_fails_creation_on_all)
         int code;
     } cases[] = {
         {"version", "rank 1: .. version is 0.0 .. EPA2A_VERSION", EPA2A_ERR_CONFIG},
-        {"device", "rank 1: .. device is 3", EPA2A_ERR_UNSUPPORTED},
+        {"device", "rank 1 .. device: CUDA there, EPA2A_HOST here", EPA2A_ERR_CONFIG},
+        {"number", "rank 1: .. device is -2", EPA2A_ERR_CONFIG},
         {"heap", "rank 1: .. heap", EPA2A_ERR_CONFIG},
         {"options", "rank 1 .. options: transport=reorder,backend.workers=2 there, nothing here",
          EPA2A_ERR_CONFIG},

@@ -5,6 +5,7 @@
 #include <epa2a.h>
 
 #include "group.h"
+#include "room.h"
 #include "op/moe/moe_state.h"
 #include "oracle.h"
 
@@ -70,21 +71,58 @@ static struct arrays make_weights(const struct op_moe *op)
     return out;
 }
 
+/* Replaces the weights by copies on the device. */
+static void move_weights(const struct op_moe *op, struct arrays *w, void *stream)
+{
+    const struct mlp_shape *s = &op->weights.shape;
+
+    for (enum mlp_matrix m = MLP_UP; m < MLP_MATRICES && room_is_device(); m++) {
+        size_t bytes =
+            (size_t)op->local_experts * mlp_rows(s, m) * mlp_columns(s, m) * mlp_element(s);
+        size_t scales = op->local_experts * mlp_blocks(s, m) * mlp_scales_of_row(s, m);
+        void *data = room_put(w->data[m], bytes, stream);
+        void *scale = room_put(w->scale[m], scales * sizeof(float), stream);
+
+        free(w->data[m]);
+        free(w->scale[m]);
+        w->data[m] = data;
+        w->scale[m] = scale;
+    }
+}
+
 static int rank_fails(struct group_rank *me, const char *what, const char *why)
 {
     snprintf(me->result->text, sizeof(me->result->text), "%s: %s", what, why);
     return me->result->code = 1;
 }
 
+/* A layer of a rank with its oracle. */
+struct running {
+    const struct task *task;
+    struct op_rank *op;
+    struct arrays weights;
+    struct epa2a_layer *layer;
+    struct epa2a_comm *comm;
+    void *stream;
+};
+
 /* Odd iterations pass indices of 8 bytes and rows with gaps. */
-static int run_iteration(struct group_rank *me, const struct task *task, struct op_rank *op,
-                         struct epa2a_layer *layer, uint64_t iteration)
+static int run_iteration(struct group_rank *me, const struct running *r, uint64_t iteration)
 {
-    struct epa_moe *m = &oracle_inputs(op, iteration)->u.moe;
+    struct epa_moe *m = &oracle_inputs(r->op, iteration)->u.moe;
+    struct epa2a_layer *layer = r->layer;
+    struct epa2a_comm *comm = r->comm;
+    void *stream = r->stream;
     size_t row = (size_t)m->hidden * 2, stride = row + 32;
     int64_t *wide = calloc((size_t)m->max_tokens * m->topk, sizeof(*wide));
     char *apart = calloc(m->max_tokens, stride);
     struct epa_error err = {EPA_OK, ""};
+    bool converts = iteration % 2 != 0 && !room_is_device();
+    size_t choices = (size_t)m->tokens * m->topk;
+    void *out = room_put(m->out, m->tokens * row, stream);
+    void *x = room_put(m->x, m->tokens * row, stream);
+    void *expert = room_put(m->expert, choices * sizeof(*m->expert), stream);
+    void *weight = room_put(m->weight, choices * sizeof(*m->weight), stream);
     int status;
     EPA2A_STRUCT(epa2a_tokens, in);
 
@@ -93,12 +131,19 @@ static int run_iteration(struct group_rank *me, const struct task *task, struct 
     for (uint32_t i = 0; i < m->tokens; i++)
         memcpy(apart + i * stride, (const char *)m->x + i * row, row);
     in.tokens = m->tokens;
-    in.x = iteration % 2 != 0 ? apart : m->x;
-    in.x_stride = iteration % 2 != 0 ? stride : 0;
-    in.topk_idx = iteration % 2 != 0 ? (const void *)wide : m->expert;
-    in.topk_idx_bytes = iteration % 2 != 0 ? 8 : 4;
-    in.topk_weight = m->weight;
-    status = epa2a_layer_run(layer, &in, m->out, NULL);
+    in.x = converts ? apart : x;
+    in.x_stride = converts ? stride : 0;
+    in.topk_idx = converts ? (const void *)wide : expert;
+    in.topk_idx_bytes = converts ? 8 : 4;
+    in.topk_weight = weight;
+    status = epa2a_layer_run(layer, &in, out, stream);
+    if (status == EPA2A_OK && room_is_device())
+        status = epa2a_comm_sync(comm, stream);
+    room_copy(m->out, out, m->tokens * row, stream);
+    room_drop(out);
+    room_drop(x);
+    room_drop(expert);
+    room_drop(weight);
     free(wide);
     free(apart);
     if (status != EPA2A_OK)
@@ -106,7 +151,7 @@ static int run_iteration(struct group_rank *me, const struct task *task, struct 
     /* A complete call needs no further call of this rank for the data of its peers. */
     if (!group_meet(me))
         return rank_fails(me, "run", "a peer is not complete");
-    if (oracle_check(op, task->x->footprint.u.moe.fused ? EPA_STAGE_WHOLE : EPA_STAGE_COMBINE,
+    if (oracle_check(r->op, r->task->x->footprint.u.moe.fused ? EPA_STAGE_WHOLE : EPA_STAGE_COMBINE,
                      &err) != EPA_OK)
         return rank_fails(me, "check", err.text);
     return 0;
@@ -156,18 +201,10 @@ static int create_comm(struct group_rank *me, const char *options, struct epa2a_
     p.ranks = me->ranks;
     p.allgather = group_allgather;
     p.arg = me;
-    p.device = EPA2A_HOST;
+    p.device = room_device(me->rank);
     p.options = options;
     return epa2a_comm_create(&p, out);
 }
-
-/* A layer of a rank with its oracle. */
-struct running {
-    const struct task *task;
-    struct op_rank *op;
-    struct arrays weights;
-    struct epa2a_layer *layer;
-};
 
 static bool begin_layer(struct group_rank *me, struct epa2a_comm *comm, struct running *r)
 {
@@ -176,7 +213,10 @@ static bool begin_layer(struct group_rank *me, struct epa2a_comm *comm, struct r
     r->op = oracle_create(r->task->x, me->rank, &err);
     if (r->op == NULL)
         return rank_fails(me, "oracle", err.text) == 0;
+    r->comm = comm;
+    r->stream = room_stream(me->rank);
     r->weights = make_weights(op_moe_of(r->op));
+    move_weights(op_moe_of(r->op), &r->weights, r->stream);
     if (create_layer(comm, r->task, &r->weights, &r->layer) != EPA2A_OK)
         return rank_fails(me, "layer", epa2a_last_error()) == 0;
     return true;
@@ -189,9 +229,10 @@ static void end_layer(struct running *r)
         return;
     op_destroy(r->op);
     for (enum mlp_matrix m = MLP_UP; m < MLP_MATRICES; m++) {
-        free(r->weights.data[m]);
-        free(r->weights.scale[m]);
+        room_free(r->weights.data[m]);
+        room_free(r->weights.scale[m]);
     }
+    room_stream_end(r->stream);
 }
 
 /* Calls the layers of the tasks in turns. */
@@ -214,7 +255,7 @@ static void layer_rank(struct group_rank *me)
     for (uint64_t i = 0; i < ITERATIONS * n && me->result->code <= 0; i++) {
         struct running *r = &running[i % n];
 
-        (void)run_iteration(me, r->task, r->op, r->layer, i / n);
+        (void)run_iteration(me, r, i / n);
     }
     while (n-- > 0)
         end_layer(&running[n]);
@@ -241,12 +282,12 @@ static struct task make_task(uint32_t layer, uint32_t expert, uint32_t ranks, co
     char yaml[TEXT];
 
     snprintf(yaml, sizeof(yaml),
-             "{version: 1, ranks: %u, transport: shm, %s, seed: %u, "
+             "{version: 1, ranks: %u, %s, %s, seed: %u, "
              "moe: {max_tokens: 9, hidden: 128, experts: 12, topk: 3, dtype: %s}, "
              "expert: {kind: mlp, ffn: 128, values: integers, weights: %s, "
              "activation: %s}, tokens: {kind: random, min: 0}, "
              "routing: {kind: masked, share: 0.2}}",
-             ranks, layers[layer].yaml, ranks + layer, experts[expert].dtype,
+             ranks, room_experiment(), layers[layer].yaml, ranks + layer, experts[expert].dtype,
              experts[expert].weights, experts[expert].activation);
     return (struct task){.x = oracle_read(yaml),
                          .transport = transport,
@@ -257,11 +298,20 @@ static struct task make_task(uint32_t layer, uint32_t expert, uint32_t ranks, co
                              layers[layer].fp8 ? EPA2A_FP8_E4M3 : experts[expert].dtypes[0]};
 }
 
+/* On devices fused computes products of FP8 weights from rows in FP8 only. */
+static bool is_supported(uint32_t layer, uint32_t expert)
+{
+    return !room_is_device() || strstr(layers[layer].yaml, "fused") == NULL || layers[layer].fp8 ||
+           experts[expert].dtypes[1] != EPA2A_FP8_E4M3;
+}
+
 static void check_layers(const char *transport, enum group_kind kind, uint32_t least, uint32_t most)
 {
+    if (room_is_device() != (strstr(transport, "nvlink") != NULL))
+        skip();
     for (uint32_t i = 0; i < LENGTH(layers); i++)
         for (uint32_t e = 0; e < LENGTH(experts); e++)
-            for (uint32_t ranks = least; ranks <= most; ranks++) {
+            for (uint32_t ranks = least; ranks <= most && is_supported(i, e); ranks++) {
                 struct task task = make_task(i, e, ranks, transport);
 
                 run_ranks(&task, ranks, kind, layer_rank);
@@ -286,6 +336,8 @@ TEST(processes_over_reorder_equal_the_reference)
 /* Transports of two layers share no signal and no heap. */
 TEST(two_layers_of_a_comm_are_independent)
 {
+    if (room_is_device())
+        skip();
     for (uint32_t i = 0; i < 2; i++) {
         struct task fused = make_task(5, 0, 3, "transport=shm");
         struct task task = make_task(i, 0, 3, i == 0 ? "transport=shm" : "transport=reorder");
@@ -340,7 +392,7 @@ static void refused_rank(struct group_rank *me)
     in.size = 0;
     (void)expect(me, epa2a_layer_run(r.layer, &in, out, NULL), "size 0");
     for (uint64_t i = 0; i < ITERATIONS && me->result->code <= 0; i++)
-        (void)run_iteration(me, r.task, r.op, r.layer, i);
+        (void)run_iteration(me, &r, i);
     end_layer(&r);
     epa2a_comm_destroy(comm);
 }
@@ -349,6 +401,8 @@ TEST(wrong_arguments_of_a_call_are_named)
 {
     struct task task = make_task(0, 0, 2, "transport=shm");
 
+    if (room_is_device())
+        skip();
     run_ranks(&task, 2, GROUP_THREADS, refused_rank);
 }
 
@@ -387,7 +441,7 @@ static void unlike_rank(struct group_rank *me)
                    &wrong[i].value, sizeof(wrong[i].value));
         (void)expect(me, epa2a_layer_create(comm, &shape, &e, &layer), wrong[i].words);
     }
-    (void)run_iteration(me, r.task, r.op, r.layer, 0);
+    (void)run_iteration(me, &r, 0);
     end_layer(&r);
     epa2a_comm_destroy(comm);
 }
@@ -396,5 +450,16 @@ TEST(a_wrong_value_on_one_rank_fails_the_creation_on_all_ranks)
 {
     struct task task = make_task(0, 0, 3, "transport=shm");
 
+    if (room_is_device())
+        skip();
     run_ranks(&task, 3, GROUP_PROCESSES, unlike_rank);
+}
+
+TEST(devices_equal_the_reference)
+{
+    if (room_missing())
+        exit(77);
+    /* Processes first: a child of a process that used CUDA cannot use CUDA. */
+    check_layers("transport=nvlink, backend.share=true", GROUP_PROCESSES, 2, 2);
+    check_layers("transport=nvlink, backend.share=true", GROUP_THREADS, 1, 2);
 }

@@ -123,6 +123,8 @@ int epa2a_ag_gemm_create(struct epa2a_comm *comm, const struct epa2a_ag_gemm_par
     else if (out == NULL)
         status = epa_fail(&err, EPA_ERR_CONFIG, "the output pointer is NULL");
     else
+        status = comm_check_capture(comm, &err);
+    if (status == EPA_OK)
         status = create_ag_gemm(comm, g, params, &err);
     status = comm_agree(comm, status, &err);
     if (status == EPA_OK)
@@ -183,8 +185,7 @@ int epa2a_ag_gemm_run(struct epa2a_ag_gemm *g, const uint32_t *rows, const void 
     struct epa2a_comm *comm = g != NULL ? g->object.comm : NULL;
     struct epa_ag_gemm *in;
 
-    (void)stream;
-    if (comm_enter(comm, "epa2a_ag_gemm_run", &err) != EPA_OK)
+    if (comm_enter_stream(comm, "epa2a_ag_gemm_run", stream, &err) != EPA_OK)
         return api_fail(&err);
     in = &g->problem.u.ag_gemm;
     in->rows = rows;

@@ -44,11 +44,54 @@ static enum epa_status check_process(const struct epa2a_comm *comm, const char *
     return EPA_OK;
 }
 
-enum epa_status comm_enter(struct epa2a_comm *comm, const char *call, struct epa_error *err)
+/* Describes a kernel that stopped waiting. */
+static enum epa_status fail_kernel(const struct epa2a_comm *comm, const struct epa_fault *f,
+                                   struct epa_error *err)
+{
+    if (f->stage == EPA_FAULT_TRANSPORT)
+        return epa_fail(err, (enum epa_status)f->status,
+                        "transport '%s' failed and ended the kernels of rank %u",
+                        comm->choice.transport.plugin->name, comm->boot->world.rank);
+    return epa_fail(err, (enum epa_status)f->status,
+                    "a kernel of rank %u waited %.3f s for rank %u (stage %u, wait %u, index %u: "
+                    "value %llu, expected %llu)",
+                    comm->boot->world.rank, (double)f->waited_ns * 1e-9, f->peer, f->stage, f->what,
+                    f->index, (unsigned long long)f->seen, (unsigned long long)f->wanted);
+}
+
+/* Returns the failure of a kernel of this rank. Does not wait. Any thread may call the function. */
+static enum epa_status check_kernels(const struct epa2a_comm *comm, struct epa_error *err)
+{
+    struct epa_backend *b = comm->ep.backend;
+    struct epa_fault fault;
+
+    if (b->ops->check == NULL || b->ops->check(b, &fault) == EPA_OK)
+        return EPA_OK;
+    return fail_kernel(comm, &fault, err);
+}
+
+static void find_failures(struct epa2a_comm *comm, struct epa_error *err)
+{
+    struct epa_error failure = {EPA_OK, ""};
+
+    if (comm->broken != EPA_OK)
+        return;
+    if (!epa_aborted(comm->boot) && check_kernels(comm, &failure) != EPA_OK)
+        boot_fail(comm->boot, failure.status, failure.text);
+    failure = (struct epa_error){EPA_OK, ""};
+    if (!epa_aborted(comm->boot) || boot_check(comm->boot, &failure) == EPA_OK)
+        return;
+    break_comm(comm, failure.status, failure.text);
+    /* The call that discovers the death of a rank reports it, like a call that waits. */
+    if (failure.status == EPA_ERR_DIED)
+        (void)epa_fail(err, EPA_ERR_DIED, "%s", failure.text);
+}
+
+enum epa_status comm_enter_stream(struct epa2a_comm *comm, const char *call, void *stream,
+                                  struct epa_error *err)
 {
     enum epa_status status = check_process(comm, call, err);
     const char *other = NULL;
-    struct epa_error failure = {EPA_OK, ""};
 
     if (status != EPA_OK)
         return status;
@@ -59,20 +102,49 @@ enum epa_status comm_enter(struct epa2a_comm *comm, const char *call, struct epa
                         "%s: another thread or a callback is in %s of this comm; one thread at a "
                         "time may use a comm and its objects",
                         call, other);
-    if (comm->broken == EPA_OK && epa_aborted(comm->boot) &&
-        boot_check(comm->boot, &failure) != EPA_OK) {
-        break_comm(comm, failure.status, failure.text);
-        /* The call that discovers the death of a rank reports it, like a call that waits. */
-        if (failure.status == EPA_ERR_DIED)
-            (void)epa_fail(err, EPA_ERR_DIED, "%s", failure.text);
-    }
-    if (comm->broken != EPA_OK) {
+    find_failures(comm, err);
+    if (comm->broken != EPA_OK)
         status = fail_broken(comm, err);
+    else
+        status = ep_comm_begin(&comm->ep, stream, err);
+    if (status != EPA_OK) {
         __atomic_store_n(&comm->call, NULL, __ATOMIC_RELEASE);
         return status;
     }
     boot_begin(comm->boot);
     return EPA_OK;
+}
+
+enum epa_status comm_enter(struct epa2a_comm *comm, const char *call, struct epa_error *err)
+{
+    return comm_enter_stream(comm, call, NULL, err);
+}
+
+void comm_stop(struct epa2a_comm *comm)
+{
+    struct epa_error ignored = {EPA_OK, ""}; /* the caller knows the first failure */
+
+    (void)ep_comm_begin(&comm->ep, NULL, &ignored);
+    if (!epa_aborted(comm->boot))
+        comm->boot->abort(comm->boot); /* ends waits of kernels */
+    ep_comm_stop(&comm->ep);
+    (void)ep_comm_finish(&comm->ep, &ignored);
+}
+
+enum epa_status comm_check_capture(struct epa2a_comm *comm, struct epa_error *err)
+{
+    struct epa_backend *b = comm->ep.backend;
+    void *memory = NULL;
+    enum epa_status status;
+
+    if (!comm_is_cuda(comm))
+        return EPA_OK;
+    /* CUDA does not report the captures of other streams, but refuses to allocate. */
+    status = b->ops->alloc(b, 1, &memory);
+    if (status != EPA_OK)
+        b->ops->explain(b, err);
+    b->ops->free(b, memory);
+    return status;
 }
 
 enum epa_status comm_agree(struct epa2a_comm *comm, enum epa_status status, struct epa_error *err)
@@ -103,6 +175,7 @@ static void find_first_failure(struct epa2a_comm *comm, struct epa_error *err)
 
 static void unlock_comm(struct epa2a_comm *comm)
 {
+    ep_comm_end(&comm->ep);
     __atomic_store_n(&comm->call, NULL, __ATOMIC_RELEASE);
 }
 
@@ -141,7 +214,8 @@ enum epa_status comm_choose(struct epa2a_comm *comm, enum epa_op op, bool layer,
 
     return choose(comm->registry,
                   &(struct choose_params){.world = &comm->boot->world,
-                                          .cuda = comm->cuda,
+                                          .cuda = comm_is_cuda(comm),
+                                          .device = (uint32_t)comm->device,
                                           .op = op,
                                           .layer = layer,
                                           .source = source,
@@ -188,10 +262,10 @@ static enum epa_status check_params(const struct epa2a_comm_params *p, struct ep
                         "library",
                         p->version >> 16, p->version >> 8 & 255, EPA2A_VERSION >> 16,
                         EPA2A_VERSION >> 8 & 255);
-    if (p->device != EPA2A_HOST)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "epa2a_comm_params.device is %d; this version of the library supports host "
-                        "memory only: set the field to EPA2A_HOST",
+    if (p->device < EPA2A_HOST)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "epa2a_comm_params.device is %d; set the field to EPA2A_HOST or to the "
+                        "number of a CUDA device",
                         p->device);
     if (p->heap != NULL && (p->heap_bytes == 0 || (uintptr_t)p->heap % HEAP_ALIGN != 0))
         return epa_fail(err, EPA_ERR_CONFIG,
@@ -227,9 +301,10 @@ static char *describe_params(const struct epa2a_comm_params *p)
 
     if (text == NULL)
         return NULL;
-    n = (size_t)snprintf(
-        text, bytes, "timeout_ns: %" PRIu64 "\nheap_bytes: %" PRIu64 "\nheap: %s\n", p->timeout_ns,
-        p->heap_bytes, p->heap != NULL ? "of the caller" : "of the library");
+    n = (size_t)snprintf(text, bytes,
+                         "device: %s\ntimeout_ns: %" PRIu64 "\nheap_bytes: %" PRIu64 "\nheap: %s\n",
+                         p->device == EPA2A_HOST ? "EPA2A_HOST" : "CUDA", p->timeout_ns,
+                         p->heap_bytes, p->heap != NULL ? "of the caller" : "of the library");
     n += append_options(text + n, "options", p->options);
     n += append_options(text + n, "EPA2A_OPTIONS", environment);
     text[n] = 0;
@@ -287,6 +362,7 @@ static enum epa_status prepare_comm(const struct epa2a_comm_params *p, struct ep
     *fingerprint = describe_params(p);
     if (comm == NULL || *fingerprint == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a comm");
+    comm->device = p->device;
     comm->heap = p->heap;
     comm->heap_bytes = p->heap_bytes;
     if (p->options != NULL && (comm->options = strdup(p->options)) == NULL)
@@ -311,15 +387,25 @@ static enum epa_status open_comm(struct epa2a_comm *comm, uint64_t timeout_ns,
     if (comm->choice.timeout_ns != 0)
         timeout_ns = comm->choice.timeout_ns;
     comm->boot->set_up_ns = timeout_ns == UINT64_MAX ? 0 : timeout_ns;
-    return ep_comm_open(&comm->ep, comm->boot, &comm->choice.backend, timeout_ns, err);
+    status = ep_comm_open(&comm->ep, comm->boot, &comm->choice.backend, timeout_ns, err);
+    if (status == EPA_OK && comm_is_cuda(comm) && comm->ep.backend->ops->begin == NULL)
+        status = epa_fail(err, EPA_ERR_UNSUPPORTED,
+                          "options: backend '%s' cannot use streams of an application; such as "
+                          "backend=cuda",
+                          comm->choice.backend.plugin->name);
+    if (status != EPA_OK)
+        return status;
+    comm->ep.backend->shares_stream = comm_is_cuda(comm);
+    ep_comm_end(&comm->ep); /* the device of the thread becomes the previous one */
+    return EPA_OK;
 }
 
 static void free_comm(struct epa2a_comm *comm)
 {
     if (comm == NULL)
         return;
-    if (comm->boot != NULL && comm->broken != EPA_OK)
-        ep_comm_stop(&comm->ep);
+    if (comm->boot != NULL && comm->broken != EPA_OK && comm->ep.backend != NULL)
+        comm_stop(comm);
     ep_comm_close(&comm->ep);
     choice_free(&comm->choice);
     if (comm->registry != NULL)
@@ -423,7 +509,7 @@ int epa2a_comm_check(struct epa2a_comm *comm)
     if (broken != EPA_OK)
         (void)epa_fail(&err, (enum epa_status)broken, "%s", comm->reason);
     else
-        (void)boot_check(comm->boot, &err);
+        (void)(boot_check(comm->boot, &err) == EPA_OK && check_kernels(comm, &err) == EPA_OK);
     return err.status == EPA_OK ? EPA2A_OK : api_fail(&err);
 }
 
@@ -432,7 +518,9 @@ static enum epa_status sync_backend(struct epa2a_comm *comm, struct epa_error *e
     struct epa_backend *b = comm->ep.backend;
     enum epa_status status = b->ops->sync(b);
 
-    if (status != EPA_OK && status != EPA_ERR_ABORTED)
+    if (status != EPA_OK && status != EPA_ERR_ABORTED && b->fault.status != EPA_OK)
+        (void)fail_kernel(comm, &b->fault, err);
+    else if (status != EPA_OK && status != EPA_ERR_ABORTED)
         b->ops->explain(b, err);
     return status;
 }
@@ -441,8 +529,7 @@ int epa2a_comm_sync(struct epa2a_comm *comm, void *stream)
 {
     struct epa_error err = {EPA_OK, ""};
 
-    (void)stream;
-    if (comm_enter(comm, "epa2a_comm_sync", &err) != EPA_OK)
+    if (comm_enter_stream(comm, "epa2a_comm_sync", stream, &err) != EPA_OK)
         return api_fail(&err);
     return comm_leave(comm, sync_backend(comm, &err), &err);
 }
@@ -451,8 +538,7 @@ int epa2a_comm_barrier(struct epa2a_comm *comm, void *stream)
 {
     struct epa_error err = {EPA_OK, ""};
 
-    (void)stream;
-    if (comm_enter(comm, "epa2a_comm_barrier", &err) != EPA_OK)
+    if (comm_enter_stream(comm, "epa2a_comm_barrier", stream, &err) != EPA_OK)
         return api_fail(&err);
     return comm_leave_together(comm, sync_backend(comm, &err), &err);
 }

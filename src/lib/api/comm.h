@@ -32,8 +32,8 @@ struct epa2a_comm {
     struct registry *registry;
     struct choice choice; /* plugins of the comm; algorithm and transport are defaults */
     char *options;        /* epa2a_comm_params.options; NULL: none */
-    bool cuda;
-    char *heap; /* heap of the caller; NULL: none */
+    int32_t device;       /* EPA2A_HOST, or the device of the rank */
+    char *heap;           /* heap of the caller; NULL: none */
     uint64_t heap_bytes, heap_used;
     struct fork_mark mark;
     const char *call; /* name of the running call; NULL: none. Atomic */
@@ -44,6 +44,20 @@ struct epa2a_comm {
 /* Begins a call. EPA_ERR_CONFIG: the comm is NULL, belongs to the parent process, or another call
  * uses it. EPA_ERR_ABORTED: the comm is broken. `call`: name of the function, a literal. */
 enum epa_status comm_enter(struct epa2a_comm *, const char *call, struct epa_error *);
+/* The same for a call that queues work in a stream of the caller. */
+enum epa_status comm_enter_stream(struct epa2a_comm *, const char *call, void *stream,
+                                  struct epa_error *);
+/* Refuses to create an object while a CUDA graph is captured: EPA_ERR_UNSUPPORTED. */
+enum epa_status comm_check_capture(struct epa2a_comm *, struct epa_error *);
+
+/* Ends all work of the rank on its device before the objects of a broken comm are freed, instead of
+ * comm_enter(). ep_comm_end() follows. */
+void comm_stop(struct epa2a_comm *);
+
+static inline bool comm_is_cuda(const struct epa2a_comm *comm)
+{
+    return comm->device != EPA2A_HOST;
+}
 
 /* Collective: returns the status of the first failed rank, and its message. */
 enum epa_status comm_agree(struct epa2a_comm *, enum epa_status, struct epa_error *);

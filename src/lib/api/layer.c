@@ -177,6 +177,8 @@ int epa2a_layer_create(struct epa2a_comm *comm, const struct epa2a_moe_shape *sh
     else if (out == NULL)
         status = epa_fail(&err, EPA_ERR_CONFIG, "the output pointer is NULL");
     else
+        status = comm_check_capture(comm, &err);
+    if (status == EPA_OK)
         status = create_layer(comm, layer, shape, experts, &err);
     status = comm_agree(comm, status, &err);
     if (status == EPA_OK)
@@ -249,8 +251,7 @@ int epa2a_layer_run(struct epa2a_layer *layer, const struct epa2a_tokens *in, vo
     struct epa_error err = {EPA_OK, ""};
     struct epa2a_comm *comm = layer != NULL ? layer->object.comm : NULL;
 
-    (void)stream;
-    if (comm_enter(comm, "epa2a_layer_run", &err) != EPA_OK)
+    if (comm_enter_stream(comm, "epa2a_layer_run", stream, &err) != EPA_OK)
         return api_fail(&err);
     return comm_leave(comm, run_layer(layer, in, out, &err), &err);
 }

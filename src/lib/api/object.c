@@ -149,13 +149,16 @@ void object_destroy(struct object *o, const char *call, void (*free_owner)(void 
         (void)api_fail(&err);
         return;
     }
+    /* Kernels of this rank may still access the heaps of the other ranks. */
     if (entered)
-        status = comm_agree(comm, EPA_OK, &err);
+        status = comm_agree(comm, ep_comm_finish(&comm->ep, &err), &err);
     if (status != EPA_OK)
-        ep_comm_stop(&comm->ep);
+        comm_stop(comm);
     free_owner(owner);
     if (entered)
         (void)comm_leave(comm, status, &err);
+    else
+        ep_comm_end(&comm->ep);
 }
 
 enum epa_status object_stage_status(enum epa_status status, struct epa_error *err)

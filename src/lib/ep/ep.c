@@ -18,6 +18,32 @@ enum epa_status ep_comm_open(struct ep_comm *comm, struct epa_bootstrap *boot,
     return plugin->open(backend->config, boot, &comm->backend, err);
 }
 
+enum epa_status ep_comm_begin(struct ep_comm *comm, void *stream, struct epa_error *err)
+{
+    struct epa_backend *b = comm->backend;
+    enum epa_status status = b->ops->begin != NULL ? b->ops->begin(b, stream) : EPA_OK;
+
+    if (status != EPA_OK)
+        b->ops->explain(b, err);
+    return status;
+}
+
+void ep_comm_end(struct ep_comm *comm)
+{
+    if (comm->backend->ops->end != NULL)
+        comm->backend->ops->end(comm->backend);
+}
+
+enum epa_status ep_comm_finish(struct ep_comm *comm, struct epa_error *err)
+{
+    struct epa_backend *b = comm->backend;
+    enum epa_status status = b->ops->finish != NULL ? b->ops->finish(b) : EPA_OK;
+
+    if (status != EPA_OK)
+        b->ops->explain(b, err);
+    return status;
+}
+
 void ep_comm_stop(struct ep_comm *comm)
 {
     if (comm->backend != NULL)

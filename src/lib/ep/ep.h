@@ -64,6 +64,12 @@ struct ep_algorithm_params {
 enum epa_status ep_comm_open(struct ep_comm *, struct epa_bootstrap *,
                              const struct ep_choice *backend, uint64_t timeout_ns,
                              struct epa_error *err);
+/* Between the two calls, the calling thread and the backend use the device and a stream of the
+ * application; NULL: the stream of the backend. Without effect on hosts. */
+enum epa_status ep_comm_begin(struct ep_comm *, void *stream, struct epa_error *err);
+void ep_comm_end(struct ep_comm *);
+/* Waits until all work on the device has ended, in the streams of the application, too. */
+enum epa_status ep_comm_finish(struct ep_comm *, struct epa_error *err);
 /* Ends kernels that wait for peers. Only sync() of the backend ends these kernels; a destroy or
  * close function waits for them in the driver without a time-out. */
 void ep_comm_stop(struct ep_comm *);

@@ -300,6 +300,7 @@ static enum epa_status find_plugin(struct choosing *c, enum epa_plugin_kind kind
 static enum epa_status choose_backend(struct choosing *c)
 {
     const char *const usual[2] = {c->params->cuda ? "cuda" : "host", NULL};
+    char device[32] = "";
     const struct epa_plugin **plugin = &c->plugin[PART_BACKEND];
     const struct epa_option *workers;
     struct head *head = &c->head;
@@ -315,7 +316,9 @@ static enum epa_status choose_backend(struct choosing *c)
                         host ? "options: backend '%s' has host memory, and the caller has a device"
                              : "options: backend '%s' needs a device of the caller",
                         (*plugin)->name);
-    status = read_plugin(c, PART_BACKEND, NULL);
+    if (c->params->cuda)
+        snprintf(device, sizeof(device), "device=%u", c->params->device);
+    status = read_plugin(c, PART_BACKEND, device);
     if (status != EPA_OK || head->threads == 0)
         return status;
     workers = option_find(&(*plugin)->options, "workers");

@@ -41,6 +41,7 @@ struct choose_source {
 struct choose_params {
     const struct epa_world *world; /* NULL: all ranks are on one node */
     bool cuda;                     /* the caller has a CUDA device */
+    uint32_t device;               /* number of this device */
     enum epa_op op;
     bool layer; /* op is MoE: a complete layer with experts */
     /* In order; the last text has priority. The last one is usually the value of EPA2A_OPTIONS

@@ -1,0 +1,35 @@
+/* Memory of the ranks of a test: of the host, or of a CUDA device. room_host.c and room_cuda.c
+ * implement the functions. */
+#ifndef LIB_ROOM_H
+#define LIB_ROOM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+bool room_is_device(void);
+/* Returns true after a message if the machine lacks the memory. */
+bool room_missing(void);
+/* epa2a_comm_params.device of a rank, and options of its comm. Ranks share a device if there are too
+ * few. */
+int32_t room_device(uint32_t rank);
+const char *room_options(void);
+/* Backend and transport of an experiment whose plan equals the plan of the comm. */
+const char *room_experiment(void);
+
+/* Initially garbage on a device, 0 on the host. Errors end the process. */
+void *room_alloc(size_t bytes);
+void room_free(void *);
+
+/* Makes the device of a rank current, and creates a stream that does not wait for the default stream.
+ * NULL on the host. */
+void *room_stream(uint32_t rank);
+void room_stream_end(void *stream);
+/* Returns host memory itself on the host, else a copy on the device that room_drop() frees. NULL
+ * of NULL. */
+void *room_put(const void *host, size_t bytes, void *stream);
+void room_drop(void *);
+/* Copies between any memories, in the order of the stream; returns when the copy has ended. */
+void room_copy(void *to, const void *from, size_t bytes, void *stream);
+
+#endif

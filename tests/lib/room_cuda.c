@@ -1,0 +1,101 @@
+/* Memory of a CUDA device, or of the emulator. */
+#include "room.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cuda_runtime_api.h>
+
+static void check(cudaError_t code, const char *what)
+{
+    if (code == cudaSuccess)
+        return;
+    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(code));
+    _exit(3);
+}
+
+static int count_devices(void)
+{
+    int n = 0;
+
+    check(cudaGetDeviceCount(&n), "cudaGetDeviceCount");
+    return n;
+}
+
+bool room_is_device(void)
+{
+    return true;
+}
+
+/* Does not call CUDA: the ranks may be processes that fork later. */
+bool room_missing(void)
+{
+    if (getenv("LIB_EMULATOR") != NULL || access("/dev/nvidiactl", F_OK) == 0)
+        return false;
+    fprintf(stderr, "SKIP: this machine has no GPU of NVIDIA\n");
+    return true;
+}
+
+int32_t room_device(uint32_t rank)
+{
+    return (int32_t)(rank % (uint32_t)count_devices());
+}
+
+const char *room_options(void)
+{
+    return ", backend.share=true";
+}
+
+const char *room_experiment(void)
+{
+    return "backend: {name: cuda, share: true}, transport: nvlink";
+}
+
+void *room_alloc(size_t bytes)
+{
+    void *p = NULL;
+
+    check(cudaMalloc(&p, bytes + 1), "cudaMalloc");
+    return p;
+}
+
+void room_free(void *p)
+{
+    check(cudaFree(p), "cudaFree");
+}
+
+void *room_stream(uint32_t rank)
+{
+    cudaStream_t stream;
+
+    check(cudaSetDevice(room_device(rank)), "cudaSetDevice");
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    return stream;
+}
+
+void room_stream_end(void *stream)
+{
+    check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+}
+
+void room_copy(void *to, const void *from, size_t bytes, void *stream)
+{
+    if (bytes == 0)
+        return;
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+void *room_put(const void *host, size_t bytes, void *stream)
+{
+    void *p = host != NULL ? room_alloc(bytes) : NULL;
+
+    room_copy(p, host, host != NULL ? bytes : 0, stream);
+    return p;
+}
+
+void room_drop(void *p)
+{
+    room_free(p);
+}
