@@ -1,10 +1,12 @@
 /* Sequences of dispatches and combines through epa2a.h, in all layouts and forms.
  *
- * lib-moe processes|threads TRANSPORT [SEQUENCE] */
+ * lib-moe processes|threads TRANSPORT [SEQUENCE]
+ * lib-moe-cuda processes|threads nvlink [SEQUENCE]: the same sequences in memory of CUDA devices */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "room.h"
 #include "moe_check.h"
 
 static const char *transport;
@@ -17,9 +19,27 @@ static void claim_view(struct rank *r, const struct subject *t, const struct slo
 {
     const struct epa2a_moe_shape *s = &t->s->shape;
 
-    if (!p->own && s->layout == EPA2A_EXPERT_PACKED && strcmp(t->need.algorithm, "token_flag") == 0)
+    if (!room_is_device() && !p->own && s->layout == EPA2A_EXPERT_PACKED &&
+        strcmp(t->need.algorithm, "token_flag") == 0)
         (void)claim(r, p->got.x_stride > (model_is_fp8(t->s) ? 1 : 2) * (size_t)s->hidden,
                     "the library copied rows: stride %zu", p->got.x_stride);
+}
+
+/* Returns true if the options select the algorithm. */
+static bool selects_algorithm(const struct setting *s, const char *name)
+{
+    return s->shape.options != NULL && strstr(s->shape.options, name) != NULL;
+}
+
+/* A dispatch on a device can be discarded if another buffer set follows, or by ll_v1. */
+static bool can_discard(const struct setting *s)
+{
+    return !room_is_device() || s->shape.in_flight == 2 || selects_algorithm(s, "ll_v1");
+}
+
+static bool can_repeat(const struct setting *s)
+{
+    return !room_is_device() || !selects_algorithm(s, "token_flag");
 }
 
 /* One dispatch and combine after the other, in all ways that the setting allows. */
@@ -47,12 +67,14 @@ static void run_plain(struct rank *r)
                          .codes = sent_fp8 && i % 5 >= 3,
                          .late = !ranks && !s->by_rank && i % 3 == 2,
                          .bias = i % 4 == 1};
+        if (room_is_device())
+            w.wide = w.strided = w.bias = false;
         dispatch(&t, p, &w, i);
         claim_view(r, &t, p);
         combine(&t, p, &w, i % 6 >= 4);
-        if (i % 4 == 3) /* immediately again */
+        if (i % 4 == 3 && can_repeat(s)) /* immediately again */
             combine(&t, p, &w, i % 6 >= 4);
-        if (i % 4 == 0 && !r->failed) {
+        if (i % 4 == 0 && can_discard(s) && !r->failed) {
             dispatch(&t, p, &w, i + 100);
             (void)works(r, epa2a_discard(t.moe, &p->got));
         }
@@ -527,6 +549,36 @@ static void run_forms(void)
     }
 }
 
+/* The layouts, types and algorithms of CUDA devices. */
+static int run_on_devices(void)
+{
+    static const struct {
+        const char *options;
+        bool by_rank, packs; /* packs: without EPA2A_EXPERT_PADDED */
+    } list[] = {
+        {NULL, false, false},
+        {"algorithm=ll_v2, dedup=true", true, false},
+        {"algorithm=ll_v2, split_phase=true", false, false},
+        {"algorithm=ll_v1", false, true},
+        {"algorithm=token_flag", false, true},
+    };
+
+    for (uint32_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
+        for (int layout = list[i].packs; layout <= EPA2A_EXPERT_PACKED; layout++) {
+            uint32_t ranks = 1 + (i + 1) % 3;
+            struct setting s = setting_of(ranks, layout, layout % 2 != 0 ? EPA2A_F16 : EPA2A_BF16,
+                                          list[i].options);
+
+            s.by_rank = list[i].by_rank;
+            run("plain", run_plain, &s);
+            s.shape.in_flight = 2;
+            run("pipelined", run_pipelined, &s);
+            s.shape.recv_dtype = EPA2A_FP8_E4M3;
+            run("plain", run_plain, &s);
+        }
+    return failures != 0;
+}
+
 int main(int argc, char **argv)
 {
     static const uint32_t ranks[] = {1, 2, 3, 4, 8};
@@ -537,6 +589,8 @@ int main(int argc, char **argv)
     only = argv[3]; /* NULL without the argument */
     kind = strcmp(argv[1], "threads") == 0 ? GROUP_THREADS : GROUP_PROCESSES;
     transport = argv[2];
+    if (room_is_device())
+        return room_missing() ? 77 : run_on_devices();
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
         run_layouts(ranks[i], NULL);
     run_layouts(2, "algorithm=ll_v1");

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "room.h"
 
 /* ---- ranks ---- */
 
@@ -51,15 +52,17 @@ struct epa2a_comm *create_comm(struct rank *r)
 {
     EPA2A_STRUCT(epa2a_comm_params, p);
     struct epa2a_comm *comm = NULL;
-    char options[64];
+    char options[160];
 
-    snprintf(options, sizeof(options), "transport=%s", r->transport);
+    snprintf(options, sizeof(options), "transport=%s%s", r->transport, room_options());
+    if (r->stream == NULL)
+        r->stream = room_stream(r->rank);
     p.version = EPA2A_VERSION;
     p.rank = r->rank;
     p.ranks = r->arg->ranks;
     p.allgather = group_allgather;
     p.arg = r->of;
-    p.device = EPA2A_HOST;
+    p.device = room_device(r->rank);
     p.options = options;
     p.heap_bytes = r->heap_bytes;
     (void)works(r, epa2a_comm_create(&p, &comm));
@@ -93,7 +96,7 @@ void subject_begin(struct subject *t, struct rank *r, const struct setting *s,
     size_t tokens = s->shape.max_tokens;
     struct epa2a_moe_shape shape = s->shape;
 
-    *t = (struct subject){.r = r, .s = s, .need = {.size = sizeof(t->need)}};
+    *t = (struct subject){.r = r, .s = s, .comm = comm, .need = {.size = sizeof(t->need)}};
     shape.size = sizeof(shape);
     if (!works(r, epa2a_moe_need(comm, 0, EPA2A_HOST, &shape, &t->need)) ||
         !works(r, epa2a_moe_create(comm, &shape, &t->moe)))
@@ -106,6 +109,14 @@ void subject_begin(struct subject *t, struct rank *r, const struct setting *s,
     t->weight = allocate(tokens * s->shape.topk, sizeof(*t->weight));
     t->expert = allocate(tokens * s->shape.topk, sizeof(*t->expert));
     t->wide = allocate(tokens * s->shape.topk, sizeof(*t->wide));
+    if (!room_is_device())
+        return;
+    t->there.x = room_alloc(tokens * hidden_of(t) * sizeof(*t->x));
+    t->there.out = room_alloc(tokens * hidden_of(t) * sizeof(*t->out));
+    t->there.codes = room_alloc(tokens * hidden_of(t));
+    t->there.code_scale = room_alloc(tokens * groups_of(t) * sizeof(float));
+    t->there.weight = room_alloc(tokens * s->shape.topk * sizeof(*t->weight));
+    t->there.expert = room_alloc(tokens * s->shape.topk * sizeof(*t->expert));
 }
 
 void subject_end(struct subject *t)
@@ -119,6 +130,12 @@ void subject_end(struct subject *t)
     free(t->weight);
     free(t->expert);
     free(t->wide);
+    room_free(t->there.x);
+    room_free(t->there.out);
+    room_free(t->there.codes);
+    room_free(t->there.code_scale);
+    room_free(t->there.weight);
+    room_free(t->there.expert);
 }
 
 /* ---- memory of a dispatch ---- */
@@ -135,35 +152,55 @@ void slot_begin(const struct subject *t, struct slot *p, const struct way *w)
     g->host_count = p->host_count;
     if (w->routing)
         g->routing = p->room = allocate(1, t->need.routing_bytes);
+    if (room_is_device() && w->own) {
+        p->seen_there = room_alloc(local * sizeof(*p->seen));
+        room_copy(p->seen_there, p->seen, local * sizeof(*p->seen), t->r->stream);
+    }
     if (!w->own)
         return;
-    g->x = allocate(rows, hidden_of(t) * 2);
-    g->x_scale = allocate(rows, (groups_of(t) + 1) * sizeof(float));
-    g->count = allocate(local, sizeof(*g->count));
-    g->start = allocate(local, sizeof(*g->start));
-    g->row = allocate(t->need.entries, sizeof(*g->row));
-    g->topk_idx = allocate(rows * topk, sizeof(*g->topk_idx));
-    g->topk_weight = allocate(rows * topk, sizeof(*g->topk_weight));
-    g->source_token = allocate(rows, sizeof(*g->source_token));
-    g->source_range = allocate(local * t->s->ranks, sizeof(*g->source_range));
-    g->y = allocate(rows, hidden_of(t) * 2);
+    g->x = room_alloc(rows * hidden_of(t) * 2);
+    g->x_scale = room_alloc(rows * (groups_of(t) + 1) * sizeof(float));
+    g->count = room_alloc(local * sizeof(*g->count));
+    g->start = room_alloc(local * sizeof(*g->start));
+    g->row = room_alloc(t->need.entries * sizeof(*g->row));
+    g->topk_idx = room_alloc(rows * topk * sizeof(*g->topk_idx));
+    g->topk_weight = room_alloc(rows * topk * sizeof(*g->topk_weight));
+    g->source_token = room_alloc(rows * sizeof(*g->source_token));
+    g->source_range = room_alloc(local * t->s->ranks * sizeof(*g->source_range));
+    g->y = room_alloc(rows * hidden_of(t) * 2);
+    p->mine = *g;
+}
+
+/* Frees the copies of a dispatch on a device. */
+static void free_host(struct slot *p)
+{
+    free(p->host.x);
+    free(p->host.x_scale);
+    free(p->host.count);
+    free(p->host.start);
+    free(p->host.source_token);
+    free(p->host.source_range);
+    free(p->host.y);
+    p->host = (struct epa2a_received){.size = 0};
 }
 
 void slot_end(struct slot *p)
 {
-    struct epa2a_received *g = &p->got;
-
     if (p->own) {
-        free(g->x);
-        free(g->x_scale);
-        free(g->count);
-        free(g->start);
-        free(g->row);
-        free(g->topk_idx);
-        free(g->topk_weight);
-        free(g->source_token);
-        free(g->source_range);
-        free(g->y);
+        room_free(p->mine.x);
+        room_free(p->mine.x_scale);
+        room_free(p->mine.count);
+        room_free(p->mine.start);
+        room_free(p->mine.row);
+        room_free(p->mine.topk_idx);
+        room_free(p->mine.topk_weight);
+        room_free(p->mine.source_token);
+        room_free(p->mine.source_range);
+        room_free(p->mine.y);
+    }
+    if (room_is_device()) {
+        free_host(p);
+        room_free(p->seen_there);
     }
     free(p->room);
     free(p->seen);
@@ -172,6 +209,27 @@ void slot_end(struct slot *p)
 }
 
 /* ---- dispatch ---- */
+
+/* Copies the inputs to the device. */
+static void move_inputs(struct subject *t, const struct slot *p, struct epa2a_tokens *in)
+{
+    size_t tokens = in->tokens, choices = tokens * t->s->shape.topk;
+    void *x = in->x_scale != NULL ? t->there.codes : t->there.x, *stream = t->r->stream;
+
+    room_copy(x, in->x, tokens * hidden_of(t) * (in->x_scale != NULL ? 1 : 2), stream);
+    room_copy(t->there.expert, in->topk_idx, choices * sizeof(int32_t), stream);
+    in->x = x;
+    in->topk_idx = t->there.expert;
+    in->seen = p->seen_there;
+    if (in->topk_weight != NULL) {
+        room_copy(t->there.weight, in->topk_weight, choices * sizeof(float), stream);
+        in->topk_weight = t->there.weight;
+    }
+    if (in->x_scale != NULL) {
+        room_copy(t->there.code_scale, in->x_scale, tokens * groups_of(t) * sizeof(float), stream);
+        in->x_scale = t->there.code_scale;
+    }
+}
 
 void fill_inputs(struct subject *t, const struct slot *p, const struct way *w,
                  struct epa2a_tokens *in)
@@ -203,14 +261,16 @@ void fill_inputs(struct subject *t, const struct slot *p, const struct way *w,
         in->x_scale = t->code_scale;
         in->x_scale_stride = w->strided ? (groups_of(t) + 1) * sizeof(float) : 0;
     }
+    if (room_is_device())
+        move_inputs(t, p, in);
 }
 
 static const void *row_at(const struct subject *t, const struct slot *p, uint64_t row)
 {
     size_t bytes = hidden_of(t) * (model_is_fp8(t->s) ? 1 : 2);
-    size_t stride = p->got.x_stride != 0 ? p->got.x_stride : bytes;
+    size_t stride = p->host.x_stride != 0 ? p->host.x_stride : bytes;
 
-    return (const char *)p->got.x + row * stride;
+    return (const char *)p->host.x + row * stride;
 }
 
 /* Reads the scales of a row in any form. */
@@ -226,11 +286,11 @@ static void read_scales(const struct subject *t, const struct slot *p, uint64_t 
     for (uint32_t g = 0; g < groups; g++) {
         uint32_t w = ue8m0 ? g / 4 : g, word;
         uint64_t at =
-            row * (p->got.x_scale_stride != 0 ? p->got.x_scale_stride : words * 4) + w * 4;
+            row * (p->host.x_scale_stride != 0 ? p->host.x_scale_stride : words * 4) + w * 4;
 
         if ((s->flags & EPA2A_SCALE_BY_GROUP) != 0)
             at = ((row / major * words + w) * major + row % major) * 4;
-        memcpy(&word, (const char *)p->got.x_scale + at, sizeof(word));
+        memcpy(&word, (const char *)p->host.x_scale + at, sizeof(word));
         out[g] = float_of_bits(ue8m0 ? (word >> g % 4 * 8 & 255) << 23 : word);
     }
 }
@@ -246,9 +306,9 @@ static bool check_row(struct subject *t, const struct slot *p, uint64_t row, uin
     model_row(t->s, x, want, scale);
     if (fp8)
         read_scales(t, p, row, have);
-    return claim(t->r, (uint32_t)p->got.source_token[row] == token,
+    return claim(t->r, p->host.source_token == NULL || (uint32_t)p->host.source_token[row] == token,
                  "row %llu has source_token %d instead of %u", (unsigned long long)row,
-                 p->got.source_token[row], token) &&
+                 p->host.source_token != NULL ? p->host.source_token[row] : 0, token) &&
            claim(t->r, memcmp(row_at(t, p, row), want, hidden_of(t) * (fp8 ? 1 : 2)) == 0,
                  "row %llu is not token %u of rank %u", (unsigned long long)row, token, rank) &&
            claim(t->r, !fp8 || memcmp(have, scale, groups_of(t) * sizeof(float)) == 0,
@@ -269,11 +329,11 @@ static uint32_t check_choices(struct subject *t, const struct slot *p, uint64_t 
 
         n += here;
         (void)claim(t->r,
-                    p->got.topk_idx[row * topk + k] == want &&
-                        bits_of_float(p->got.topk_weight[row * topk + k]) == bits_of_float(by),
+                    p->host.topk_idx[row * topk + k] == want &&
+                        bits_of_float(p->host.topk_weight[row * topk + k]) == bits_of_float(by),
                     "row %llu has choice %u %d with weight %g instead of %d, %g",
-                    (unsigned long long)row, k, p->got.topk_idx[row * topk + k],
-                    (double)p->got.topk_weight[row * topk + k], want, (double)by);
+                    (unsigned long long)row, k, p->host.topk_idx[row * topk + k],
+                    (double)p->host.topk_weight[row * topk + k], want, (double)by);
     }
     return n;
 }
@@ -312,8 +372,9 @@ static uint64_t check_group(struct subject *t, const struct slot *p, uint32_t fi
             row++;
             rows++;
         }
-        (void)claim(t->r, range[r] == (int64_t)((from - begin) << 32 | (row - from)),
-                    "rows of rank %u have source_range 0x%llx", r, (long long)range[r]);
+        (void)claim(
+            t->r, range == NULL || range[r] == (int64_t)((from - begin) << 32 | (row - from)),
+            "rows of rank %u have source_range 0x%llx", r, range != NULL ? (long long)range[r] : 0);
     }
     return rows;
 }
@@ -324,15 +385,61 @@ static void check_entries(struct subject *t, const struct slot *p)
     uint32_t topk = t->s->shape.topk;
 
     for (uint32_t e = 0; e < local_of(t->s); e++)
-        for (uint32_t i = 0; i < p->got.count[e]; i++) {
-            uint32_t row = p->got.row[p->got.start[e] + i];
+        for (uint32_t i = 0; i < p->host.count[e]; i++) {
+            uint32_t row = p->host.row[p->host.start[e] + i];
             bool found = false;
 
             for (uint32_t k = 0; k < topk && row < t->need.rows; k++)
-                found = found || p->got.topk_idx[(size_t)row * topk + k] == (int32_t)e;
-            (void)claim(t->r, found && (i == 0 || row > p->got.row[p->got.start[e] + i - 1]),
+                found = found || p->host.topk_idx[(size_t)row * topk + k] == (int32_t)e;
+            (void)claim(t->r, found && (i == 0 || row > p->host.row[p->host.start[e] + i - 1]),
                         "entry %u of local expert %u is row %u", i, e, row);
         }
+}
+
+static bool counts_seen(const struct slot *p)
+{
+    return !room_is_device() || p->seen_there != NULL;
+}
+
+/* Returns a copy of memory of a device; NULL of NULL. */
+static void *copy_here(const struct subject *t, const void *from, size_t bytes)
+{
+    void *to = from != NULL ? allocate(1, bytes) : NULL;
+
+    if (to != NULL)
+        room_copy(to, from, bytes, t->r->stream);
+    return to;
+}
+
+/* Sets the struct that the checks read, when the dispatch has ended. */
+static void fetch_received(struct subject *t, struct slot *p)
+{
+    struct epa2a_received *g = &p->got;
+    size_t rows = t->need.rows, local = local_of(t->s);
+    size_t row = hidden_of(t) * (model_is_fp8(t->s) ? 1 : 2), scales = groups_of(t) * sizeof(float);
+
+    if (!room_is_device()) {
+        p->host = *g;
+        return;
+    }
+    if (!works(t->r, epa2a_comm_sync(t->comm, t->r->stream)))
+        return;
+    free_host(p);
+    p->host = *g;
+    p->host.x = copy_here(t, g->x, g->x_stride != 0 ? (rows - 1) * g->x_stride + row : rows * row);
+    p->host.x_scale = !model_is_fp8(t->s) ? NULL
+                                          : copy_here(t, g->x_scale,
+                                                      g->x_scale_stride != 0
+                                                          ? (rows - 1) * g->x_scale_stride + scales
+                                                          : rows * scales);
+    p->host.count = copy_here(t, g->count, local * sizeof(*g->count));
+    p->host.start = copy_here(t, g->start, local * sizeof(*g->start));
+    p->host.source_token = copy_here(t, g->source_token, rows * sizeof(*g->source_token));
+    p->host.source_range =
+        copy_here(t, g->source_range, local * t->s->ranks * sizeof(*g->source_range));
+    p->host.y = allocate(rows, hidden_of(t) * 2);
+    if (p->seen_there != NULL)
+        room_copy(p->seen, p->seen_there, local * sizeof(*p->seen), t->r->stream);
 }
 
 static void check_received(struct subject *t, struct slot *p, bool late)
@@ -358,20 +465,22 @@ static void check_received(struct subject *t, struct slot *p, bool late)
                      ? (uint64_t)e * s->ranks * s->shape.max_tokens
                      : entries;
         (void)claim(t->r,
-                    p->got.count[e] == want && p->got.start[e] == packed &&
-                        p->host_count[e] == want && p->seen[e] == p->seen_before[e] + (int32_t)want,
+                    p->host.count[e] == want && p->host.start[e] == packed &&
+                        p->host_count[e] == want &&
+                        (!counts_seen(p) || p->seen[e] == p->seen_before[e] + (int32_t)want),
                     "local expert %u: count %u, start %llu, host_count %u, seen %d instead of "
                     "%u, %llu",
-                    e, p->got.count[e], (unsigned long long)p->got.start[e], p->host_count[e],
+                    e, p->host.count[e], (unsigned long long)p->host.start[e], p->host_count[e],
                     p->seen[e], want, (unsigned long long)packed);
         p->seen_before[e] = p->seen[e];
         entries += want;
         if (!is_rank_layout(s) && !t->r->failed)
-            rows +=
-                check_group(t, p, first + e, 1, packed, p->got.source_range + e * s->ranks, late);
+            rows += check_group(
+                t, p, first + e, 1, packed,
+                p->host.source_range != NULL ? p->host.source_range + e * s->ranks : NULL, late);
     }
     if (is_rank_layout(s) && !t->r->failed) {
-        rows = check_group(t, p, first, local, 0, p->got.source_range, late);
+        rows = check_group(t, p, first, local, 0, p->host.source_range, late);
         check_entries(t, p);
     }
     (void)claim(t->r, p->host_count[local] == rows, "host_count has %u rows instead of %llu",
@@ -400,12 +509,12 @@ static void end_halves(const struct subject *t, const struct way *w,
 
 static int recv_dispatch(const struct subject *t, struct slot *p)
 {
-    return epa2a_dispatch_recv(t->moe, &p->got, NULL);
+    return epa2a_dispatch_recv(t->moe, &p->got, t->r->stream);
 }
 
 static int recv_combine(const struct subject *t, struct slot *p)
 {
-    return epa2a_combine_recv(t->moe, &p->got, NULL);
+    return epa2a_combine_recv(t->moe, &p->got, t->r->stream);
 }
 
 void dispatch(struct subject *t, struct slot *p, const struct way *w, uint64_t iteration)
@@ -418,8 +527,8 @@ void dispatch(struct subject *t, struct slot *p, const struct way *w, uint64_t i
     if (t->r->failed)
         return;
     if (!w->halves) {
-        (void)works(t->r, epa2a_dispatch(t->moe, &in, &p->got, NULL));
-    } else if (works(t->r, epa2a_dispatch_send(t->moe, &in, &p->got, NULL))) {
+        (void)works(t->r, epa2a_dispatch(t->moe, &in, &p->got, t->r->stream));
+    } else if (works(t->r, epa2a_dispatch_send(t->moe, &in, &p->got, t->r->stream))) {
         int status = epa2a_test(t->moe);
 
         (void)claim(t->r, status == EPA2A_OK || status == EPA2A_NOT_YET, "epa2a_test: %s",
@@ -428,6 +537,7 @@ void dispatch(struct subject *t, struct slot *p, const struct way *w, uint64_t i
     }
     if (w->pauses)
         meet(t);
+    fetch_received(t, p);
     check_received(t, p, w->late);
 }
 
@@ -441,7 +551,8 @@ void dispatch_again(struct subject *t, struct slot *p, const struct way *w, uint
     in.topk_weight = NULL;
     in.topk_idx_bytes = 0;
     if (!t->r->failed)
-        (void)works(t->r, epa2a_dispatch_again(t->moe, &in, &p->got, NULL));
+        (void)works(t->r, epa2a_dispatch_again(t->moe, &in, &p->got, t->r->stream));
+    fetch_received(t, p);
     check_received(t, p, w->late);
 }
 
@@ -456,15 +567,15 @@ static void run_experts(struct subject *t, struct slot *p, uint16_t *y)
     float scale[64];
 
     for (uint32_t e = 0; e < local && !is_rank_layout(s); e++)
-        for (uint64_t i = p->got.start[e]; i < p->got.start[e] + p->got.count[e]; i++) {
+        for (uint64_t i = p->host.start[e]; i < p->host.start[e] + p->host.count[e]; i++) {
             if (model_is_fp8(s))
                 read_scales(t, p, i, scale);
             model_output(s, first + e, row_at(t, p, i), scale, y + i * hidden_of(t));
         }
     for (uint32_t r = 0; r < s->ranks && is_rank_layout(s); r++) {
-        uint64_t begin = (uint64_t)p->got.source_range[r] >> 32;
+        uint64_t begin = (uint64_t)p->host.source_range[r] >> 32;
 
-        for (uint64_t i = begin; i < begin + (uint32_t)p->got.source_range[r]; i++) {
+        for (uint64_t i = begin; i < begin + (uint32_t)p->host.source_range[r]; i++) {
             const uint16_t *of[32];
             float by[32];
             uint32_t n = 0;
@@ -472,12 +583,12 @@ static void run_experts(struct subject *t, struct slot *p, uint16_t *y)
             if (model_is_fp8(s))
                 read_scales(t, p, i, scale);
             for (uint32_t k = 0; k < topk; k++) {
-                int32_t e = p->got.topk_idx[i * topk + k];
+                int32_t e = p->host.topk_idx[i * topk + k];
 
                 if (e < 0)
                     continue;
                 model_output(s, first + (uint32_t)e, row_at(t, p, i), scale, part[n]);
-                by[n] = p->got.topk_weight[i * topk + k];
+                by[n] = p->host.topk_weight[i * topk + k];
                 of[n] = part[n];
                 n++;
             }
@@ -524,14 +635,14 @@ static void fill_returned(const struct subject *t, const struct slot *p, float *
     uint32_t topk = t->s->shape.topk;
 
     for (uint32_t r = 0; r < t->s->ranks; r++) {
-        uint64_t begin = (uint64_t)p->got.source_range[r] >> 32;
+        uint64_t begin = (uint64_t)p->host.source_range[r] >> 32;
 
-        for (uint64_t i = begin; i < begin + (uint32_t)p->got.source_range[r]; i++)
+        for (uint64_t i = begin; i < begin + (uint32_t)p->host.source_range[r]; i++)
             for (uint32_t k = 0; k < topk; k++)
                 out[i * topk + k] =
-                    p->got.topk_idx[i * topk + k] < 0
+                    p->host.topk_idx[i * topk + k] < 0
                         ? 77 /* ignored */
-                        : returned_weight(p, r, (uint32_t)p->got.source_token[i], k);
+                        : returned_weight(p, r, (uint32_t)p->host.source_token[i], k);
     }
 }
 
@@ -561,6 +672,25 @@ static void mask_choices(struct subject *t, const struct slot *p)
         t->wide[i] = t->expert[i];
 }
 
+/* Copies the outputs of the experts and the weights to the device. */
+static void move_outputs(struct subject *t, const struct slot *p, const uint16_t *y, bool elsewhere,
+                         struct epa2a_outputs *o)
+{
+    size_t rows = t->need.rows * hidden_of(t) * 2;
+    size_t choices = (size_t)p->tokens * t->s->shape.topk;
+    void *to = elsewhere ? room_alloc(rows) : p->got.y;
+
+    room_copy(to, y, rows, t->r->stream);
+    o->y = elsewhere ? to : NULL;
+    o->out = t->there.out;
+    room_copy(t->there.expert, t->expert, choices * sizeof(*t->expert), t->r->stream);
+    if (o->topk_idx != NULL)
+        o->topk_idx = t->there.expert;
+    room_copy(t->there.weight, t->weight, choices * sizeof(*t->weight), t->r->stream);
+    if (o->topk_weight != NULL)
+        o->topk_weight = t->there.weight;
+}
+
 void combine(struct subject *t, struct slot *p, const struct way *w, bool elsewhere)
 {
     uint32_t topk = t->s->shape.topk;
@@ -586,7 +716,9 @@ void combine(struct subject *t, struct slot *p, const struct way *w, bool elsewh
     for (uint32_t b = 0; b < 2 && w->bias; b++)
         o.bias[b] = t->bias + (size_t)b * t->s->shape.max_tokens * hidden_of(t);
     if (!t->r->failed)
-        run_experts(t, p, elsewhere ? y : p->got.y);
+        run_experts(t, p, elsewhere ? y : p->host.y);
+    if (room_is_device() && !t->r->failed)
+        move_outputs(t, p, elsewhere ? y : p->host.y, elsewhere, &o);
     if (w->weights && !t->r->failed) {
         fill_returned(t, p, back);
         o.topk_weight = back;
@@ -594,9 +726,15 @@ void combine(struct subject *t, struct slot *p, const struct way *w, bool elsewh
     }
     memset(t->out, 0xee, (size_t)t->s->shape.max_tokens * hidden_of(t) * sizeof(*t->out));
     if (!t->r->failed && !w->halves)
-        (void)works(t->r, epa2a_combine(t->moe, &p->got, &o, NULL));
-    else if (!t->r->failed && works(t->r, epa2a_combine_send(t->moe, &p->got, &o, NULL)))
+        (void)works(t->r, epa2a_combine(t->moe, &p->got, &o, t->r->stream));
+    else if (!t->r->failed && works(t->r, epa2a_combine_send(t->moe, &p->got, &o, t->r->stream)))
         end_halves(t, w, recv_combine, p);
+    if (room_is_device() && !t->r->failed) {
+        (void)works(t->r, epa2a_comm_sync(t->comm, t->r->stream));
+        room_copy(t->out, t->there.out, (size_t)p->tokens * hidden_of(t) * sizeof(*t->out),
+                  t->r->stream);
+        room_free(elsewhere ? (void *)(uintptr_t)o.y : NULL);
+    }
     if (w->pauses)
         meet(t);
     check_sums(t, p, w);

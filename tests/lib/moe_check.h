@@ -13,12 +13,14 @@ struct rank {
     const char *transport;
     uint64_t heap_bytes; /* of the comms of this rank; 0: no limit */
     bool failed;
+    void *stream;
 };
 
 /* A moe of a test with the buffers of this rank. */
 struct subject {
     struct rank *r;
     const struct setting *s;
+    struct epa2a_comm *comm;
     struct epa2a_moe *moe;
     struct epa2a_need need;
     /* [max_tokens] inputs and outputs of the last dispatch */
@@ -27,16 +29,24 @@ struct subject {
     float *code_scale, *weight;
     int32_t *expert;
     int64_t *wide;
+    /* On a device: copies of the arrays above. */
+    struct {
+        void *x, *out, *codes, *code_scale, *weight, *expert;
+    } there;
 };
 
 /* Memory of a dispatch. */
 struct slot {
     struct epa2a_received got;
+    /* What the checks read: the arrays of `got`, or copies of them in host memory. */
+    struct epa2a_received host;
     uint64_t iteration, route; /* route: iteration of the choices */
     uint32_t tokens;
-    bool own;   /* memory of the caller */
-    void *room; /* routing */
-    int32_t *seen, *seen_before;
+    bool own;                    /* memory of the caller */
+    struct epa2a_received mine;  /* this memory */
+    void *room;                  /* routing */
+    int32_t *seen, *seen_before; /* host memory */
+    int32_t *seen_there;         /* on a device: of the calls; NULL: unused */
     uint32_t *host_count;
 };
 

@@ -9,6 +9,7 @@
 #include "api/error.h"
 #include "api/moe_combine.h"
 #include "api/moe_create.h"
+#include "api/moe_device.h"
 #include "api/moe_dispatch.h"
 #include "api/moe_open.h"
 #include "api/moe_plan.h"
@@ -64,6 +65,7 @@ static enum epa_status plan_alone(struct registry *registry, uint32_t ranks, int
         registry,
         &(struct choose_params){
             .cuda = device != EPA2A_HOST,
+            .device = (uint32_t)device,
             .op = EPA_OP_MOE,
             .source = (const struct choose_source[]){{.name = "options", .text = shape.options},
                                                      {.name = "EPA2A_OPTIONS",
@@ -81,7 +83,7 @@ static enum epa_status plan_alone(struct registry *registry, uint32_t ranks, int
 
 /* Fills the struct of the caller. The name of the algorithm may belong to a plugin that is unloaded
  * before the caller reads it, so each thread keeps a copy. */
-static enum epa_status write_need(const struct moe_plan *plan, struct epa2a_need *to,
+static enum epa_status write_need(const struct moe_plan *plan, bool cuda, struct epa2a_need *to,
                                   struct epa_error *err)
 {
     static _Thread_local char name[64];
@@ -90,7 +92,7 @@ static enum epa_status write_need(const struct moe_plan *plan, struct epa2a_need
 
     if (status != EPA_OK)
         return status;
-    moe_plan_need(plan, &need);
+    moe_plan_need(plan, cuda, &need);
     snprintf(name, sizeof(name), "%s", need.algorithm);
     need.algorithm = name;
     struct_write(to, &need, sizeof(need));
@@ -114,7 +116,8 @@ int epa2a_moe_need(struct epa2a_comm *comm, uint32_t ranks, int32_t device,
     status = comm != NULL ? plan_moe(comm, shape, &choice, &plan, &err)
                           : plan_alone(registry, ranks, device, shape, &choice, &plan, &err);
     if (status == EPA_OK)
-        status = write_need(&plan, out, &err);
+        status =
+            write_need(&plan, comm != NULL ? comm_is_cuda(comm) : device != EPA2A_HOST, out, &err);
     choice_free(&choice);
     if (comm != NULL)
         return comm_leave(comm, status, &err);
@@ -183,12 +186,10 @@ static enum epa_status create_moe(struct epa2a_comm *comm, const struct epa2a_mo
     struct moe_plan plan;
     enum epa_status status = plan_moe(comm, shape, &choice, &plan, err);
 
-    if (status == EPA_OK && comm->ep.backend->memory != EPA_MEMORY_HOST)
-        status = epa_fail(err, EPA_ERR_UNSUPPORTED,
-                          "this version of the library has dispatch and combine for host memory "
-                          "only; create the comm with device EPA2A_HOST");
+    if (status == EPA_OK && comm_is_cuda(comm))
+        status = moe_device_check(&plan, err);
     if (status == EPA_OK)
-        status = moe_make(&plan, &moe, err);
+        status = moe_make(&plan, comm->ep.backend, &moe, err);
     status = comm_agree(comm, status, err);
     if (status == EPA_OK)
         status = compare_shapes(comm, &plan, err);
@@ -231,7 +232,10 @@ int epa2a_moe_create(struct epa2a_comm *comm, const struct epa2a_moe_shape *shap
 
     if (status != EPA_OK)
         return api_fail(&err);
-    status = create_moe(comm, shape, &moe, &err);
+    if (comm_is_cuda(comm))
+        status = comm_agree(comm, comm_check_capture(comm, &err), &err);
+    if (status == EPA_OK)
+        status = create_moe(comm, shape, &moe, &err);
     /* No rank may dispatch before all ranks have cleared their flags. */
     status = comm_agree(comm, status, &err);
     if (status == EPA_OK)
@@ -246,6 +250,7 @@ void epa2a_moe_destroy(struct epa2a_moe *moe)
     struct epa_error err = {EPA_OK, ""};
     struct epa2a_comm *comm;
     enum epa_status status;
+    bool entered;
 
     if (moe == NULL)
         return;
@@ -255,13 +260,16 @@ void epa2a_moe_destroy(struct epa2a_moe *moe)
         (void)api_fail(&err);
         return;
     }
-    if (status == EPA_OK) /* other ranks may still read the heap of this rank */
-        status = comm_agree(comm, EPA_OK, &err);
-    else
-        ep_comm_stop(&comm->ep);
+    entered = status == EPA_OK;
+    if (entered) /* other ranks may still read the heap of this rank, and its kernels theirs */
+        status = comm_agree(comm, ep_comm_finish(&comm->ep, &err), &err);
+    if (status != EPA_OK)
+        comm_stop(comm);
     destroy_moe(moe);
-    if (status != EPA_ERR_ABORTED)
+    if (entered)
         (void)comm_leave(comm, status, &err);
+    else
+        ep_comm_end(&comm->ep);
 }
 
 /* ---- half calls ---- */
@@ -284,13 +292,13 @@ static enum epa_status check_half(const struct epa2a_moe *moe, enum moe_half hal
 
 /* Begins a call of a moe with the open half call `half`. */
 static enum epa_status enter(struct epa2a_moe *moe, const char *call, enum moe_half half,
-                             struct epa_error *err)
+                             void *stream, struct epa_error *err)
 {
     enum epa_status status;
 
     if (moe == NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: the moe is NULL", call);
-    status = comm_enter(moe->comm, call, err);
+    status = comm_enter_stream(moe->comm, call, stream, err);
     if (status != EPA_OK)
         return status;
     status = check_half(moe, half, err);
@@ -305,20 +313,22 @@ static enum epa_status enter(struct epa2a_moe *moe, const char *call, enum moe_h
 enum { SEND = 1, RECV = 2 };
 
 static int run_dispatch(struct epa2a_moe *moe, const char *call, int which, bool again,
-                        const struct epa2a_tokens *tokens, struct epa2a_received *to)
+                        const struct epa2a_tokens *tokens, struct epa2a_received *to, void *stream)
 {
     struct epa_error err = {EPA_OK, ""};
     struct epa2a_received got;
     enum epa_status status =
-        enter(moe, call, (which & SEND) != 0 ? MOE_WHOLE : MOE_DISPATCH_SENT, &err);
+        enter(moe, call, (which & SEND) != 0 ? MOE_WHOLE : MOE_DISPATCH_SENT, stream, &err);
 
     if (status != EPA_OK)
         return api_fail(&err);
     status = struct_read(&got, sizeof(got), to, "epa2a_received", &err);
     if (status == EPA_OK && (which & SEND) != 0)
-        status = moe_dispatch_send(moe, tokens, &got, again, &err);
+        status = moe->device != NULL ? moe_device_dispatch_send(moe, tokens, &got, again, &err)
+                                     : moe_dispatch_send(moe, tokens, &got, again, &err);
     if (status == EPA_OK && (which & RECV) != 0)
-        status = moe_dispatch_recv(moe, &got, &err);
+        status = moe->device != NULL ? moe_device_dispatch_recv(moe, &got, &err)
+                                     : moe_dispatch_recv(moe, &got, &err);
     if (status == EPA_OK)
         struct_write(to, &got, sizeof(got));
     return comm_leave(moe->comm, status, &err);
@@ -327,54 +337,52 @@ static int run_dispatch(struct epa2a_moe *moe, const char *call, int which, bool
 int epa2a_dispatch(struct epa2a_moe *moe, const struct epa2a_tokens *tokens,
                    struct epa2a_received *got, void *stream)
 {
-    (void)stream;
-    return run_dispatch(moe, "epa2a_dispatch", SEND | RECV, false, tokens, got);
+    return run_dispatch(moe, "epa2a_dispatch", SEND | RECV, false, tokens, got, stream);
 }
 
 int epa2a_dispatch_send(struct epa2a_moe *moe, const struct epa2a_tokens *tokens,
                         struct epa2a_received *got, void *stream)
 {
-    (void)stream;
-    return run_dispatch(moe, "epa2a_dispatch_send", SEND, false, tokens, got);
+    return run_dispatch(moe, "epa2a_dispatch_send", SEND, false, tokens, got, stream);
 }
 
 int epa2a_dispatch_recv(struct epa2a_moe *moe, struct epa2a_received *got, void *stream)
 {
-    (void)stream;
-    return run_dispatch(moe, "epa2a_dispatch_recv", RECV, false, NULL, got);
+    return run_dispatch(moe, "epa2a_dispatch_recv", RECV, false, NULL, got, stream);
 }
 
 int epa2a_dispatch_again(struct epa2a_moe *moe, const struct epa2a_tokens *tokens,
                          struct epa2a_received *got, void *stream)
 {
-    (void)stream;
-    return run_dispatch(moe, "epa2a_dispatch_again", SEND | RECV, true, tokens, got);
+    return run_dispatch(moe, "epa2a_dispatch_again", SEND | RECV, true, tokens, got, stream);
 }
 
 int epa2a_discard(struct epa2a_moe *moe, const struct epa2a_received *from)
 {
     struct epa_error err = {EPA_OK, ""};
     struct epa2a_received got;
-    enum epa_status status = enter(moe, "epa2a_discard", MOE_WHOLE, &err);
+    enum epa_status status = enter(moe, "epa2a_discard", MOE_WHOLE, NULL, &err);
 
     if (status != EPA_OK)
         return api_fail(&err);
     status = struct_read(&got, sizeof(got), from, "epa2a_received", &err);
     if (status == EPA_OK)
-        status = moe_open_discard(moe, &got, &err);
+        status = moe->device != NULL ? moe_device_discard(moe, &got, &err)
+                                     : moe_open_discard(moe, &got, &err);
     return comm_leave(moe->comm, status, &err);
 }
 
 /* ---- combine ---- */
 
 static int run_combine(struct epa2a_moe *moe, const char *call, int which,
-                       const struct epa2a_received *from, const struct epa2a_outputs *outputs)
+                       const struct epa2a_received *from, const struct epa2a_outputs *outputs,
+                       void *stream)
 {
     struct epa_error err = {EPA_OK, ""};
     struct epa2a_received got;
     struct epa2a_outputs o;
     enum epa_status status =
-        enter(moe, call, (which & SEND) != 0 ? MOE_WHOLE : MOE_COMBINE_SENT, &err);
+        enter(moe, call, (which & SEND) != 0 ? MOE_WHOLE : MOE_COMBINE_SENT, stream, &err);
 
     if (status != EPA_OK)
         return api_fail(&err);
@@ -382,36 +390,36 @@ static int run_combine(struct epa2a_moe *moe, const char *call, int which,
     if (status == EPA_OK && (which & SEND) != 0)
         status = struct_read(&o, sizeof(o), outputs, "epa2a_outputs", &err);
     if (status == EPA_OK && (which & SEND) != 0)
-        status = moe_combine_send(moe, &got, &o, &err);
+        status = moe->device != NULL ? moe_device_combine_send(moe, &got, &o, &err)
+                                     : moe_combine_send(moe, &got, &o, &err);
     if (status == EPA_OK && (which & RECV) != 0)
-        status = moe_combine_recv(moe, &err);
+        status =
+            moe->device != NULL ? moe_device_combine_recv(moe, &err) : moe_combine_recv(moe, &err);
     return comm_leave(moe->comm, status, &err);
 }
 
 int epa2a_combine(struct epa2a_moe *moe, const struct epa2a_received *got,
                   const struct epa2a_outputs *outputs, void *stream)
 {
-    (void)stream;
-    return run_combine(moe, "epa2a_combine", SEND | RECV, got, outputs);
+    return run_combine(moe, "epa2a_combine", SEND | RECV, got, outputs, stream);
 }
 
 int epa2a_combine_send(struct epa2a_moe *moe, const struct epa2a_received *got,
                        const struct epa2a_outputs *outputs, void *stream)
 {
-    (void)stream;
-    return run_combine(moe, "epa2a_combine_send", SEND, got, outputs);
+    return run_combine(moe, "epa2a_combine_send", SEND, got, outputs, stream);
 }
 
 int epa2a_combine_recv(struct epa2a_moe *moe, const struct epa2a_received *got, void *stream)
 {
-    (void)stream;
-    return run_combine(moe, "epa2a_combine_recv", RECV, got, NULL);
+    return run_combine(moe, "epa2a_combine_recv", RECV, got, NULL, stream);
 }
 
 int epa2a_test(struct epa2a_moe *moe)
 {
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = enter(moe, "epa2a_test", moe != NULL ? moe->half : MOE_WHOLE, &err);
+    enum epa_status status =
+        enter(moe, "epa2a_test", moe != NULL ? moe->half : MOE_WHOLE, NULL, &err);
 
     if (status != EPA_OK)
         return api_fail(&err);

@@ -40,6 +40,22 @@ static bool allocate_record(struct epa2a_moe *moe, struct moe_record *r, bool ch
     return r->expert != NULL && r->weight != NULL;
 }
 
+/* On a device, the algorithm holds all rows, and the caller holds all inputs. */
+static enum epa_status allocate_on_device(struct epa2a_moe *moe, struct epa_error *err)
+{
+    const struct epa_moe *m = &moe->plan.problem.u.moe;
+    size_t bytes = (size_t)m->max_tokens * m->topk * sizeof(*moe->no_weight);
+    void *memory = NULL;
+    enum epa_status status = moe->device->ops->alloc(moe->device, bytes, &memory);
+
+    if (status != EPA_OK) {
+        moe->device->ops->explain(moe->device, err);
+        return status;
+    }
+    moe->no_weight = memory;
+    return tokens_init(&moe->tokens, m, EPA_MEMORY_CUDA, err);
+}
+
 static enum epa_status allocate_work(struct epa2a_moe *moe, struct epa_error *err)
 {
     const struct epa2a_moe_shape *s = &moe->plan.shape;
@@ -79,9 +95,11 @@ void moe_free(struct epa2a_moe *moe)
         return;
     ep_destroy(&moe->ep);
     ep_close(&moe->ep);
-    for (uint32_t i = 0; i < MOE_SETS; i++)
+    for (uint32_t i = 0; i < MOE_SETS && moe->device == NULL; i++)
         free_record(&moe->record[i]);
     free_record(&moe->lane);
+    if (moe->no_weight != NULL)
+        moe->device->ops->free(moe->device, moe->no_weight);
     free(moe->input.expert);
     free(moe->input.weight);
     tokens_finish(&moe->tokens);
@@ -93,7 +111,8 @@ void moe_free(struct epa2a_moe *moe)
     free(moe);
 }
 
-enum epa_status moe_make(const struct moe_plan *plan, struct epa2a_moe **out, struct epa_error *err)
+enum epa_status moe_make(const struct moe_plan *plan, struct epa_backend *backend,
+                         struct epa2a_moe **out, struct epa_error *err)
 {
     struct epa2a_moe *moe = calloc(1, sizeof(*moe));
     enum epa_status status;
@@ -103,9 +122,10 @@ enum epa_status moe_make(const struct moe_plan *plan, struct epa2a_moe **out, st
     moe->plan = *plan;
     moe->name = plan->algorithm.plugin->name;
     moe->sets = plan->shape.in_flight;
+    moe->device = backend->memory == EPA_MEMORY_HOST ? NULL : backend;
     /* The time differs between two moes at the same address. */
     moe->owner = epa_now_ns() ^ (uintptr_t)moe;
-    status = allocate_work(moe, err);
+    status = moe->device != NULL ? allocate_on_device(moe, err) : allocate_work(moe, err);
     if (status != EPA_OK) {
         moe_free(moe);
         return status;

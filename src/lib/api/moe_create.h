@@ -4,9 +4,9 @@
 
 #include "api/moe_state.h"
 
-/* Creates a moe with its work space. */
-EPA_CHECKED enum epa_status moe_make(const struct moe_plan *, struct epa2a_moe **out,
-                                     struct epa_error *);
+/* Creates a moe with its work space in the memory of the backend. */
+EPA_CHECKED enum epa_status moe_make(const struct moe_plan *, struct epa_backend *,
+                                     struct epa2a_moe **out, struct epa_error *);
 /* Opens the transport of the moe and creates the algorithm. Collective. */
 EPA_CHECKED enum epa_status moe_open(struct epa2a_moe *, struct ep_comm *,
                                      const struct ep_transport_params *, struct epa_error *);

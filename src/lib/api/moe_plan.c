@@ -120,7 +120,7 @@ static uint64_t output_bytes(const struct moe_plan *p)
     return l->rows * row + (by_rank ? l->entries * sizeof(uint32_t) : 0);
 }
 
-void moe_plan_need(const struct moe_plan *p, struct epa2a_need *out)
+void moe_plan_need(const struct moe_plan *p, bool cuda, struct epa2a_need *out)
 {
     const struct epa2a_moe_shape *s = &p->shape;
     uint64_t choices = (uint64_t)s->max_tokens * s->topk;
@@ -133,6 +133,8 @@ void moe_plan_need(const struct moe_plan *p, struct epa2a_need *out)
     out->private_bytes = p->footprint.private_bytes + s->in_flight * output_bytes(p) +
                          (s->in_flight + 1) * moe_places_bytes(&p->layout) +
                          (s->in_flight + 2) * choices * 8 + 6 * (uint64_t)s->max_tokens * s->hidden;
+    if (cuda)
+        out->private_bytes = p->footprint.device_bytes + choices * sizeof(float);
     out->rows = p->layout.rows;
     out->entries = p->layout.entries;
     out->routing_bytes = moe_routing_bytes(s);

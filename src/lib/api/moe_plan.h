@@ -12,6 +12,7 @@ EPA_CHECKED enum epa_status moe_plan_make(const struct epa2a_moe_shape *, const 
                                           const struct ep_choice *algorithm,
                                           const struct epa_world *, uint32_t flags,
                                           struct moe_plan *out, struct epa_error *);
-void moe_plan_need(const struct moe_plan *, struct epa2a_need *out);
+/* cuda: for memory of a device. */
+void moe_plan_need(const struct moe_plan *, bool cuda, struct epa2a_need *out);
 
 #endif

@@ -6,6 +6,7 @@
  *   moe_dispatch.c   dispatch and its halves
  *   moe_combine.c    combine and its halves
  *   moe_weights.c    weights that combine returns
+ *   moe_device.c     dispatch and combine in memory of a CUDA device
  *   moe_open.c       open dispatches, the order of combines, and repeated dispatches
  *   moe_outputs.c    memory for outputs of dispatch
  *   moe_routing.h    routes in memory of the caller
@@ -56,6 +57,7 @@ struct moe_record {
     uint64_t route; /* number of the routes in memory of the caller; 0: without `routing` */
     bool weighted;  /* the source passed weights to dispatch */
     struct epa_problem problem;
+    /* On a device the arrays below are unused, except for `array`: views that the caller has. */
     struct moe_places places;
     int32_t *expert; /* [max_tokens][topk] */
     float *weight;   /* [max_tokens][topk] */
@@ -104,9 +106,11 @@ struct epa2a_moe {
     void *heap;              /* memory of the caller for the heap; NULL: none */
     struct ep ep;
     struct moe_plan plan;
-    const char *name;         /* of the algorithm */
-    uint64_t owner;           /* distinguishes routes of this moe from routes of other moes */
-    struct epa_stage send[2]; /* of dispatch and of combine; run NULL: recv does all work */
+    struct epa_backend *device; /* NULL: host memory */
+    float *no_weight;           /* on the device: [max_tokens][topk] of 0 */
+    const char *name;           /* of the algorithm */
+    uint64_t owner;             /* distinguishes routes of this moe from routes of other moes */
+    struct epa_stage send[2];   /* of dispatch and of combine; run NULL: recv does all work */
     struct epa_stage recv[2];
     struct moe_record record[MOE_SETS];
     uint32_t sets;          /* buffer sets of the algorithm */

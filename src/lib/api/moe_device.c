@@ -1,0 +1,384 @@
+/* Dispatch and combine in memory of a CUDA device.
+ *
+ * The library never reads data of the device, so a CUDA graph can capture the calls. Received rows
+ * are views of the memory of the algorithm, whose rows of an expert are ordered by source rank, then
+ * by token. A kernel of the backend copies the rows to memory of the caller. The choices and weights
+ * of a dispatch stay in memory of the caller until the combine: a copy would cost a kernel in each
+ * call. */
+#include "api/moe_device.h"
+
+#include <string.h>
+
+#include "api/moe_open.h"
+#include "ep/ep_explain.h"
+#include "options/option.h"
+
+/* ---- plan ---- */
+
+/* Returns the row at which expert e begins, divided by e; 0: no gaps between experts. */
+static uint64_t stride_of(const struct moe_plan *p)
+{
+    return p->layout.layout == EPA2A_EXPERT_PADDED
+               ? (uint64_t)p->layout.ranks * p->layout.max_tokens
+               : 0;
+}
+
+/* Returns true if the algorithm has the option recv_layout with the value "padded". */
+static bool pads_rows(const struct ep_choice *algorithm)
+{
+    const struct epa_option *option = option_find(&algorithm->plugin->options, "recv_layout");
+    int value;
+
+    if (option == NULL || option->type != EPA_OPTION_CHOICE)
+        return false;
+    memcpy(&value, (const char *)algorithm->config + option->offset, sizeof(value));
+    for (const struct epa_choice *c = option->choices; c->name != NULL; c++)
+        if (c->value == value)
+            return strcmp(c->name, "padded") == 0;
+    return false;
+}
+
+enum epa_status moe_device_check(const struct moe_plan *p, struct epa_error *err)
+{
+    const char *name = p->algorithm.plugin->name;
+
+    if (moe_layout_is_rank(&p->layout))
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "this version of the library has the RANK layouts for host memory only; "
+                        "set layout of the shape to EPA2A_EXPERT_PADDED or EPA2A_EXPERT_PACKED");
+    if (pads_rows(&p->algorithm) == (stride_of(p) != 0))
+        return EPA_OK;
+    if (stride_of(p) != 0)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "%s stores the rows of an expert behind the rows of the previous expert; "
+                        "set layout of the shape to EPA2A_EXPERT_PACKED, or use algorithm=ll_v2",
+                        name);
+    return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                    "%s has recv_layout=padded, and layout of the shape is EPA2A_EXPERT_PACKED; "
+                    "remove the option",
+                    name);
+}
+
+/* ---- dispatch ---- */
+
+static enum epa_status check_form(const struct epa2a_moe *moe, const struct moe_form *f,
+                                  struct epa_error *err)
+{
+    if (f->fp8 != f->sent_fp8)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "on a CUDA device %s delivers rows in the type of recv_dtype only; set "
+                        "recv_dtype of the shape to EPA2A_FP8_E4M3 instead of EPA2A_RECV_FP8",
+                        moe->name);
+    if (f->pow2 || f->ue8m0 || f->by_group)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "on a CUDA device scales are float32, row by row; convert them in the "
+                        "application instead of EPA2A_SCALE_POW2, EPA2A_SCALE_UE8M0 or "
+                        "EPA2A_SCALE_BY_GROUP");
+    return EPA_OK;
+}
+
+static enum epa_status check_received(const struct epa2a_moe *moe, const struct epa2a_received *got,
+                                      struct epa_error *err)
+{
+    struct epa_backend *b = moe->device;
+
+    if (got->routing != NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "this version of the library has `routing` for host memory only; set "
+                        "routing to NULL and combine in the order of the dispatches");
+    if (got->host_count != NULL && b->ops->captures(b))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "host_count makes the call wait, which a CUDA graph cannot capture; set "
+                        "host_count to NULL and read `count` on the device");
+    return EPA_OK;
+}
+
+static enum epa_status read_input(struct epa2a_moe *moe, const struct epa2a_tokens *from,
+                                  struct epa_error *err)
+{
+    struct moe_input *in = &moe->input;
+    const struct moe_plan *p = &moe->plan;
+    struct epa2a_tokens t;
+    enum epa_status status;
+
+    in->m = p->problem.u.moe;
+    status = tokens_read(&moe->tokens, from, &t, &in->m, err);
+    if (status == EPA_OK)
+        status = moe_form_select(&in->m, p->footprint.u.moe.recv_dtype, p->shape.recv_dtype,
+                                 t.flags, t.x_scale != NULL, moe->name, &in->form, err);
+    if (status == EPA_OK)
+        status = check_form(moe, &in->form, err);
+    if (status != EPA_OK)
+        return status;
+    in->seen = t.seen;
+    in->route = 0;
+    in->weighted = in->m.weight != NULL;
+    if (!in->weighted && p->footprint.u.moe.sum == EPA_SUM_BY_RANK && t.tokens != 0)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "%s with dedup applies the weights before the outputs return and needs "
+                        "topk_weight in dispatch; pass topk_weight, or set dedup=false",
+                        moe->name);
+    if (!in->weighted)
+        in->m.weight = moe->no_weight;
+    return EPA_OK;
+}
+
+enum epa_status moe_device_dispatch_send(struct epa2a_moe *moe, const struct epa2a_tokens *t,
+                                         struct epa2a_received *got, bool again,
+                                         struct epa_error *err)
+{
+    struct moe_record *r = NULL;
+    enum epa_status status = EPA_OK;
+
+    if (again)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "this version of the library has epa2a_dispatch_again() for host memory "
+                        "only; call epa2a_dispatch() with the same topk_idx");
+    status = check_received(moe, got, err);
+    if (status == EPA_OK)
+        status = read_input(moe, t, err);
+    if (status == EPA_OK)
+        status = moe_open_record(moe, &r, err);
+    if (status != EPA_OK)
+        return status;
+    r->id = ++moe->dispatches;
+    r->route = 0;
+    r->weighted = moe->input.weighted;
+    r->problem.op = EPA_OP_MOE;
+    r->problem.u.moe = moe->input.m;
+    r->state = MOE_OPEN;
+    moe->combined = NULL;
+    moe->halved = r;
+    if (moe->send[MOE_DISPATCH].run != NULL)
+        status = moe_stage(moe, &moe->send[MOE_DISPATCH], &r->problem, err);
+    if (status == EPA_OK)
+        moe->half = MOE_DISPATCH_SENT;
+    return status;
+}
+
+/* Returns true for a view that an earlier dispatch has stored in the struct of the caller. */
+static bool is_view(const struct epa2a_moe *moe, const void *pointer)
+{
+    for (uint32_t i = 0; i < moe->sets; i++)
+        for (int a = 0; a < MOE_ARRAYS; a++)
+            if (pointer == moe->record[i].array[a])
+                return true;
+    return false;
+}
+
+/* Replaces a pointer that is NULL or an earlier view by a view. Returns NULL then, else the pointer,
+ * to which the rows have to be copied. */
+static void *set_view(const struct epa2a_moe *moe, void **pointer, const void *view)
+{
+    void *of_caller = *pointer;
+
+    if (of_caller != NULL && !is_view(moe, of_caller))
+        return of_caller;
+    *pointer = (void *)(uintptr_t)view;
+    return NULL;
+}
+
+/* Sets the pointers of the struct to views, and queues copies to memory of the caller. */
+static enum epa_status deliver(struct epa2a_moe *moe, struct moe_record *r,
+                               struct epa2a_received *got, struct epa_error *err)
+{
+    const struct epa_moe *m = &r->problem.u.moe;
+    const struct moe_layout *l = &moe->plan.layout;
+    const struct moe_form *f = &moe->input.form;
+    struct epa_backend *b = moe->device;
+    struct epa_delivery to = {.experts = l->local,
+                              .ranks = l->ranks,
+                              .stride = stride_of(&moe->plan),
+                              .row_bytes = (uint32_t)moe_form_row_bytes(f),
+                              .groups = f->fp8 ? moe_form_groups(f) : 0,
+                              .source_token = got->source_token,
+                              .source_range = got->source_range,
+                              .seen = moe->input.seen};
+    void *count = got->count, *start = got->start, *scale = got->x_scale;
+
+    to.x = set_view(moe, &got->x, m->recv);
+    got->x_stride = to.x == NULL ? m->recv_stride : 0;
+    got->x_scale_stride = 0;
+    if (f->fp8) {
+        to.x_scale = set_view(moe, &scale, m->recv_scale);
+        got->x_scale_stride = to.x_scale == NULL ? m->scale_stride : 0;
+    }
+    to.count = set_view(moe, &count, m->recv_count);
+    to.start = set_view(moe, &start, m->recv_start);
+    (void)set_view(moe, &got->y, m->y_space);
+    got->x_scale = scale;
+    got->count = count;
+    got->start = start;
+    got->row = NULL;
+    got->topk_idx = NULL;
+    got->topk_weight = NULL;
+    got->id = r->id;
+    got->rows = l->rows;
+    got->entries = l->entries;
+    r->array[MOE_X] = (void *)(uintptr_t)m->recv;
+    r->array[MOE_X_SCALE] = (void *)(uintptr_t)m->recv_scale;
+    r->array[MOE_COUNT] = (void *)(uintptr_t)m->recv_count;
+    r->array[MOE_START] = (void *)(uintptr_t)m->recv_start;
+    r->array[MOE_Y] = m->y_space;
+    if (to.x == NULL && to.x_scale == NULL && to.count == NULL && to.start == NULL &&
+        to.source_token == NULL && to.source_range == NULL && to.seen == NULL)
+        return EPA_OK;
+    return ep_explain_backend(&moe->ep, b->ops->deliver(b, m, &to), err);
+}
+
+/* Waits for the counts. */
+static enum epa_status read_counts(struct epa2a_moe *moe, const struct moe_record *r,
+                                   uint32_t *host_count, struct epa_error *err)
+{
+    struct epa_backend *b = moe->device;
+    uint32_t local = moe->plan.layout.local;
+    enum epa_status status = ep_sync(&moe->ep, err);
+
+    if (status == EPA_OK)
+        status = ep_explain_backend(
+            &moe->ep,
+            b->ops->read(b, host_count, r->problem.u.moe.recv_count, local * sizeof(*host_count)),
+            err);
+    if (status != EPA_OK)
+        return status;
+    host_count[local] = 0;
+    for (uint32_t e = 0; e < local; e++)
+        host_count[local] += host_count[e];
+    return EPA_OK;
+}
+
+enum epa_status moe_device_dispatch_recv(struct epa2a_moe *moe, struct epa2a_received *got,
+                                         struct epa_error *err)
+{
+    struct moe_record *r = moe->halved;
+    enum epa_status status = check_received(moe, got, err);
+
+    if (status != EPA_OK)
+        return status;
+    moe->half = MOE_WHOLE;
+    status = moe_stage(moe, &moe->recv[MOE_DISPATCH], &r->problem, err);
+    moe->last_epoch = r->problem.u.moe.epoch;
+    if (status == EPA_OK)
+        status = deliver(moe, r, got, err);
+    if (status == EPA_OK && got->host_count != NULL)
+        status = read_counts(moe, r, got->host_count, err);
+    return status;
+}
+
+enum epa_status moe_device_discard(struct epa2a_moe *moe, const struct epa2a_received *got,
+                                   struct epa_error *err)
+{
+    if (moe->ep.algorithm->discard == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "%s cannot discard a dispatch with these options; set in_flight of the "
+                        "shape to 2, use algorithm=ll_v1, or combine the dispatch",
+                        moe->name);
+    return moe_open_discard(moe, got, err);
+}
+
+/* ---- combine ---- */
+
+/* Finds the open dispatch, or the last combined dispatch, whose combine may be repeated. */
+static enum epa_status find_dispatch(struct epa2a_moe *moe, uint64_t id, struct moe_record **out,
+                                     struct epa_error *err)
+{
+    struct moe_record *r = NULL;
+
+    for (uint32_t i = 0; i < moe->sets; i++)
+        if (moe->record[i].state == MOE_OPEN && moe->record[i].id == id)
+            r = &moe->record[i];
+    if (r == NULL && moe->combined != NULL && moe->combined->id == id) {
+        r = moe->combined;
+        if (!moe->ep.algorithm->combines_again)
+            return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                            "%s cannot repeat a combine; use algorithm=ll_v1 or algorithm=ll_v2",
+                            moe->name);
+    }
+    if (r == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "dispatch %llu is not open, and is not the last combined dispatch",
+                        (unsigned long long)id);
+    *out = r;
+    return moe_open_check_order(moe, r, err);
+}
+
+static enum epa_status check_outputs(const struct epa2a_moe *moe, const struct epa2a_received *got,
+                                     const struct epa2a_outputs *o, const struct moe_record *r,
+                                     struct epa_error *err)
+{
+    const struct epa_moe_footprint *f = &moe->plan.footprint.u.moe;
+    uint32_t tokens = r->problem.u.moe.tokens;
+
+    if (got->routing != NULL)
+        return check_received(moe, got, err);
+    if (o->flags != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "flags of the outputs is 0x%x; set flags to 0",
+                        o->flags);
+    if (o->out == NULL && tokens != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "out is NULL, with %u tokens", tokens);
+    if (o->y == NULL && got->y == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "y is NULL in the outputs and in the received rows; pass expert outputs");
+    if (o->bias[0] != NULL || o->bias[1] != NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "this version of the library adds a bias in host memory only; set bias to "
+                        "NULL and add the bias in the application");
+    if (o->out_weight != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "out_weight is for the RANK layouts; set out_weight to NULL");
+    if (o->topk_idx != NULL && o->topk_idx_bytes != 4)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "topk_idx_bytes is %d; indices on a device have 4 bytes",
+                        o->topk_idx_bytes);
+    if (o->topk_weight != NULL && f->sum == EPA_SUM_BY_RANK)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "%s with dedup applies the weights before the outputs return; pass "
+                        "topk_weight to dispatch, or set dedup=false",
+                        moe->name);
+    if (o->topk_weight == NULL && !r->weighted && tokens != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "neither the dispatch nor the combine has topk_weight; pass topk_weight to "
+                        "one of them");
+    return EPA_OK;
+}
+
+enum epa_status moe_device_combine_send(struct epa2a_moe *moe, const struct epa2a_received *got,
+                                        const struct epa2a_outputs *o, struct epa_error *err)
+{
+    struct moe_record *r = NULL;
+    enum epa_status status = find_dispatch(moe, got->id, &r, err);
+    struct epa_moe *m;
+
+    if (status == EPA_OK)
+        status = check_outputs(moe, got, o, r, err);
+    if (status == EPA_OK)
+        status = moe_open_order(moe, r, err);
+    if (status != EPA_OK)
+        return status;
+    m = &r->problem.u.moe;
+    if (o->topk_idx != NULL)
+        m->expert = o->topk_idx;
+    if (o->topk_weight != NULL)
+        m->weight = o->topk_weight;
+    m->y = o->y != NULL ? o->y : got->y;
+    m->out = o->out;
+    moe->halved = r;
+    if (moe->send[MOE_COMBINE].run != NULL)
+        status = moe_stage(moe, &moe->send[MOE_COMBINE], &r->problem, err);
+    if (status == EPA_OK)
+        moe->half = MOE_COMBINE_SENT;
+    return status;
+}
+
+enum epa_status moe_device_combine_recv(struct epa2a_moe *moe, struct epa_error *err)
+{
+    struct moe_record *r = moe->halved;
+    enum epa_status status = moe_stage(moe, &moe->recv[MOE_COMBINE], &r->problem, err);
+
+    moe->half = MOE_WHOLE;
+    if (status != EPA_OK)
+        return status;
+    r->state = MOE_FREE;
+    moe->combined = r;
+    return EPA_OK;
+}
