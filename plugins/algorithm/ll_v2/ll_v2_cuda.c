@@ -53,6 +53,7 @@
 struct ll_set {
     uint32_t *recv_row, *wanted, *place;
     float *recv_weight;
+    uint8_t *recv_k;
     struct ll_share *share;
     uint16_t *chosen;
 };
@@ -124,6 +125,7 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     a.place = s->place;
     a.recv_row = s->recv_row;
     a.recv_weight = s->recv_weight;
+    a.recv_k = s->recv_k;
     return a;
 }
 
@@ -241,6 +243,7 @@ static void publish_views(const struct ll_cuda *c, uint32_t set, struct epa_moe 
     m->recv_rows = l->rows;
     m->recv_row = l->by_rank ? c->set[set].recv_row : NULL;
     m->recv_weight = l->by_rank ? c->set[set].recv_weight : NULL;
+    m->recv_k = l->by_rank ? c->set[set].recv_k : NULL;
     epa_publish_messages(m, recv, l->token_at, l->fp8, l->scales_at, l->meta_at, l->message_bytes);
     m->y_space = l->fused ? NULL : device_own(&c->d, y_offset(c, set));
 }
@@ -477,6 +480,7 @@ static void place_sets(struct device *d, char *memory, uint64_t *at)
 
         s->recv_row = device_take(memory, at, entries * sizeof(*s->recv_row));
         s->recv_weight = device_take(memory, at, weights * sizeof(*s->recv_weight));
+        s->recv_k = device_take(memory, at, weights * sizeof(*s->recv_k));
         s->wanted = device_take(memory, at, slots * sizeof(*s->wanted));
         s->share = device_take(memory, at, shares * sizeof(*s->share));
         s->chosen = device_take(memory, at, chosen * sizeof(*s->chosen));

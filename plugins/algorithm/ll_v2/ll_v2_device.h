@@ -58,7 +58,8 @@ struct ll_args {
     uint32_t *place; /* [max_tokens][topk]: place of a row at its receiver; ~0: none */
     /* layout rank: slot of each entry; LL_DIRECT: the entries in use, in order */
     uint32_t *recv_row;
-    float *recv_weight;
+    float *recv_weight; /* layout rank: of each entry */
+    uint8_t *recv_k;    /* layout rank: index of the choice of each entry */
 };
 
 enum ll_mode { LL_BY_RANK, LL_DEDUP, LL_DIRECT, LL_MODES };

@@ -121,10 +121,10 @@ EPA_DEV bool wait_row(const struct ll_args &a, uint32_t row, struct epa_dev_wait
     return ok;
 }
 
-/* Waits for a row's choices of experts at this rank. Lane i gets the i-th choice, or expert ~0.
- * Called by one warp. */
+/* Waits for a row's choices of experts at this rank. Lane i gets the i-th choice and its index *k, or
+ * expert ~0. Called by one warp. */
 EPA_DEV bool wait_choices(const struct ll_args &a, const char *from, uint32_t source,
-                          uint64_t epoch, uint2 *out)
+                          uint64_t epoch, uint2 *out, uint32_t *k)
 {
     struct epa_dev_poll poll = {};
     struct epa_dev_wait w = {LL_DISPATCH, LL_COUNT, source, 0};
@@ -141,6 +141,7 @@ EPA_DEV bool wait_choices(const struct ll_args &a, const char *from, uint32_t so
                         !epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns, w, received, epoch)))
             return false;
     }
+    *k = ll_choice_k(out->x);
     out->x = lane < n ? ll_choice_expert(out->x) : ~0u;
     return true;
 }
@@ -150,17 +151,18 @@ EPA_DEV bool wait_choices(const struct ll_args &a, const char *from, uint32_t so
 EPA_DEV bool receive_row(const struct ll_args &a, const uint32_t *cell, uint32_t source,
                          uint32_t token, uint64_t epoch)
 {
-    uint32_t slot = ll_slot(a.c.max_tokens, source, token), wanted, entry;
+    uint32_t slot = ll_slot(a.c.max_tokens, source, token), wanted, entry, k;
     const char *message = dev_own(a.c.v, a.recv + (uint64_t)slot * a.message_bytes);
     struct epa_dev_wait w = {LL_DISPATCH, LL_DATA, source, token};
     uint2 chosen;
 
-    if (!wait_choices(a, message + a.choices_at, source, epoch, &chosen))
+    if (!wait_choices(a, message + a.choices_at, source, epoch, &chosen, &k))
         return false;
     wanted = find_entries(a, cell, source, token, chosen.x, epoch, &entry);
     if ((wanted >> epa_dev_lane() & 1) != 0) {
         a.recv_row[entry] = slot;
         a.recv_weight[entry] = __uint_as_float(chosen.y);
+        a.recv_k[entry] = (uint8_t)k;
     }
     if (epa_dev_lane() == 0)
         a.wanted[slot] = wanted;

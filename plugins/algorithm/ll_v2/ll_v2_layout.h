@@ -157,13 +157,13 @@ struct ll_packet {
 enum { LL_WINDOW_TOKENS = 32 };
 
 /* Layout rank: the choices of a row at its receiver are packets, in the order of choices: expert
- * (together with the number of choices) and weight. Only choices of the receiver's experts are
- * there. */
-enum { LL_CHOICE_BITS = 16 };
+ * (together with the index of the choice and the number of choices) and weight. Only choices of the
+ * receiver's experts are there. */
+enum { LL_CHOICE_BITS = 16, LL_CHOICE_K_BITS = 8 };
 
-EPA_BOTH uint32_t ll_choice_of(uint32_t expert, uint32_t n)
+EPA_BOTH uint32_t ll_choice_of(uint32_t expert, uint32_t k, uint32_t n)
 {
-    return n << LL_CHOICE_BITS | expert;
+    return (n << LL_CHOICE_K_BITS | k) << LL_CHOICE_BITS | expert;
 }
 
 EPA_BOTH uint32_t ll_choice_expert(uint32_t word)
@@ -171,9 +171,14 @@ EPA_BOTH uint32_t ll_choice_expert(uint32_t word)
     return word & ((1u << LL_CHOICE_BITS) - 1);
 }
 
+EPA_BOTH uint32_t ll_choice_k(uint32_t word)
+{
+    return word >> LL_CHOICE_BITS & ((1u << LL_CHOICE_K_BITS) - 1);
+}
+
 EPA_BOTH uint32_t ll_choice_n(uint32_t word)
 {
-    return word >> LL_CHOICE_BITS;
+    return word >> (LL_CHOICE_BITS + LL_CHOICE_K_BITS);
 }
 
 /* Returns the slot of a token of `source` at each rank that gets the token once. */

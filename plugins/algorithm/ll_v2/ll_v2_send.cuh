@@ -430,8 +430,8 @@ EPA_DEV void send_choices(const struct ll_args &a, uint32_t token, uint32_t expe
 
         if (owner == r)
             epa_dev_packet16_store(a.c.v.peer_heap[r] + at + before * LL_PACKET_BYTES,
-                                   ll_choice_of(expert, __popc(those)), __float_as_uint(weight),
-                                   epoch);
+                                   ll_choice_of(expert, epa_dev_lane(), __popc(those)),
+                                   __float_as_uint(weight), epoch);
     }
 }
 

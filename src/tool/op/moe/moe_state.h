@@ -64,7 +64,7 @@ struct row_ref {
     uint64_t row, here;
 };
 
-enum { STAGED = 7 };
+enum { STAGED = 8 };
 
 /* Digest of the views of the last dispatch in a slot, if its check succeeded. */
 struct kept {

@@ -8,7 +8,16 @@
 
 #include "op/moe/area.h"
 
-enum { STAGE_COUNT, STAGE_START, STAGE_ROW, STAGE_WEIGHT, STAGE_DATA, STAGE_SCALE, STAGE_ORIGIN };
+enum {
+    STAGE_COUNT,
+    STAGE_START,
+    STAGE_ROW,
+    STAGE_WEIGHT,
+    STAGE_K,
+    STAGE_DATA,
+    STAGE_SCALE,
+    STAGE_ORIGIN
+};
 
 enum { PIECES = 3 }; /* pieces of a received row: token, scales, origin */
 
@@ -225,7 +234,7 @@ static enum epa_status make_view(struct op_moe *op, const struct op_slot *s, str
 {
     struct run experts = {0, op->local_experts};
     struct epa_moe *m = &v->m;
-    const void *count = NULL, *start = NULL, *row = NULL, *weight = NULL;
+    const void *count = NULL, *start = NULL, *row = NULL, *weight = NULL, *k = NULL;
     bool by_rank = op->footprint.layout == EPA_LAYOUT_RANK;
     enum epa_status status;
 
@@ -251,9 +260,13 @@ static enum epa_status make_view(struct op_moe *op, const struct op_slot *s, str
         if (status == EPA_OK)
             status = stage_list(op, STAGE_WEIGHT, m->recv_weight, sizeof(*m->recv_weight), op->run,
                                 v->n_runs, &weight, err);
+        if (status == EPA_OK && m->recv_k != NULL)
+            status =
+                stage_list(op, STAGE_K, m->recv_k, sizeof(*m->recv_k), op->run, v->n_runs, &k, err);
     }
     m->recv_row = row;
     m->recv_weight = weight;
+    m->recv_k = k;
     if (status == EPA_OK && row != NULL)
         status = check_rows(op, v, &v->rows_end, err);
     v->rows = (struct row_view){m->recv, (const char *)m->recv_scale, (const char *)m->origin};
