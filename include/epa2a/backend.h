@@ -48,11 +48,23 @@ struct epa_experts_params {
     const float *factor;
 };
 
-/* Copies of received rows, in memory of the device. The rows of an expert are ordered by source
- * rank, then by token, as in the view. NULL: not written. Elements outside all rows do not
- * change. */
+/* Map of the received rows of layout rank, in memory of the device: rows ordered by source rank, then
+ * by token. W = (max_tokens + 31) / 32 words have a bit for each token of a source rank. */
+struct epa_places {
+    uint32_t ranks, max_tokens;
+    bool padded;       /* the rows of rank r begin at r * max_tokens */
+    uint32_t *sent;    /* [ranks][W]: bit of each token that has a row */
+    uint32_t *before;  /* [ranks][W]: number of rows before the first token of the word */
+    uint32_t *first;   /* [ranks + 1]: number of rows of earlier ranks; the last is the total */
+    uint32_t *in_view; /* [ranks][32 * W]: row of the view of each token that has a row */
+};
+
+/* Copies of received rows, in memory of the device. Layout expert: the rows of an expert are ordered
+ * by source rank, then by token, as in the view. NULL: not written. Elements outside all rows and
+ * entries do not change. */
 struct epa_delivery {
-    uint32_t experts, ranks; /* of this rank; of all */
+    uint32_t experts, ranks;         /* of this rank; of all */
+    const struct epa_places *places; /* layout rank: order of the rows; NULL: layout expert */
     /* Row at which expert e begins: e * stride; 0: the rows have no gaps between experts. */
     uint64_t stride;
     uint32_t row_bytes;    /* a multiple of 16 */
@@ -62,8 +74,25 @@ struct epa_delivery {
     uint32_t *count;       /* [experts] */
     uint64_t *start;       /* [experts] */
     int32_t *source_token; /* [rows] */
-    int64_t *source_range; /* [experts][ranks]: begin in the expert << 32 | count */
-    int32_t *seen;         /* [experts]: the counts are added */
+    /* [experts][ranks]: begin in the expert << 32 | count; layout rank: [ranks] */
+    int64_t *source_range;
+    /* Layout rank: row of each entry, [entries]; choices of each row, [rows][topk], -1 and weight 0 if
+     * the choice is not of this rank. */
+    uint32_t topk;
+    uint32_t *row;
+    int32_t *topk_idx;
+    float *topk_weight;
+    int32_t *seen; /* [experts]: the counts are added */
+};
+
+/* Copies of choices and weights for calls that read them later. */
+struct epa_choices_copy {
+    uint64_t n;            /* tokens * topk */
+    const void *expert;    /* [n] */
+    uint32_t bytes;        /* of an element of `expert`: 4 or 8 */
+    const float *weight;   /* [n]; NULL: the copies are 0 */
+    int32_t *to_expert[2]; /* NULL: unused */
+    float *to_weight[2];   /* NULL: unused */
 };
 
 struct epa_backend {
@@ -123,9 +152,23 @@ struct epa_backend_ops {
     bool (*captures)(struct epa_backend *);
     enum epa_status (*finish)(struct epa_backend *);
     enum epa_status (*check)(struct epa_backend *, struct epa_fault *out);
-    /* CUDA; NULL on host. Queues copies of the received rows of a dispatch in layout expert. */
+    /* CUDA; NULL on host. Queues copies of the received rows of a dispatch. In layout rank,
+     * place_rows() must precede it. */
     enum epa_status (*deliver)(struct epa_backend *, const struct epa_moe *view,
                                const struct epa_delivery *);
+    /* CUDA; NULL on host; layout rank. place_rows() queues the computation of a map.
+     * gather_outputs() queues a copy of expert outputs of row_bytes from the order of the map to the
+     * order of the view. */
+    enum epa_status (*place_rows)(struct epa_backend *, const struct epa_moe *view,
+                                  uint32_t experts, const struct epa_places *);
+    enum epa_status (*gather_outputs)(struct epa_backend *, const struct epa_places *,
+                                      uint32_t row_bytes, const void *y, void *to);
+    /* CUDA; NULL on host. Queues copies of choices. */
+    enum epa_status (*copy_choices)(struct epa_backend *, const struct epa_choices_copy *);
+    /* CUDA; NULL on host. Queues the addition of `bias` to the n values of `out`, each of dtype
+     * EPA_BF16 or EPA_F16: the sum in float32, then rounded. NULL: no bias. n is even. */
+    enum epa_status (*add_bias)(struct epa_backend *, const void *const bias[2],
+                                enum epa_dtype dtype, uint64_t n, void *out);
     /* Host only: runs fn(arg, worker, workers) on each of the rank's worker threads and returns
      * when all have ended. The backend creates the threads once and pins them. They wait without
      * sleeping while an iteration runs. CUDA: EPA_ERR_UNSUPPORTED; kernels do the work. */

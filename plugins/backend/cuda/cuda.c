@@ -1,6 +1,8 @@
 /* The CUDA backend of a rank: memory, a stream and events of one device. Set-up calls (alloc, write,
  * read, fill) are synchronous. Kernels are queued, and sync() waits for them. */
 #include "beat.h"
+#include "bias.h"
+#include "choices.h"
 #include "choose.h"
 #include "deliver.h"
 #include "describe.h"
@@ -8,6 +10,7 @@
 #include "flush.h"
 #include "graph.h"
 #include "peak.h"
+#include "places.h"
 #include "state.h"
 #include "stream.h"
 
@@ -111,17 +114,76 @@ static enum epa_status cuda_parallel(struct epa_backend *base,
                     "cuda: a rank has no worker threads; its kernels do the work");
 }
 
+/* ---- small kernels for applications ---- */
+
+enum { SMALL_BLOCKS = 4 }; /* per multiprocessor */
+
+static uint32_t small_blocks(const struct epa_backend *base)
+{
+    return SMALL_BLOCKS * base->multiprocessors;
+}
+
 static enum epa_status cuda_deliver(struct epa_backend *base, const struct epa_moe *view,
                                     const struct epa_delivery *to)
 {
-    enum { BLOCKS = 4 }; /* of a multiprocessor */
+    cudaError_t (*queue)(const struct epa_moe *, const struct epa_delivery *, uint32_t,
+                         cudaStream_t) = to->places != NULL ? places_deliver_queue : deliver_queue;
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter(c);
+
+    return status != EPA_OK ? status
+                            : cuda_check(c, queue(view, to, small_blocks(base), base->stream),
+                                         "launching a kernel");
+}
+
+static enum epa_status cuda_place_rows(struct epa_backend *base, const struct epa_moe *view,
+                                       uint32_t experts, const struct epa_places *places)
+{
     struct cuda *c = cuda_fresh(base);
     enum epa_status status = cuda_enter(c);
 
     return status != EPA_OK
                ? status
                : cuda_check(c,
-                            deliver_queue(view, to, BLOCKS * base->multiprocessors, base->stream),
+                            places_queue(view, experts, places, small_blocks(base), base->stream),
+                            "launching a kernel");
+}
+
+static enum epa_status cuda_gather_outputs(struct epa_backend *base,
+                                           const struct epa_places *places, uint32_t row_bytes,
+                                           const void *y, void *to)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter(c);
+
+    return status != EPA_OK ? status
+                            : cuda_check(c,
+                                         places_gather_queue(places, row_bytes, y, to,
+                                                             small_blocks(base), base->stream),
+                                         "launching a kernel");
+}
+
+static enum epa_status cuda_copy_choices(struct epa_backend *base,
+                                         const struct epa_choices_copy *choices)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter(c);
+
+    return status != EPA_OK
+               ? status
+               : cuda_check(c, choices_queue(choices, small_blocks(base), base->stream),
+                            "launching a kernel");
+}
+
+static enum epa_status cuda_add_bias(struct epa_backend *base, const void *const bias[2],
+                                     enum epa_dtype dtype, uint64_t n, void *out)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter(c);
+
+    return status != EPA_OK
+               ? status
+               : cuda_check(c, bias_queue(bias, dtype, n, out, small_blocks(base), base->stream),
                             "launching a kernel");
 }
 
@@ -191,6 +253,10 @@ static const struct epa_backend_ops ops = {
     .finish = cuda_finish,
     .check = cuda_check_fault,
     .deliver = cuda_deliver,
+    .place_rows = cuda_place_rows,
+    .gather_outputs = cuda_gather_outputs,
+    .copy_choices = cuda_copy_choices,
+    .add_bias = cuda_add_bias,
     .parallel = cuda_parallel,
     .mark = cuda_mark,
     .elapsed = cuda_elapsed,

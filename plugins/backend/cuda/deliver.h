@@ -1,4 +1,4 @@
-/* Copies of received rows for applications. */
+/* Copies of received rows of layout expert. */
 #ifndef CUDA_DELIVER_H
 #define CUDA_DELIVER_H
 
@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* Queues a kernel of at most `blocks` blocks. */
+/* Queues a kernel of at most `blocks` blocks. Layout expert. */
 cudaError_t deliver_queue(const struct epa_moe *view, const struct epa_delivery *, uint32_t blocks,
                           cudaStream_t);
 
