@@ -321,10 +321,11 @@ struct epa2a_tokens {
     const float *x_scale;   /* [tokens][hidden / fp8_group]; NULL: x is not quantised */
     size_t x_stride, x_scale_stride; /* bytes from row to row; 0: dense */
     /* [tokens][topk] global experts, distinct in a row; -1: no expert. On CUDA the library does not
-     * check the values, and topk_idx and topk_weight must remain valid and unmodified until the
-     * combine of the dispatch, unless the combine has arrays of its own. */
+     * check the values. With 4 bytes per element and without `routing`, topk_idx and topk_weight
+     * must there remain valid and unmodified until the combine of the dispatch, unless the combine
+     * has arrays of its own. */
     const void *topk_idx;
-    int32_t topk_idx_bytes; /* bytes per element of topk_idx, 4 or 8; on CUDA 4 */
+    int32_t topk_idx_bytes; /* bytes per element of topk_idx, 4 or 8; 8 costs a kernel on CUDA */
     /* [tokens][topk]. With weights at dispatch, an algorithm can send each token once per rank and
      * return each sum once per rank (option `dedup`). With weights at combine only, the traffic
      * equals the traffic of DeepEP's low-latency mode: one row per choice. */
@@ -345,8 +346,8 @@ struct epa2a_tokens {
  * On CUDA the memory of the moe is the memory of the algorithm, so a dispatch is one kernel. Memory
  * of the caller costs a second kernel; so do source_token and source_range, which stay NULL if the
  * pointers are NULL, and epa2a_tokens.seen. This version of the library has on CUDA: the EXPERT
- * layouts (EPA2A_EXPERT_PADDED with ll_v2), x in dense rows, rows in the type of recv_dtype with
- * float32 scales, no bias and no `routing`. Other calls fail with EPA2A_ERR_UNSUPPORTED. */
+ * layouts (EPA2A_EXPERT_PADDED with ll_v2), x in dense rows, and rows in the type of recv_dtype with
+ * float32 scales. Other calls fail with EPA2A_ERR_UNSUPPORTED. */
 struct epa2a_received {
     size_t size;
     uint64_t id;            /* number of this dispatch of the moe: 1, 2 ... */
@@ -379,8 +380,10 @@ struct epa2a_received {
      * and any number of times. epa2a_dispatch_again() may repeat the dispatch. If NULL, combines
      * must follow in the order of the dispatches, with one combine per dispatch. The caller may
      * repeat such a combine only immediately. All ranks must pass routing, or all must pass NULL.
-     * A combine that does not follow its dispatch costs a further dispatch on hosts, and requires
-     * that all dispatches without routing have their combine. */
+     * A combine that does not follow its dispatch costs a further dispatch, and requires that all
+     * dispatches without routing have their combine. On CUDA the address identifies the routes, so
+     * the memory must not be moved; expert outputs for such a combine must be in memory of the
+     * caller; and a CUDA graph with a dispatch must contain its combine. */
     void *routing;
 };
 

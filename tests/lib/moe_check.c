@@ -113,10 +113,11 @@ void subject_begin(struct subject *t, struct rank *r, const struct setting *s,
         return;
     t->there.x = room_alloc(tokens * hidden_of(t) * sizeof(*t->x));
     t->there.out = room_alloc(tokens * hidden_of(t) * sizeof(*t->out));
+    t->there.bias = room_alloc(2 * tokens * hidden_of(t) * sizeof(*t->bias));
     t->there.codes = room_alloc(tokens * hidden_of(t));
     t->there.code_scale = room_alloc(tokens * groups_of(t) * sizeof(float));
     t->there.weight = room_alloc(tokens * s->shape.topk * sizeof(*t->weight));
-    t->there.expert = room_alloc(tokens * s->shape.topk * sizeof(*t->expert));
+    t->there.expert = room_alloc(tokens * s->shape.topk * sizeof(*t->wide));
 }
 
 void subject_end(struct subject *t)
@@ -132,6 +133,7 @@ void subject_end(struct subject *t)
     free(t->wide);
     room_free(t->there.x);
     room_free(t->there.out);
+    room_free(t->there.bias);
     room_free(t->there.codes);
     room_free(t->there.code_scale);
     room_free(t->there.weight);
@@ -151,7 +153,7 @@ void slot_begin(const struct subject *t, struct slot *p, const struct way *w)
     p->host_count = allocate(local + 1, sizeof(*p->host_count));
     g->host_count = p->host_count;
     if (w->routing)
-        g->routing = p->room = allocate(1, t->need.routing_bytes);
+        g->routing = p->room = room_alloc(t->need.routing_bytes);
     if (room_is_device() && w->own) {
         p->seen_there = room_alloc(local * sizeof(*p->seen));
         room_copy(p->seen_there, p->seen, local * sizeof(*p->seen), t->r->stream);
@@ -202,7 +204,7 @@ void slot_end(struct slot *p)
         free_host(p);
         room_free(p->seen_there);
     }
-    free(p->room);
+    room_free(p->room);
     free(p->seen);
     free(p->seen_before);
     free(p->host_count);
@@ -217,7 +219,7 @@ static void move_inputs(struct subject *t, const struct slot *p, struct epa2a_to
     void *x = in->x_scale != NULL ? t->there.codes : t->there.x, *stream = t->r->stream;
 
     room_copy(x, in->x, tokens * hidden_of(t) * (in->x_scale != NULL ? 1 : 2), stream);
-    room_copy(t->there.expert, in->topk_idx, choices * sizeof(int32_t), stream);
+    room_copy(t->there.expert, in->topk_idx, choices * (size_t)in->topk_idx_bytes, stream);
     in->x = x;
     in->topk_idx = t->there.expert;
     in->seen = p->seen_there;
@@ -672,23 +674,42 @@ static void mask_choices(struct subject *t, const struct slot *p)
         t->wide[i] = t->expert[i];
 }
 
-/* Copies the outputs of the experts and the weights to the device. */
-static void move_outputs(struct subject *t, const struct slot *p, const uint16_t *y, bool elsewhere,
+/* Copies the choices and weights of the combine to the device. Where the library has to keep those of
+ * the dispatch, garbage replaces the choices and weights that the combine does not pass. */
+static void move_choices(struct subject *t, const struct slot *p, const struct way *w,
                          struct epa2a_outputs *o)
 {
-    size_t rows = t->need.rows * hidden_of(t) * 2;
+    static const char garbage[4096] = {0x7f, 0x7f, 0x7f, 0x7f};
     size_t choices = (size_t)p->tokens * t->s->shape.topk;
+    bool kept = w->routing || w->wide;
+    size_t bytes = choices * (o->topk_idx != NULL ? (size_t)o->topk_idx_bytes : sizeof(int32_t));
+    const void *expert = o->topk_idx != NULL ? o->topk_idx : kept ? garbage : (void *)t->expert;
+    const void *weight = o->topk_weight == NULL && kept ? garbage : (const void *)t->weight;
+
+    room_copy(t->there.expert, expert, bytes, t->r->stream);
+    room_copy(t->there.weight, weight, choices * sizeof(*t->weight), t->r->stream);
+    if (o->topk_idx != NULL)
+        o->topk_idx = t->there.expert;
+    if (o->topk_weight != NULL)
+        o->topk_weight = t->there.weight;
+}
+
+/* Copies the inputs of the combine to the device. */
+static void move_outputs(struct subject *t, const struct slot *p, const struct way *w,
+                         const uint16_t *y, bool elsewhere, struct epa2a_outputs *o)
+{
+    size_t rows = t->need.rows * hidden_of(t) * 2;
+    size_t half = (size_t)t->s->shape.max_tokens * hidden_of(t);
     void *to = elsewhere ? room_alloc(rows) : p->got.y;
 
     room_copy(to, y, rows, t->r->stream);
     o->y = elsewhere ? to : NULL;
     o->out = t->there.out;
-    room_copy(t->there.expert, t->expert, choices * sizeof(*t->expert), t->r->stream);
-    if (o->topk_idx != NULL)
-        o->topk_idx = t->there.expert;
-    room_copy(t->there.weight, t->weight, choices * sizeof(*t->weight), t->r->stream);
-    if (o->topk_weight != NULL)
-        o->topk_weight = t->there.weight;
+    room_copy(t->there.bias, t->bias, 2 * half * sizeof(*t->bias), t->r->stream);
+    for (uint32_t b = 0; b < 2; b++)
+        if (o->bias[b] != NULL)
+            o->bias[b] = (uint16_t *)t->there.bias + b * half;
+    move_choices(t, p, w, o);
 }
 
 void combine(struct subject *t, struct slot *p, const struct way *w, bool elsewhere)
@@ -718,7 +739,7 @@ void combine(struct subject *t, struct slot *p, const struct way *w, bool elsewh
     if (!t->r->failed)
         run_experts(t, p, elsewhere ? y : p->host.y);
     if (room_is_device() && !t->r->failed)
-        move_outputs(t, p, elsewhere ? y : p->host.y, elsewhere, &o);
+        move_outputs(t, p, w, elsewhere ? y : p->host.y, elsewhere, &o);
     if (w->weights && !t->r->failed) {
         fill_returned(t, p, back);
         o.topk_weight = back;

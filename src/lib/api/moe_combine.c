@@ -11,19 +11,6 @@
 
 /* ---- the dispatch of a combine ---- */
 
-static struct moe_record *record_of_route(struct epa2a_moe *moe, uint64_t route)
-{
-    struct moe_record *newest = NULL;
-
-    for (uint32_t i = 0; i < moe->sets; i++) {
-        struct moe_record *r = &moe->record[i];
-
-        if (r->state != MOE_FREE && r->route == route && (newest == NULL || r->id > newest->id))
-            newest = r;
-    }
-    return newest;
-}
-
 static enum epa_status find_route(struct epa2a_moe *moe, void *memory, struct moe_target *out,
                                   struct epa_error *err)
 {
@@ -33,7 +20,7 @@ static enum epa_status find_route(struct epa2a_moe *moe, void *memory, struct mo
         return epa_fail(err, EPA_ERR_CONFIG,
                         "`routing` holds no routes of a dispatch of this moe; pass the struct "
                         "epa2a_received of the dispatch");
-    *out = (struct moe_target){.record = record_of_route(moe, routes->route),
+    *out = (struct moe_target){.record = moe_open_find_route(moe, routes->route),
                                .tokens = routes->tokens,
                                .weighted = routes->weighted != 0,
                                .expert = moe_routing_expert(routes),

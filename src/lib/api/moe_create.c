@@ -40,20 +40,50 @@ static bool allocate_record(struct epa2a_moe *moe, struct moe_record *r, bool ch
     return r->expert != NULL && r->weight != NULL;
 }
 
-/* On a device, the algorithm holds all rows, and the caller holds all inputs. */
+/* Returns zeroed memory of the device; NULL after a failure, which *status holds. */
+static void *allocate_there(struct epa2a_moe *moe, size_t bytes, enum epa_status *status)
+{
+    void *memory = NULL;
+
+    if (*status == EPA_OK)
+        *status = moe->device->ops->alloc(moe->device, bytes, &memory);
+    return memory;
+}
+
+/* On a device, the algorithm holds all rows, and the caller holds most inputs. */
 static enum epa_status allocate_on_device(struct epa2a_moe *moe, struct epa_error *err)
 {
     const struct epa_moe *m = &moe->plan.problem.u.moe;
-    size_t bytes = (size_t)m->max_tokens * m->topk * sizeof(*moe->no_weight);
-    void *memory = NULL;
-    enum epa_status status = moe->device->ops->alloc(moe->device, bytes, &memory);
+    size_t choices = (size_t)m->max_tokens * m->topk;
+    enum epa_status status = EPA_OK;
 
+    moe->no_weight = allocate_there(moe, choices * sizeof(float), &status);
+    moe->masked = allocate_there(moe, choices * sizeof(int32_t), &status);
+    moe->scratch = allocate_there(moe, 2 * (size_t)m->max_tokens * m->hidden, &status);
+    for (uint32_t i = 0; i < moe->sets; i++) {
+        struct moe_record *r = &moe->record[i];
+
+        r->expert = allocate_there(moe, choices * sizeof(int32_t), &status);
+        r->weight = allocate_there(moe, choices * sizeof(float), &status);
+    }
     if (status != EPA_OK) {
         moe->device->ops->explain(moe->device, err);
         return status;
     }
-    moe->no_weight = memory;
     return tokens_init(&moe->tokens, m, EPA_MEMORY_CUDA, err);
+}
+
+static void free_on_device(struct epa2a_moe *moe)
+{
+    struct epa_backend *b = moe->device;
+
+    for (uint32_t i = 0; i < MOE_SETS; i++) {
+        b->ops->free(b, moe->record[i].expert);
+        b->ops->free(b, moe->record[i].weight);
+    }
+    b->ops->free(b, moe->no_weight);
+    b->ops->free(b, moe->masked);
+    b->ops->free(b, moe->scratch);
 }
 
 static enum epa_status allocate_work(struct epa2a_moe *moe, struct epa_error *err)
@@ -89,25 +119,32 @@ static void free_record(struct moe_record *r)
     free(r->weight);
 }
 
+static void free_on_host(struct epa2a_moe *moe)
+{
+    for (uint32_t i = 0; i < MOE_SETS; i++)
+        free_record(&moe->record[i]);
+    free_record(&moe->lane);
+    free(moe->input.expert);
+    free(moe->input.weight);
+    free(moe->masked);
+    free(moe->scales);
+    free(moe->scratch);
+    free(moe->codes);
+    free(moe->code_scales);
+}
+
 void moe_free(struct epa2a_moe *moe)
 {
     if (moe == NULL)
         return;
     ep_destroy(&moe->ep);
     ep_close(&moe->ep);
-    for (uint32_t i = 0; i < MOE_SETS && moe->device == NULL; i++)
-        free_record(&moe->record[i]);
-    free_record(&moe->lane);
-    if (moe->no_weight != NULL)
-        moe->device->ops->free(moe->device, moe->no_weight);
-    free(moe->input.expert);
-    free(moe->input.weight);
+    if (moe->device != NULL)
+        free_on_device(moe);
+    else
+        free_on_host(moe);
+    moe_routes_finish(&moe->list);
     tokens_finish(&moe->tokens);
-    free(moe->masked);
-    free(moe->scales);
-    free(moe->scratch);
-    free(moe->codes);
-    free(moe->code_scales);
     free(moe);
 }
 

@@ -3,13 +3,15 @@
  * The library never reads data of the device, so a CUDA graph can capture the calls. Received rows
  * are views of the memory of the algorithm, whose rows of an expert are ordered by source rank, then
  * by token. A kernel of the backend copies the rows to memory of the caller. The choices and weights
- * of a dispatch stay in memory of the caller until the combine: a copy would cost a kernel in each
- * call. */
+ * of a dispatch stay in memory of the caller until the combine, since a copy would cost a kernel in
+ * each call. A dispatch with `routing` and a dispatch with choices of 8 bytes make the copy. */
 #include "api/moe_device.h"
 
 #include <string.h>
 
 #include "api/moe_open.h"
+#include "api/moe_routing.h"
+#include "api/struct_size.h"
 #include "ep/ep_explain.h"
 #include "options/option.h"
 
@@ -82,10 +84,6 @@ static enum epa_status check_received(const struct epa2a_moe *moe, const struct 
 {
     struct epa_backend *b = moe->device;
 
-    if (got->routing != NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "this version of the library has `routing` for host memory only; set "
-                        "routing to NULL and combine in the order of the dispatches");
     if (got->host_count != NULL && b->ops->captures(b))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "host_count makes the call wait, which a CUDA graph cannot capture; set "
@@ -93,16 +91,53 @@ static enum epa_status check_received(const struct epa2a_moe *moe, const struct 
     return EPA_OK;
 }
 
+static int32_t *expert_of_route(const struct moe_route *route)
+{
+    return (int32_t *)(void *)route->memory;
+}
+
+static float *weight_of_route(const struct epa2a_moe *moe, const struct moe_route *route)
+{
+    const struct epa2a_moe_shape *s = &moe->plan.shape;
+
+    return (float *)(void *)(expert_of_route(route) + (size_t)s->max_tokens * s->topk);
+}
+
+/* Replaces the choices and weights of the tokens by the routes of an earlier dispatch. */
+static enum epa_status read_route(const struct epa2a_moe *moe, const struct moe_route *route,
+                                  struct epa2a_tokens *t, struct epa_error *err)
+{
+    if (route->tokens != t->tokens)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%u tokens cannot follow routes of %u tokens; pass as many tokens as in "
+                        "the dispatch of the routes",
+                        t->tokens, route->tokens);
+    t->topk_idx = expert_of_route(route);
+    t->topk_idx_bytes = sizeof(int32_t);
+    t->topk_weight = route->weighted ? weight_of_route(moe, route) : NULL;
+    return EPA_OK;
+}
+
+/* Checks the tokens. route: its choices and weights replace those of the tokens; or NULL. */
 static enum epa_status read_input(struct epa2a_moe *moe, const struct epa2a_tokens *from,
-                                  struct epa_error *err)
+                                  const struct moe_route *route, struct epa_error *err)
 {
     struct moe_input *in = &moe->input;
     const struct moe_plan *p = &moe->plan;
-    struct epa2a_tokens t;
-    enum epa_status status;
+    struct epa2a_tokens t, read;
+    enum epa_status status = struct_read(&read, sizeof(read), from, "epa2a_tokens", err);
 
+    if (status == EPA_OK && route != NULL)
+        status = read_route(moe, route, &read, err);
+    if (status != EPA_OK)
+        return status;
     in->m = p->problem.u.moe;
-    status = tokens_read(&moe->tokens, from, &t, &in->m, err);
+    in->wide = NULL;
+    if (read.topk_idx_bytes == sizeof(int64_t)) {
+        in->wide = read.topk_idx;
+        read.topk_idx_bytes = sizeof(int32_t);
+    }
+    status = tokens_read(&moe->tokens, &read, &t, &in->m, err);
     if (status == EPA_OK)
         status = moe_form_select(&in->m, p->footprint.u.moe.recv_dtype, p->shape.recv_dtype,
                                  t.flags, t.x_scale != NULL, moe->name, &in->form, err);
@@ -111,7 +146,6 @@ static enum epa_status read_input(struct epa2a_moe *moe, const struct epa2a_toke
     if (status != EPA_OK)
         return status;
     in->seen = t.seen;
-    in->route = 0;
     in->weighted = in->m.weight != NULL;
     if (!in->weighted && p->footprint.u.moe.sum == EPA_SUM_BY_RANK && t.tokens != 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
@@ -123,30 +157,85 @@ static enum epa_status read_input(struct epa2a_moe *moe, const struct epa2a_toke
     return EPA_OK;
 }
 
+/* Lists new routes at `memory`. */
+static const struct moe_route *add_route(struct epa2a_moe *moe, void *memory)
+{
+    const struct moe_route route = {.memory = memory,
+                                    .number = ++moe->routes,
+                                    .tokens = moe->input.m.tokens,
+                                    .weighted = moe->input.weighted};
+
+    moe_routes_add(&moe->list, route, moe_routing_bytes(&moe->plan.shape));
+    return moe_routes_find(&moe->list, memory);
+}
+
+/* Queues copies of the choices to the record, and to new routes, or NULL. */
+static enum epa_status keep_choices(struct epa2a_moe *moe, struct moe_record *r,
+                                    const struct moe_route *new, struct epa_error *err)
+{
+    struct moe_input *in = &moe->input;
+    struct epa_moe *m = &r->problem.u.moe;
+    struct epa_choices_copy copy = {.n = (uint64_t)m->tokens * m->topk,
+                                    .expert = in->wide != NULL ? in->wide : m->expert,
+                                    .bytes = in->wide != NULL ? 8 : 4,
+                                    .weight = in->weighted ? m->weight : NULL,
+                                    .to_expert = {r->expert},
+                                    .to_weight = {r->weight}};
+
+    if (new != NULL) {
+        copy.to_expert[1] = expert_of_route(new);
+        copy.to_weight[1] = weight_of_route(moe, new);
+    }
+    m->expert = r->expert;
+    m->weight = r->weight;
+    return ep_explain_backend(&moe->ep, moe->device->ops->copy_choices(moe->device, &copy), err);
+}
+
+/* Turns the checked input into the input of a dispatch that `r` describes. */
+static enum epa_status begin_record(struct epa2a_moe *moe, struct moe_record *r, void *routing,
+                                    const struct moe_route *route, struct epa_error *err)
+{
+    struct epa_moe *m = &r->problem.u.moe;
+    const struct moe_route *new = NULL;
+    enum epa_status status = EPA_OK;
+
+    if (routing != NULL && route == NULL)
+        route = new = add_route(moe, routing);
+    r->id = ++moe->dispatches;
+    r->route = route != NULL ? route->number : 0;
+    r->weighted = moe->input.weighted;
+    r->problem.op = EPA_OP_MOE;
+    *m = moe->input.m;
+    r->state = MOE_OPEN;
+    if (route != NULL || moe->input.wide != NULL)
+        status = keep_choices(moe, r, new, err);
+    r->sent_expert = m->expert;
+    r->sent_weight = m->weight;
+    return status;
+}
+
 enum epa_status moe_device_dispatch_send(struct epa2a_moe *moe, const struct epa2a_tokens *t,
                                          struct epa2a_received *got, bool again,
                                          struct epa_error *err)
 {
+    const struct moe_route *route = again ? moe_routes_find(&moe->list, got->routing) : NULL;
     struct moe_record *r = NULL;
-    enum epa_status status = EPA_OK;
+    enum epa_status status = check_received(moe, got, err);
 
-    if (again)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "this version of the library has epa2a_dispatch_again() for host memory "
-                        "only; call epa2a_dispatch() with the same topk_idx");
-    status = check_received(moe, got, err);
+    if (status == EPA_OK && again && route == NULL)
+        status = epa_fail(err, EPA_ERR_CONFIG,
+                          "`routing` holds no routes of a dispatch of this moe; pass the memory "
+                          "that was `routing` of an earlier dispatch");
     if (status == EPA_OK)
-        status = read_input(moe, t, err);
+        status = read_input(moe, t, route, err);
+    if (status == EPA_OK && got->routing != NULL && !again)
+        status = moe_routes_reserve(&moe->list, err);
     if (status == EPA_OK)
         status = moe_open_record(moe, &r, err);
+    if (status == EPA_OK)
+        status = begin_record(moe, r, got->routing, route, err);
     if (status != EPA_OK)
         return status;
-    r->id = ++moe->dispatches;
-    r->route = 0;
-    r->weighted = moe->input.weighted;
-    r->problem.op = EPA_OP_MOE;
-    r->problem.u.moe = moe->input.m;
-    r->state = MOE_OPEN;
     moe->combined = NULL;
     moe->halved = r;
     if (moe->send[MOE_DISPATCH].run != NULL)
@@ -258,6 +347,8 @@ enum epa_status moe_device_dispatch_recv(struct epa2a_moe *moe, struct epa2a_rec
     moe->half = MOE_WHOLE;
     status = moe_stage(moe, &moe->recv[MOE_DISPATCH], &r->problem, err);
     moe->last_epoch = r->problem.u.moe.epoch;
+    if (r->route != 0)
+        r->state = MOE_LINGERS;
     if (status == EPA_OK)
         status = deliver(moe, r, got, err);
     if (status == EPA_OK && got->host_count != NULL)
@@ -268,18 +359,42 @@ enum epa_status moe_device_dispatch_recv(struct epa2a_moe *moe, struct epa2a_rec
 enum epa_status moe_device_discard(struct epa2a_moe *moe, const struct epa2a_received *got,
                                    struct epa_error *err)
 {
-    if (moe->ep.algorithm->discard == NULL)
+    const struct moe_record *r = NULL;
+
+    for (uint32_t i = 0; i < moe->sets; i++)
+        if (moe->record[i].state == MOE_LINGERS && moe->record[i].id == got->id)
+            r = &moe->record[i];
+    if (r == NULL && moe->ep.algorithm->discard == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "%s cannot discard a dispatch with these options; set in_flight of the "
-                        "shape to 2, use algorithm=ll_v1, or combine the dispatch",
+                        "shape to 2, use algorithm=ll_v1, pass `routing` to the dispatch, or "
+                        "combine the dispatch",
                         moe->name);
     return moe_open_discard(moe, got, err);
 }
 
 /* ---- combine ---- */
 
+static enum epa_status find_route(struct epa2a_moe *moe, const void *memory, struct moe_target *out,
+                                  struct epa_error *err)
+{
+    const struct moe_route *route = moe_routes_find(&moe->list, memory);
+
+    if (route == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "`routing` holds no routes of a dispatch of this moe; pass the struct "
+                        "epa2a_received of the dispatch");
+    *out = (struct moe_target){.record = moe_open_find_route(moe, route->number),
+                               .tokens = route->tokens,
+                               .weighted = route->weighted,
+                               .expert = expert_of_route(route),
+                               .weight = weight_of_route(moe, route)};
+    out->id = out->record != NULL ? out->record->id : 0;
+    return EPA_OK;
+}
+
 /* Finds the open dispatch, or the last combined dispatch, whose combine may be repeated. */
-static enum epa_status find_dispatch(struct epa2a_moe *moe, uint64_t id, struct moe_record **out,
+static enum epa_status find_dispatch(struct epa2a_moe *moe, uint64_t id, struct moe_target *out,
                                      struct epa_error *err)
 {
     struct moe_record *r = NULL;
@@ -291,80 +406,122 @@ static enum epa_status find_dispatch(struct epa2a_moe *moe, uint64_t id, struct 
         r = moe->combined;
         if (!moe->ep.algorithm->combines_again)
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                            "%s cannot repeat a combine; use algorithm=ll_v1 or algorithm=ll_v2",
+                            "%s cannot repeat a combine; pass `routing` to the dispatch, or use "
+                            "algorithm=ll_v1 or algorithm=ll_v2",
                             moe->name);
     }
     if (r == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "dispatch %llu is not open, and is not the last combined dispatch",
+                        "dispatch %llu is not open, and is not the last combined dispatch; pass "
+                        "`routing` to a dispatch that needs several combines",
                         (unsigned long long)id);
-    *out = r;
-    return moe_open_check_order(moe, r, err);
+    *out = (struct moe_target){.record = r,
+                               .id = id,
+                               .tokens = r->problem.u.moe.tokens,
+                               .weighted = r->weighted,
+                               .expert = r->sent_expert,
+                               .weight = r->sent_weight};
+    return EPA_OK;
 }
 
 static enum epa_status check_outputs(const struct epa2a_moe *moe, const struct epa2a_received *got,
-                                     const struct epa2a_outputs *o, const struct moe_record *r,
+                                     const struct epa2a_outputs *o, const struct moe_target *t,
                                      struct epa_error *err)
 {
     const struct epa_moe_footprint *f = &moe->plan.footprint.u.moe;
-    uint32_t tokens = r->problem.u.moe.tokens;
 
-    if (got->routing != NULL)
-        return check_received(moe, got, err);
     if (o->flags != 0)
         return epa_fail(err, EPA_ERR_CONFIG, "flags of the outputs is 0x%x; set flags to 0",
                         o->flags);
-    if (o->out == NULL && tokens != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "out is NULL, with %u tokens", tokens);
+    if (o->out == NULL && t->tokens != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "out is NULL, with %u tokens", t->tokens);
     if (o->y == NULL && got->y == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "y is NULL in the outputs and in the received rows; pass expert outputs");
-    if (o->bias[0] != NULL || o->bias[1] != NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "this version of the library adds a bias in host memory only; set bias to "
-                        "NULL and add the bias in the application");
+    if (t->record == NULL && is_view(moe, o->y != NULL ? o->y : got->y))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "other calls have used the memory of y since the dispatch; for a combine "
+                        "that does not follow its dispatch, set y to memory of the application");
     if (o->out_weight != NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "out_weight is for the RANK layouts; set out_weight to NULL");
-    if (o->topk_idx != NULL && o->topk_idx_bytes != 4)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "topk_idx_bytes is %d; indices on a device have 4 bytes",
+    if (o->topk_idx != NULL && o->topk_idx_bytes != 4 && o->topk_idx_bytes != 8)
+        return epa_fail(err, EPA_ERR_CONFIG, "topk_idx_bytes is %d; write 4 or 8",
                         o->topk_idx_bytes);
     if (o->topk_weight != NULL && f->sum == EPA_SUM_BY_RANK)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "%s with dedup applies the weights before the outputs return; pass "
                         "topk_weight to dispatch, or set dedup=false",
                         moe->name);
-    if (o->topk_weight == NULL && !r->weighted && tokens != 0)
+    if (o->topk_weight == NULL && !t->weighted && t->tokens != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "neither the dispatch nor the combine has topk_weight; pass topk_weight to "
                         "one of them");
     return EPA_OK;
 }
 
+/* Sets the choices of the combine: the array of the caller, or choices of 4 bytes instead of 8. */
+static enum epa_status set_choices(struct epa2a_moe *moe, const struct epa2a_outputs *o,
+                                   struct epa_moe *m, struct epa_error *err)
+{
+    struct epa_choices_copy copy = {.n = (uint64_t)m->tokens * m->topk,
+                                    .expert = o->topk_idx,
+                                    .bytes = 8,
+                                    .to_expert = {moe->masked}};
+
+    m->expert = o->topk_idx != NULL ? o->topk_idx : moe->target.expert;
+    if (o->topk_idx == NULL || o->topk_idx_bytes == 4)
+        return EPA_OK;
+    m->expert = moe->masked;
+    return ep_explain_backend(&moe->ep, moe->device->ops->copy_choices(moe->device, &copy), err);
+}
+
+/* Opens the dispatch of the target, in order, and gives the problem its outputs. */
+static enum epa_status prepare(struct epa2a_moe *moe, struct epa_error *err)
+{
+    const struct moe_target *t = &moe->target;
+    const struct epa2a_outputs *o = &moe->outputs;
+    struct moe_record *r = t->record;
+    enum epa_status status;
+    struct epa_moe *m;
+
+    if (r != NULL) {
+        status = moe_open_order(moe, r, err);
+    } else {
+        r = &moe->lane;
+        r->id = t->id;
+        status = moe_open_lane(moe, t->tokens, t->expert, t->weight, err);
+    }
+    m = &r->problem.u.moe;
+    if (status == EPA_OK)
+        status = set_choices(moe, o, m, err);
+    m->weight = o->topk_weight != NULL ? o->topk_weight : t->weight;
+    m->y = o->y;
+    m->out = o->out;
+    moe->halved = r;
+    return status;
+}
+
 enum epa_status moe_device_combine_send(struct epa2a_moe *moe, const struct epa2a_received *got,
                                         const struct epa2a_outputs *o, struct epa_error *err)
 {
-    struct moe_record *r = NULL;
-    enum epa_status status = find_dispatch(moe, got->id, &r, err);
-    struct epa_moe *m;
+    struct moe_target *t = &moe->target;
+    enum epa_status status = got->routing != NULL ? find_route(moe, got->routing, t, err)
+                                                  : find_dispatch(moe, got->id, t, err);
 
     if (status == EPA_OK)
-        status = check_outputs(moe, got, o, r, err);
+        status = check_outputs(moe, got, o, t, err);
     if (status == EPA_OK)
-        status = moe_open_order(moe, r, err);
+        status = t->record != NULL ? moe_open_check_order(moe, t->record, err)
+                                   : moe_open_check_lane(moe, NULL, err);
     if (status != EPA_OK)
         return status;
-    m = &r->problem.u.moe;
-    if (o->topk_idx != NULL)
-        m->expert = o->topk_idx;
-    if (o->topk_weight != NULL)
-        m->weight = o->topk_weight;
-    m->y = o->y != NULL ? o->y : got->y;
-    m->out = o->out;
-    moe->halved = r;
-    if (moe->send[MOE_COMBINE].run != NULL)
-        status = moe_stage(moe, &moe->send[MOE_COMBINE], &r->problem, err);
+    moe->outputs = *o;
+    if (o->y == NULL)
+        moe->outputs.y = got->y;
+    status = prepare(moe, err);
+    if (status == EPA_OK && moe->send[MOE_COMBINE].run != NULL)
+        status = moe_stage(moe, &moe->send[MOE_COMBINE], &moe->halved->problem, err);
     if (status == EPA_OK)
         moe->half = MOE_COMBINE_SENT;
     return status;
@@ -372,6 +529,8 @@ enum epa_status moe_device_combine_send(struct epa2a_moe *moe, const struct epa2
 
 enum epa_status moe_device_combine_recv(struct epa2a_moe *moe, struct epa_error *err)
 {
+    const struct epa2a_outputs *o = &moe->outputs;
+    const struct epa2a_moe_shape *s = &moe->plan.shape;
     struct moe_record *r = moe->halved;
     enum epa_status status = moe_stage(moe, &moe->recv[MOE_COMBINE], &r->problem, err);
 
@@ -379,6 +538,13 @@ enum epa_status moe_device_combine_recv(struct epa2a_moe *moe, struct epa_error 
     if (status != EPA_OK)
         return status;
     r->state = MOE_FREE;
-    moe->combined = r;
-    return EPA_OK;
+    if (r != &moe->lane)
+        moe->combined = r;
+    if (o->bias[0] == NULL && o->bias[1] == NULL)
+        return EPA_OK;
+    return ep_explain_backend(
+        &moe->ep,
+        moe->device->ops->add_bias(moe->device, o->bias, (enum epa_dtype)s->dtype,
+                                   (uint64_t)moe->target.tokens * s->hidden, o->out),
+        err);
 }

@@ -142,8 +142,8 @@ static void begin_record(struct epa2a_moe *moe, struct moe_record *r)
     in->weight = weight;
     r->problem.op = EPA_OP_MOE;
     *m = in->m;
-    m->expert = r->expert;
-    m->weight = r->weight;
+    m->expert = r->sent_expert = r->expert;
+    m->weight = r->sent_weight = r->weight;
     moe->combined = NULL;
 }
 

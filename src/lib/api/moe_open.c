@@ -41,8 +41,8 @@ static enum epa_status close_record(struct epa2a_moe *moe, struct moe_record *r,
     if (moe->ep.algorithm->discard != NULL && m->epoch == moe->last_epoch) {
         status = ep_discard(&moe->ep, &r->problem, err);
     } else {
-        m->expert = r->expert;
-        m->weight = r->weight;
+        m->expert = r->sent_expert;
+        m->weight = r->sent_weight;
         m->y = m->y_space;
         m->out = moe->scratch;
         status = moe_run(moe, MOE_COMBINE, &r->problem, err);
@@ -137,6 +137,19 @@ enum epa_status moe_open_record(struct epa2a_moe *moe, struct moe_record **out,
     return status;
 }
 
+struct moe_record *moe_open_find_route(struct epa2a_moe *moe, uint64_t route)
+{
+    struct moe_record *newest = NULL;
+
+    for (uint32_t i = 0; i < moe->sets; i++) {
+        struct moe_record *r = &moe->record[i];
+
+        if (r->state != MOE_FREE && r->route == route && (newest == NULL || r->id > newest->id))
+            newest = r;
+    }
+    return newest;
+}
+
 enum epa_status moe_open_check_lane(const struct epa2a_moe *moe, const struct moe_record *except,
                                     struct epa_error *err)
 {
@@ -170,7 +183,7 @@ enum epa_status moe_open_lane(struct epa2a_moe *moe, uint32_t tokens, const int3
     if (status != EPA_OK)
         return status;
     moe->last_epoch = m->epoch;
-    return moe_places_find(&moe->lane.places, m, err);
+    return moe->device != NULL ? EPA_OK : moe_places_find(&moe->lane.places, m, err);
 }
 
 enum epa_status moe_open_discard(struct epa2a_moe *moe, const struct epa2a_received *got,

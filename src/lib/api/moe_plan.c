@@ -134,7 +134,8 @@ void moe_plan_need(const struct moe_plan *p, bool cuda, struct epa2a_need *out)
                          (s->in_flight + 1) * moe_places_bytes(&p->layout) +
                          (s->in_flight + 2) * choices * 8 + 6 * (uint64_t)s->max_tokens * s->hidden;
     if (cuda)
-        out->private_bytes = p->footprint.device_bytes + choices * sizeof(float);
+        out->private_bytes = p->footprint.device_bytes + (s->in_flight + 1) * choices * 8 +
+                             2 * (uint64_t)s->max_tokens * s->hidden;
     out->rows = p->layout.rows;
     out->entries = p->layout.entries;
     out->routing_bytes = moe_routing_bytes(s);

@@ -10,6 +10,7 @@
  *   moe_open.c       open dispatches, the order of combines, and repeated dispatches
  *   moe_outputs.c    memory for outputs of dispatch
  *   moe_routing.h    routes in memory of the caller
+ *   moe_routes.h     list of routes in memory of a device
  *
  * Open dispatches. An algorithm holds a buffer set from a dispatch to its combine, and combines
  * must follow the order of dispatches. A record describes each open dispatch. A dispatch with
@@ -25,6 +26,7 @@
 #define API_MOE_STATE_H
 
 #include "api/moe_deliver.h"
+#include "api/moe_routes.h"
 #include "api/tokens.h"
 #include "ep/ep.h"
 #include "options/choose.h"
@@ -57,16 +59,21 @@ struct moe_record {
     uint64_t route; /* number of the routes in memory of the caller; 0: without `routing` */
     bool weighted;  /* the source passed weights to dispatch */
     struct epa_problem problem;
-    /* On a device the arrays below are unused, except for `array`: views that the caller has. */
-    struct moe_places places;
-    int32_t *expert; /* [max_tokens][topk] */
-    float *weight;   /* [max_tokens][topk] */
+    struct moe_places places; /* unused on a device */
+    /* [max_tokens][topk] Copies of the choices. On a device only for dispatches with `routing` and
+     * for choices of 8 bytes. */
+    int32_t *expert;
+    float *weight;
+    /* [tokens][topk] The copies, or the arrays of the caller. */
+    const int32_t *sent_expert;
+    const float *sent_weight;
     void *array[MOE_ARRAYS];
 };
 
 /* Input of a dispatch that is checked and converted, before the dispatch has a record. */
 struct moe_input {
     struct epa_moe m; /* inputs for the algorithm */
+    const void *wide; /* on a device: choices of 8 bytes, which a kernel has to convert; or NULL */
     bool weighted;
     struct moe_form form;
     int32_t *expert; /* [max_tokens][topk] */
@@ -116,9 +123,10 @@ struct epa2a_moe {
     uint32_t sets;          /* buffer sets of the algorithm */
     struct moe_record lane; /* a repeated dispatch, closed in the same call */
     struct moe_input input;
-    uint64_t dispatches; /* number of dispatches of the caller */
-    uint64_t routes;     /* number of routes */
-    uint64_t last_epoch; /* of the last dispatch of the algorithm */
+    uint64_t dispatches;    /* number of dispatches of the caller */
+    uint64_t routes;        /* number of routes */
+    struct moe_routes list; /* of a device */
+    uint64_t last_epoch;    /* of the last dispatch of the algorithm */
     /* Record of the last combined dispatch; NULL once the caller began another dispatch. The
      * combine may be repeated. */
     struct moe_record *combined;
@@ -129,9 +137,10 @@ struct epa2a_moe {
     struct epa2a_outputs outputs; /* of the combine */
     /* Work space. */
     struct tokens tokens;
-    int32_t *masked;    /* [max_tokens][topk]: choices of a combine */
-    float *scales;      /* scales of two rows */
-    void *scratch;      /* [max_tokens][hidden] of 16 bits: inputs and outputs without meaning */
+    int32_t *masked; /* [max_tokens][topk]: choices of a combine, in memory of the comm */
+    float *scales;   /* scales of two rows */
+    /* [max_tokens][hidden] of 16 bits, in memory of the comm: inputs and outputs without meaning */
+    void *scratch;
     uint8_t *codes;     /* [max_tokens][hidden]: tokens that the library quantises */
     float *code_scales; /* [max_tokens][groups] */
 };
