@@ -343,11 +343,12 @@ struct epa2a_tokens {
  * not change the pointer. Elements outside all rows and entries do not change, or are undefined in
  * memory of the moe.
  *
- * On CUDA the memory of the moe is the memory of the algorithm, so a dispatch is one kernel. Memory
- * of the caller costs a second kernel; so do source_token and source_range, which stay NULL if the
- * pointers are NULL, and epa2a_tokens.seen. This version of the library has on CUDA: the EXPERT
- * layouts (EPA2A_EXPERT_PADDED with ll_v2), x in dense rows, and rows in the type of recv_dtype with
- * float32 scales. Other calls fail with EPA2A_ERR_UNSUPPORTED. */
+ * On CUDA the memory of the moe is the memory of the algorithm in the EXPERT layouts, so a dispatch is
+ * one kernel. Memory of the caller costs a second kernel; so do source_token and source_range, which
+ * stay NULL if the pointers are NULL, and epa2a_tokens.seen. The RANK layouts require ll_v2 and cost
+ * four kernels in dispatch and one in combine. This version of the library has on CUDA:
+ * EPA2A_EXPERT_PADDED with ll_v2 only, x in dense rows, rows in the type of recv_dtype with float32
+ * scales, and no out_weight. Other calls fail with EPA2A_ERR_UNSUPPORTED. */
 struct epa2a_received {
     size_t size;
     uint64_t id;            /* number of this dispatch of the moe: 1, 2 ... */

@@ -1,6 +1,7 @@
 /* Streams and graphs of the application, failures of kernels, and refused calls on CUDA devices.
  *
  * lib-cuda processes|threads nvlink */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,67 @@ static void fill_layer(struct subject *t, struct slot *p, uint64_t iteration,
     p->iteration = p->route = iteration;
     p->tokens = t->s->shape.max_tokens;
     fill_inputs(t, p, &w, in);
+}
+
+/* Queues the layer three times: the second one dispatches along the routes of the first, and the last
+ * combine repeats the dispatch. Expert outputs are in memory of the caller. */
+static void queue_routes(struct subject *t, const struct epa2a_tokens *in,
+                         struct epa2a_received *got, void *y, cudaStream_t stream)
+{
+    size_t row = (size_t)t->s->shape.hidden * 2;
+    EPA2A_STRUCT(epa2a_outputs, o);
+
+    o.y = y;
+    o.out = t->there.out;
+    for (int i = 0; i < 3; i++) {
+        if (!works(t->r, i == 0   ? epa2a_dispatch(t->moe, in, got, stream)
+                         : i == 1 ? epa2a_dispatch_again(t->moe, in, got, stream)
+                                  : EPA2A_OK) ||
+            !runs(t->r, cudaMemsetAsync(o.out, 0, (size_t)in->tokens * row, stream)) ||
+            !runs(t->r, cudaMemcpy2DAsync(y, row, got->x, got->x_stride != 0 ? got->x_stride : row,
+                                          row, t->need.rows, cudaMemcpyDeviceToDevice, stream)))
+            return;
+        (void)works(t->r, epa2a_combine(t->moe, got, &o, stream));
+    }
+}
+
+/* Replays a graph of dispatches with `routing` to memory of the caller, with other inputs. */
+static void run_routes_graph(struct rank *r)
+{
+    struct epa2a_comm *comm = create_comm(r);
+    const struct way w = {.own = true, .routing = true};
+    struct epa2a_tokens in;
+    cudaGraphExec_t exec = NULL;
+    cudaGraph_t graph = NULL;
+    struct subject t;
+    struct slot p;
+
+    subject_begin(&t, r, r->arg, comm);
+    if (r->failed)
+        return;
+    slot_begin(&t, &p, &w);
+    p.got.host_count = NULL;
+    fill_layer(&t, &p, 0, &in);
+    queue_routes(&t, &in, &p.got, p.got.y, r->stream);
+    check_layer(&t, &p, r->stream);
+    (void)runs(r, cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeGlobal));
+    for (uint32_t i = 0; i < CAPTURED; i++)
+        queue_routes(&t, &in, &p.got, p.got.y, r->stream);
+    (void)runs(r, cudaStreamEndCapture(r->stream, &graph));
+    if (!r->failed)
+        (void)runs(r, cudaGraphInstantiate(&exec, graph, 0));
+    for (uint64_t i = 1; i <= REPLAYS && !r->failed; i++) {
+        fill_layer(&t, &p, i, &in);
+        (void)runs(r, cudaGraphLaunch(exec, r->stream));
+        check_layer(&t, &p, r->stream);
+    }
+    if (exec != NULL)
+        (void)runs(r, cudaGraphExecDestroy(exec));
+    if (graph != NULL)
+        (void)runs(r, cudaGraphDestroy(graph));
+    slot_end(&p);
+    subject_end(&t);
+    epa2a_comm_destroy(comm);
 }
 
 /* Captures an odd number of layers, and replays them with other inputs, between single calls and in
@@ -167,8 +229,6 @@ static void run_refused(struct rank *r)
     fails(r, epa2a_combine(t.moe, &got, &o, r->stream), EPA2A_ERR_CONFIG, "topk_idx_bytes");
     o.topk_idx = NULL;
     (void)works(r, epa2a_combine(t.moe, &got, &o, r->stream));
-    shape.layout = EPA2A_RANK_PACKED;
-    fails(r, epa2a_moe_create(comm, &shape, &moe), EPA2A_ERR_UNSUPPORTED, "EPA2A_EXPERT_PADDED");
     shape.layout = EPA2A_EXPERT_PADDED;
     shape.options = "algorithm=ll_v1";
     fails(r, epa2a_moe_create(comm, &shape, &moe), EPA2A_ERR_UNSUPPORTED,
@@ -244,6 +304,40 @@ static void run_fault(struct rank *r)
     (void)claim(r, group_meet(r->of), "a rank left");
     if (r->rank == 1)
         fails(r, epa2a_dispatch(t.moe, &in, &got, r->stream), EPA2A_ERR_ABORTED, "for rank 1");
+    subject_end(&t);
+    epa2a_comm_destroy(comm);
+}
+
+/* The process of rank 1 dies: the other ranks name it within the time-out + 1 s. */
+static void run_death(struct rank *r)
+{
+    static const double timeout_s = 2;
+    struct epa2a_comm *comm = create_comm(r);
+    EPA2A_STRUCT(epa2a_received, got);
+    struct slot p = {.own = false};
+    struct epa2a_tokens in;
+    struct subject t;
+    double begun;
+    int status;
+
+    subject_begin(&t, r, r->arg, comm);
+    if (r->failed)
+        return;
+    fill_layer(&t, &p, 0, &in);
+    queue_layer(&t, &in, &got, r->stream);
+    check_layer(&t, &p, r->stream);
+    (void)claim(r, group_meet(r->of), "a rank left");
+    if (r->rank == 1) {
+        r->of->result->code = r->failed;
+        (void)raise(SIGKILL);
+    }
+    begun = group_now();
+    status = epa2a_dispatch(t.moe, &in, &got, r->stream);
+    if (status == EPA2A_OK)
+        status = epa2a_comm_sync(comm, r->stream);
+    fails(r, status, EPA2A_ERR_DIED, "rank 1");
+    (void)claim(r, group_now() - begun < timeout_s + 1, "the death was reported after %.1f s",
+                group_now() - begun);
     subject_end(&t);
     epa2a_comm_destroy(comm);
 }
@@ -349,13 +443,19 @@ int main(int argc, char **argv)
         s = setting_of(i == 0 ? 2 : 3, i == 0 ? EPA2A_EXPERT_PADDED : EPA2A_EXPERT_PACKED,
                        algorithms[i]);
         run("graph", run_graph, &s, "");
+        run("graph of routes", run_routes_graph, &s, "");
         s.shape.in_flight = 2;
         run("graph", run_graph, &s, "");
+        run("graph of routes", run_routes_graph, &s, "");
     }
     s = setting_of(2, EPA2A_EXPERT_PACKED, NULL);
     run("refused", run_refused, &s, "");
     run("device", run_device, &s, "");
     run("abort", run_abort, &s, "");
     run("fault", run_fault, &s, ", timeout=1s");
+    if (kind == GROUP_PROCESSES) {
+        s = setting_of(3, EPA2A_EXPERT_PACKED, NULL);
+        run("death", run_death, &s, ", timeout=2s");
+    }
     return failures != 0;
 }

@@ -156,7 +156,7 @@ static void run_routes(struct rank *r)
             dispatch(&t, &p[j], &w, i + j);
         combine(&t, &p[2], &w, false);
         combine(&t, &p[0], &w, true);
-        with.weights = is_rank_layout(s);
+        with.weights = is_rank_layout(s) && !room_is_device();
         combine(&t, &p[1], &with, false);
         combine(&t, &p[0], &w, false);
         combine(&t, &p[0], &with, false);
@@ -557,17 +557,18 @@ static int run_on_devices(void)
 {
     static const struct {
         const char *options;
-        bool by_rank, packs; /* packs: without EPA2A_EXPERT_PADDED */
+        bool by_rank, packs, ranks; /* packs: without EPA2A_EXPERT_PADDED; ranks: RANK layouts */
     } list[] = {
-        {NULL, false, false},
-        {"algorithm=ll_v2, dedup=true", true, false},
-        {"algorithm=ll_v2, split_phase=true", false, false},
-        {"algorithm=ll_v1", false, true},
-        {"algorithm=token_flag", false, true},
+        {NULL, false, false, true},
+        {"algorithm=ll_v2, dedup=true", true, false, false},
+        {"algorithm=ll_v2, split_phase=true", false, false, true},
+        {"algorithm=ll_v1", false, true, false},
+        {"algorithm=token_flag", false, true, false},
     };
 
     for (uint32_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
-        for (int layout = list[i].packs; layout <= EPA2A_EXPERT_PACKED; layout++) {
+        for (int layout = list[i].packs;
+             layout <= (list[i].ranks ? EPA2A_RANK_PADDED : EPA2A_EXPERT_PACKED); layout++) {
             uint32_t ranks = 1 + (i + 1) % 3;
             struct setting s = setting_of(ranks, layout, layout % 2 != 0 ? EPA2A_F16 : EPA2A_BF16,
                                           list[i].options);
@@ -580,6 +581,9 @@ static int run_on_devices(void)
             run("routes", run_routes, &s);
             s.shape.recv_dtype = EPA2A_FP8_E4M3;
             run("plain", run_plain, &s);
+            s.shape.recv_dtype = s.shape.dtype;
+            if (!list[i].packs)
+                run("several", run_several, &s);
         }
     return failures != 0;
 }

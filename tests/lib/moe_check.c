@@ -158,6 +158,10 @@ void slot_begin(const struct subject *t, struct slot *p, const struct way *w)
         p->seen_there = room_alloc(local * sizeof(*p->seen));
         room_copy(p->seen_there, p->seen, local * sizeof(*p->seen), t->r->stream);
     }
+    if (!w->own && room_is_device() && is_rank_layout(t->s)) { /* the checks need both arrays */
+        p->mine.source_token = g->source_token = room_alloc(rows * sizeof(*g->source_token));
+        p->mine.source_range = g->source_range = room_alloc(t->s->ranks * sizeof(*g->source_range));
+    }
     if (!w->own)
         return;
     g->x = room_alloc(rows * hidden_of(t) * 2);
@@ -180,6 +184,9 @@ static void free_host(struct slot *p)
     free(p->host.x_scale);
     free(p->host.count);
     free(p->host.start);
+    free(p->host.row);
+    free(p->host.topk_idx);
+    free(p->host.topk_weight);
     free(p->host.source_token);
     free(p->host.source_range);
     free(p->host.y);
@@ -188,18 +195,16 @@ static void free_host(struct slot *p)
 
 void slot_end(struct slot *p)
 {
-    if (p->own) {
-        room_free(p->mine.x);
-        room_free(p->mine.x_scale);
-        room_free(p->mine.count);
-        room_free(p->mine.start);
-        room_free(p->mine.row);
-        room_free(p->mine.topk_idx);
-        room_free(p->mine.topk_weight);
-        room_free(p->mine.source_token);
-        room_free(p->mine.source_range);
-        room_free(p->mine.y);
-    }
+    room_free(p->mine.x);
+    room_free(p->mine.x_scale);
+    room_free(p->mine.count);
+    room_free(p->mine.start);
+    room_free(p->mine.row);
+    room_free(p->mine.topk_idx);
+    room_free(p->mine.topk_weight);
+    room_free(p->mine.source_token);
+    room_free(p->mine.source_range);
+    room_free(p->mine.y);
     if (room_is_device()) {
         free_host(p);
         room_free(p->seen_there);
@@ -436,9 +441,14 @@ static void fetch_received(struct subject *t, struct slot *p)
                                                           : rows * scales);
     p->host.count = copy_here(t, g->count, local * sizeof(*g->count));
     p->host.start = copy_here(t, g->start, local * sizeof(*g->start));
+    p->host.row = copy_here(t, g->row, t->need.entries * sizeof(*g->row));
+    p->host.topk_idx = copy_here(t, g->topk_idx, rows * t->s->shape.topk * sizeof(*g->topk_idx));
+    p->host.topk_weight =
+        copy_here(t, g->topk_weight, rows * t->s->shape.topk * sizeof(*g->topk_weight));
     p->host.source_token = copy_here(t, g->source_token, rows * sizeof(*g->source_token));
     p->host.source_range =
-        copy_here(t, g->source_range, local * t->s->ranks * sizeof(*g->source_range));
+        copy_here(t, g->source_range,
+                  (is_rank_layout(t->s) ? 1 : local) * t->s->ranks * sizeof(*g->source_range));
     p->host.y = allocate(rows, hidden_of(t) * 2);
     if (p->seen_there != NULL)
         room_copy(p->seen, p->seen_there, local * sizeof(*p->seen), t->r->stream);
@@ -674,8 +684,8 @@ static void mask_choices(struct subject *t, const struct slot *p)
         t->wide[i] = t->expert[i];
 }
 
-/* Copies the choices and weights of the combine to the device. Where the library has to keep those of
- * the dispatch, garbage replaces the choices and weights that the combine does not pass. */
+/* Copies the choices and weights of the combine to the device. Where the library has a copy from
+ * the dispatch, garbage replaces the arrays that the combine does not pass. */
 static void move_choices(struct subject *t, const struct slot *p, const struct way *w,
                          struct epa2a_outputs *o)
 {

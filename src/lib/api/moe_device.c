@@ -44,11 +44,7 @@ enum epa_status moe_device_check(const struct moe_plan *p, struct epa_error *err
 {
     const char *name = p->algorithm.plugin->name;
 
-    if (moe_layout_is_rank(&p->layout))
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "this version of the library has the RANK layouts for host memory only; "
-                        "set layout of the shape to EPA2A_EXPERT_PADDED or EPA2A_EXPERT_PACKED");
-    if (pads_rows(&p->algorithm) == (stride_of(p) != 0))
+    if (moe_layout_is_rank(&p->layout) || pads_rows(&p->algorithm) == (stride_of(p) != 0))
         return EPA_OK;
     if (stride_of(p) != 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
@@ -118,7 +114,7 @@ static enum epa_status read_route(const struct epa2a_moe *moe, const struct moe_
     return EPA_OK;
 }
 
-/* Checks the tokens. route: its choices and weights replace those of the tokens; or NULL. */
+/* Checks the tokens. Choices and weights of `route` replace the ones of the tokens; or NULL. */
 static enum epa_status read_input(struct epa2a_moe *moe, const struct epa2a_tokens *from,
                                   const struct moe_route *route, struct epa_error *err)
 {
@@ -267,9 +263,57 @@ static void *set_view(const struct epa2a_moe *moe, void **pointer, const void *v
     return NULL;
 }
 
-/* Sets the pointers of the struct to views, and queues copies to memory of the caller. */
-static enum epa_status deliver(struct epa2a_moe *moe, struct moe_record *r,
-                               struct epa2a_received *got, struct epa_error *err)
+/* RANK: sets the pointers that are NULL or memory of the moe to the latter, and queues copies of the
+ * rows in the order of the layout. */
+static enum epa_status deliver_by_rank(struct epa2a_moe *moe, struct moe_record *r,
+                                       struct epa2a_received *got, struct epa_error *err)
+{
+    const struct epa_moe *m = &r->problem.u.moe;
+    const struct moe_form *f = &moe->input.form;
+    const struct moe_layout *l = &moe->plan.layout;
+    struct epa_backend *b = moe->device;
+    void *count = got->count, *start = got->start, *scale = got->x_scale, *row = got->row;
+    void *topk_idx = got->topk_idx, *topk_weight = got->topk_weight;
+    struct epa_delivery to = {.experts = l->local,
+                              .ranks = l->ranks,
+                              .places = &r->ordered,
+                              .row_bytes = (uint32_t)moe_form_row_bytes(f),
+                              .groups = f->fp8 ? moe_form_groups(f) : 0,
+                              .source_token = got->source_token,
+                              .source_range = got->source_range,
+                              .topk = m->topk,
+                              .seen = moe->input.seen};
+    enum epa_status status;
+
+    got->x_stride = set_view(moe, &got->x, r->array[MOE_X]) == NULL ? to.row_bytes : 0;
+    got->x_scale_stride = 0;
+    if (f->fp8 && set_view(moe, &scale, r->array[MOE_X_SCALE]) == NULL)
+        got->x_scale_stride = to.groups * sizeof(float);
+    (void)set_view(moe, &row, r->array[MOE_ROW]);
+    (void)set_view(moe, &topk_idx, r->array[MOE_TOPK_IDX]);
+    (void)set_view(moe, &topk_weight, r->array[MOE_TOPK_WEIGHT]);
+    (void)set_view(moe, &got->y, r->array[MOE_Y]);
+    to.count = set_view(moe, &count, m->recv_count);
+    to.start = set_view(moe, &start, m->recv_start);
+    to.x = got->x;
+    to.x_scale = f->fp8 ? scale : NULL;
+    to.row = got->row = row;
+    to.topk_idx = got->topk_idx = topk_idx;
+    to.topk_weight = got->topk_weight = topk_weight;
+    got->x_scale = scale;
+    got->count = count;
+    got->start = start;
+    r->array[MOE_COUNT] = (void *)(uintptr_t)m->recv_count;
+    r->array[MOE_START] = (void *)(uintptr_t)m->recv_start;
+    status = b->ops->place_rows(b, m, l->local, &r->ordered);
+    if (status == EPA_OK)
+        status = b->ops->deliver(b, m, &to);
+    return ep_explain_backend(&moe->ep, status, err);
+}
+
+/* EXPERT: sets the pointers of the struct to views, and queues copies to memory of the caller. */
+static enum epa_status deliver_by_expert(struct epa2a_moe *moe, struct moe_record *r,
+                                         struct epa2a_received *got, struct epa_error *err)
 {
     const struct epa_moe *m = &r->problem.u.moe;
     const struct moe_layout *l = &moe->plan.layout;
@@ -301,9 +345,6 @@ static enum epa_status deliver(struct epa2a_moe *moe, struct moe_record *r,
     got->row = NULL;
     got->topk_idx = NULL;
     got->topk_weight = NULL;
-    got->id = r->id;
-    got->rows = l->rows;
-    got->entries = l->entries;
     r->array[MOE_X] = (void *)(uintptr_t)m->recv;
     r->array[MOE_X_SCALE] = (void *)(uintptr_t)m->recv_scale;
     r->array[MOE_COUNT] = (void *)(uintptr_t)m->recv_count;
@@ -320,7 +361,7 @@ static enum epa_status read_counts(struct epa2a_moe *moe, const struct moe_recor
                                    uint32_t *host_count, struct epa_error *err)
 {
     struct epa_backend *b = moe->device;
-    uint32_t local = moe->plan.layout.local;
+    uint32_t local = moe->plan.layout.local, *rows = host_count + local;
     enum epa_status status = ep_sync(&moe->ep, err);
 
     if (status == EPA_OK)
@@ -330,9 +371,13 @@ static enum epa_status read_counts(struct epa2a_moe *moe, const struct moe_recor
             err);
     if (status != EPA_OK)
         return status;
-    host_count[local] = 0;
+    if (moe_layout_is_rank(&moe->plan.layout))
+        return ep_explain_backend(
+            &moe->ep,
+            b->ops->read(b, rows, r->ordered.first + moe->plan.layout.ranks, sizeof(*rows)), err);
+    *rows = 0;
     for (uint32_t e = 0; e < local; e++)
-        host_count[local] += host_count[e];
+        *rows += host_count[e];
     return EPA_OK;
 }
 
@@ -349,8 +394,12 @@ enum epa_status moe_device_dispatch_recv(struct epa2a_moe *moe, struct epa2a_rec
     moe->last_epoch = r->problem.u.moe.epoch;
     if (r->route != 0)
         r->state = MOE_LINGERS;
+    got->id = r->id;
+    got->rows = moe->plan.layout.rows;
+    got->entries = moe->plan.layout.entries;
     if (status == EPA_OK)
-        status = deliver(moe, r, got, err);
+        status = moe_layout_is_rank(&moe->plan.layout) ? deliver_by_rank(moe, r, got, err)
+                                                       : deliver_by_expert(moe, r, got, err);
     if (status == EPA_OK && got->host_count != NULL)
         status = read_counts(moe, r, got->host_count, err);
     return status;
@@ -424,21 +473,14 @@ static enum epa_status find_dispatch(struct epa2a_moe *moe, uint64_t id, struct 
     return EPA_OK;
 }
 
-static enum epa_status check_outputs(const struct epa2a_moe *moe, const struct epa2a_received *got,
-                                     const struct epa2a_outputs *o, const struct moe_target *t,
-                                     struct epa_error *err)
+static enum epa_status check_expert_outputs(const struct epa2a_moe *moe,
+                                            const struct epa2a_outputs *o,
+                                            const struct moe_target *t, const void *y,
+                                            struct epa_error *err)
 {
     const struct epa_moe_footprint *f = &moe->plan.footprint.u.moe;
 
-    if (o->flags != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "flags of the outputs is 0x%x; set flags to 0",
-                        o->flags);
-    if (o->out == NULL && t->tokens != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "out is NULL, with %u tokens", t->tokens);
-    if (o->y == NULL && got->y == NULL)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "y is NULL in the outputs and in the received rows; pass expert outputs");
-    if (t->record == NULL && is_view(moe, o->y != NULL ? o->y : got->y))
+    if (t->record == NULL && is_view(moe, y))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "other calls have used the memory of y since the dispatch; for a combine "
                         "that does not follow its dispatch, set y to memory of the application");
@@ -458,6 +500,52 @@ static enum epa_status check_outputs(const struct epa2a_moe *moe, const struct e
                         "neither the dispatch nor the combine has topk_weight; pass topk_weight to "
                         "one of them");
     return EPA_OK;
+}
+
+static enum epa_status check_rank_outputs(const struct epa2a_outputs *o, struct epa_error *err)
+{
+    if (o->topk_idx != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "topk_idx in combine is for the EXPERT layouts; set topk_idx to NULL");
+    if (o->out_weight != NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "this version of the library returns weights in host memory only; set "
+                        "out_weight to NULL");
+    return EPA_OK;
+}
+
+static enum epa_status check_outputs(const struct epa2a_moe *moe, const struct epa2a_received *got,
+                                     const struct epa2a_outputs *o, const struct moe_target *t,
+                                     struct epa_error *err)
+{
+    const void *y = o->y != NULL ? o->y : got->y;
+
+    if (o->flags != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "flags of the outputs is 0x%x; set flags to 0",
+                        o->flags);
+    if (o->out == NULL && t->tokens != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "out is NULL, with %u tokens", t->tokens);
+    if (y == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "y is NULL in the outputs and in the received rows; pass expert outputs");
+    return moe_layout_is_rank(&moe->plan.layout) ? check_rank_outputs(o, err)
+                                                 : check_expert_outputs(moe, o, t, y, err);
+}
+
+/* RANK: queues a copy of the expert outputs to the order of the algorithm. */
+static enum epa_status order_outputs(struct epa2a_moe *moe, struct moe_record *r,
+                                     struct epa_error *err)
+{
+    struct epa_backend *b = moe->device;
+    struct epa_moe *m = &r->problem.u.moe;
+    enum epa_status status = EPA_OK;
+
+    if (r == &moe->lane)
+        status = b->ops->place_rows(b, m, moe->plan.layout.local, &r->ordered);
+    if (status == EPA_OK)
+        status = b->ops->gather_outputs(b, &r->ordered, m->hidden * 2, m->y, m->y_space);
+    m->y = m->y_space;
+    return ep_explain_backend(&moe->ep, status, err);
 }
 
 /* Sets the choices of the combine: the array of the caller, or choices of 4 bytes instead of 8. */
@@ -481,6 +569,7 @@ static enum epa_status prepare(struct epa2a_moe *moe, struct epa_error *err)
 {
     const struct moe_target *t = &moe->target;
     const struct epa2a_outputs *o = &moe->outputs;
+    bool by_rank = moe_layout_is_rank(&moe->plan.layout);
     struct moe_record *r = t->record;
     enum epa_status status;
     struct epa_moe *m;
@@ -495,11 +584,11 @@ static enum epa_status prepare(struct epa2a_moe *moe, struct epa_error *err)
     m = &r->problem.u.moe;
     if (status == EPA_OK)
         status = set_choices(moe, o, m, err);
-    m->weight = o->topk_weight != NULL ? o->topk_weight : t->weight;
+    m->weight = o->topk_weight != NULL && !by_rank ? o->topk_weight : t->weight;
     m->y = o->y;
     m->out = o->out;
     moe->halved = r;
-    return status;
+    return status == EPA_OK && by_rank ? order_outputs(moe, r, err) : status;
 }
 
 enum epa_status moe_device_combine_send(struct epa2a_moe *moe, const struct epa2a_received *got,

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the bytes of an array at full capacity. */
-static size_t array_bytes(const struct moe_plan *p, enum moe_array which)
+size_t moe_outputs_bytes(const struct moe_plan *p, enum moe_array which)
 {
     const struct moe_layout *l = &p->layout;
     const struct epa2a_moe_shape *s = &p->shape;
@@ -85,7 +84,7 @@ static bool may_be_view(const struct epa2a_moe *moe, const struct moe_form *f,
 static enum epa_status allocate_array(struct epa2a_moe *moe, struct moe_record *r,
                                       enum moe_array which, struct epa_error *err)
 {
-    size_t bytes = array_bytes(&moe->plan, which);
+    size_t bytes = moe_outputs_bytes(&moe->plan, which);
 
     if (r->array[which] != NULL || bytes == 0)
         return EPA_OK;

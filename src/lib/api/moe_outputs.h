@@ -4,6 +4,9 @@
 
 #include "api/moe_state.h"
 
+/* Returns the bytes of an array at full capacity. */
+size_t moe_outputs_bytes(const struct moe_plan *, enum moe_array);
+
 /* Allocates the arrays that the caller did not provide. `got` is the struct of the caller; arrays
  * of this moe count as not provided. Called before any data are sent. */
 EPA_CHECKED enum epa_status moe_outputs_prepare(struct epa2a_moe *, const struct moe_form *,

@@ -120,6 +120,18 @@ static uint64_t output_bytes(const struct moe_plan *p)
     return l->rows * row + (by_rank ? l->entries * sizeof(uint32_t) : 0);
 }
 
+/* Returns the bytes of copies of received rows on a device. */
+static uint64_t device_row_bytes(const struct moe_plan *p)
+{
+    const struct moe_layout *l = &p->layout;
+    uint64_t slots = (uint64_t)l->ranks * ((l->max_tokens + 31) / 32) * 32;
+
+    if (!moe_layout_is_rank(l))
+        return 0;
+    return p->shape.in_flight * output_bytes(p) +
+           (p->shape.in_flight + 1) * (slots + slots / 16 + l->ranks + 1) * sizeof(uint32_t);
+}
+
 void moe_plan_need(const struct moe_plan *p, bool cuda, struct epa2a_need *out)
 {
     const struct epa2a_moe_shape *s = &p->shape;
@@ -135,7 +147,7 @@ void moe_plan_need(const struct moe_plan *p, bool cuda, struct epa2a_need *out)
                          (s->in_flight + 2) * choices * 8 + 6 * (uint64_t)s->max_tokens * s->hidden;
     if (cuda)
         out->private_bytes = p->footprint.device_bytes + (s->in_flight + 1) * choices * 8 +
-                             2 * (uint64_t)s->max_tokens * s->hidden;
+                             2 * (uint64_t)s->max_tokens * s->hidden + device_row_bytes(p);
     out->rows = p->layout.rows;
     out->entries = p->layout.entries;
     out->routing_bytes = moe_routing_bytes(s);

@@ -59,7 +59,8 @@ struct moe_record {
     uint64_t route; /* number of the routes in memory of the caller; 0: without `routing` */
     bool weighted;  /* the source passed weights to dispatch */
     struct epa_problem problem;
-    struct moe_places places; /* unused on a device */
+    struct moe_places places;  /* on hosts */
+    struct epa_places ordered; /* RANK, on a device */
     /* [max_tokens][topk] Copies of the choices. On a device only for dispatches with `routing` and
      * for choices of 8 bytes. */
     int32_t *expert;
@@ -67,6 +68,7 @@ struct moe_record {
     /* [tokens][topk] The copies, or the arrays of the caller. */
     const int32_t *sent_expert;
     const float *sent_weight;
+    /* Memory of the moe. On a device: views that the caller has, and RANK: memory for copies. */
     void *array[MOE_ARRAYS];
 };
 
