@@ -224,22 +224,28 @@ void simt_count(const void *at, size_t bytes, enum fake_access access)
 void simt_params(const void *here, const struct simt_kernel *takes)
 {
     Dl_info info = {0};
+    uint32_t at = 0;
 
     pthread_mutex_lock(&modules.lock);
-    if (dladdr(here, &info) == 0 || modules.n == MODULES)
+    if (dladdr(here, &info) == 0)
         abort();
-    modules.module[modules.n++] = (struct module){info.dli_fbase, *takes};
+    /* An unloaded module may have used the address before. */
+    while (at < modules.n && modules.module[at].base != info.dli_fbase)
+        at++;
+    if (at == MODULES)
+        abort();
+    modules.module[at] = (struct module){info.dli_fbase, *takes};
+    modules.n += at == modules.n;
     pthread_mutex_unlock(&modules.lock);
 }
 
-/* Finds the latest entry for the address, since an unloaded module may have used it before. */
 static bool find_params(const void *kernel, struct simt_kernel *out)
 {
     Dl_info info = {0};
     bool found = false;
 
     pthread_mutex_lock(&modules.lock);
-    for (uint32_t i = modules.n; i-- > 0 && dladdr(kernel, &info) != 0 && !found;) {
+    for (uint32_t i = 0; i < modules.n && dladdr(kernel, &info) != 0 && !found; i++) {
         found = modules.module[i].base == info.dli_fbase;
         if (found)
             *out = modules.module[i].takes;
