@@ -204,7 +204,9 @@ struct epa_allgather {
  *              shorter) p = the sum of products in float32; the sum over groups of
  *              p * (scale of the row of A * scale of the block of B), in float32, in any order.
  *              C is BF16.
- * bias is added in float32; then C is rounded, to nearest even.
+ * bias is added in float32; then C is rounded, to nearest even. With out_fp8 C is not rounded to 16
+ * bits, but quantised from float32 like a row of epa_moe, in groups of 128 columns: one scale for
+ * each row and group. The last group may be shorter.
  *
  * All ranks make the same calls. No barrier is needed between calls. */
 struct epa_ag_gemm {
@@ -212,8 +214,9 @@ struct epa_ag_gemm {
     /* n: columns of C of this rank. max_n: largest n of one rank, at least 1, the same on all
      * ranks. A plan has the same heap and signals on all ranks, so it depends on max_n only. */
     uint32_t n, max_n, k;
-    int dtype; /* of A and B: EPA_BF16, EPA_F16 or EPA_FP8_E4M3 */
-    bool bias; /* true: add bias_of */
+    int dtype;    /* of A and B: EPA_BF16, EPA_F16 or EPA_FP8_E4M3 */
+    bool bias;    /* true: add bias_of */
+    bool out_fp8; /* C is e4m3 with scales */
 
     const void *b;        /* [n][k] */
     const float *b_scale; /* FP8: [n / 128][k / 128], both rounded up */
@@ -228,11 +231,18 @@ struct epa_ag_gemm {
     /* Out: [rows[0] + ... + rows[size - 1]][n], of epa_ag_gemm_c_dtype(); capacity [size *
      * max_rows][n]. */
     void *c;
+    float *c_scale; /* out with out_fp8: as many rows of [n / 128, rounded up]; else NULL */
 };
 
 static inline enum epa_dtype epa_ag_gemm_c_dtype(const struct epa_ag_gemm *g)
 {
-    return g->dtype == EPA_F16 ? EPA_F16 : EPA_BF16;
+    return g->out_fp8 ? EPA_FP8_E4M3 : g->dtype == EPA_F16 ? EPA_F16 : EPA_BF16;
+}
+
+/* Returns the bytes of an element of C. */
+static inline size_t epa_ag_gemm_c_bytes(const struct epa_ag_gemm *g)
+{
+    return g->out_fp8 ? 1 : 2;
 }
 
 /* Returns the number of groups of 128 in n or k. */

@@ -40,6 +40,7 @@
 #include "ag_gemm_far.h"
 #include "ag_gemm_kernels.h"
 #include "ag_gemm_layout.h"
+#include "ag_gemm_out_fp8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +71,7 @@ struct ag_cuda {
     struct epa_backend *backend;
     uint64_t heap;
     int dtype;
+    bool out_fp8;
     const void *kernel;
     uint32_t blocks, shared_bytes;
     uint32_t far;   /* mask of ranks of other nodes to which this rank puts its rows */
@@ -206,11 +208,12 @@ static enum epa_status launch_kernel(struct ag_cuda *c, const struct epa_ag_gemm
     a.moves = moves;
     a.multiplies = multiplies;
     a.comm_blocks = moves ? a.comm_blocks : 0;
-    a.wide = g->n % 8 == 0 && (uintptr_t)g->c % 16 == 0;
+    a.wide = g->n * epa_ag_gemm_c_bytes(g) % 16 == 0 && (uintptr_t)g->c % 16 == 0;
     a.rows = g->rows;
     a.a = g->a;
     a.a_scale = g->a_scale;
     a.c = g->c;
+    a.c_scale = g->c_scale;
     a.next_call = c->next_call[(set_of(c) + 1) % AG_GEMM_SETS];
     if (moves && c->far != 0)
         code = put_far(c, &a);
@@ -316,7 +319,8 @@ static enum epa_status load_kernel_code(struct ag_cuda *c, struct epa_error *err
     struct device_code code = {.name = c->name, .threads = AG_GEMM_THREADS};
     uint32_t n = 0;
 
-    c->kernel = ag_gemm_kernel(c->dtype, c->config.tile_cols, c->config.cluster);
+    c->kernel = (c->out_fp8 ? ag_gemm_out_fp8_kernel
+                            : ag_gemm_kernel)(c->dtype, c->config.tile_cols, c->config.cluster);
     c->shared_bytes = ag_gemm_shared_bytes(c->config.tile_cols, c->config.cluster);
     code.kernel = c->kernel;
     code.shared_bytes = c->shared_bytes;
@@ -460,6 +464,7 @@ static void fill_args(struct ag_cuda *c, const struct epa_algorithm_params *p)
     a->row_bytes = (uint32_t)l->row_bytes;
     a->groups = l->groups;
     a->n = g->n;
+    a->c_groups = epa_ag_gemm_groups(g->n);
     a->k_blocks = (g->k + block - 1) / block;
     a->step = c->config.tile_cols;
     a->columns = (g->n + a->step - 1) / a->step;
@@ -562,6 +567,7 @@ enum epa_status ag_gemm_cuda_create(const char *name, const struct epa_algorithm
     c->backend = p->backend;
     c->heap = p->heap;
     c->dtype = g->dtype;
+    c->out_fp8 = g->out_fp8;
     c->args = alloc_zeroed(sizeof(*c->args));
     c->gathered = alloc_zeroed(AG_GEMM_SETS * sizeof(*c->gathered));
     c->own = alloc_zeroed(MAPS * sizeof(*c->own));

@@ -74,6 +74,8 @@ struct ag_gemm_args {
     const char *a;
     const float *a_scale, *b_scale, *bias; /* bias NULL: no bias */
     char *c;
+    float *c_scale;    /* C in FP8: [rows of C][c_groups] */
+    uint32_t c_groups; /* scales of a row of C */
 
     /* Private memory of this rank. */
     struct ag_gemm_count *count; /* [blocks] */

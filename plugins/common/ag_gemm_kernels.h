@@ -1,4 +1,4 @@
-/* The kernel of AllGather and GEMM on GPUs. */
+/* The kernel of AllGather and GEMM on GPUs with C in 16 bits. */
 #ifndef AG_GEMM_KERNELS_H
 #define AG_GEMM_KERNELS_H
 

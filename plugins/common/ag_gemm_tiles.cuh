@@ -1,5 +1,5 @@
 /* Choice of tiles in the kernel of AllGather and GEMM: which tiles a block computes, in which
- * order, and for which words it waits. ag_gemm_kernels.cu has an overview. */
+ * order, and for which words it waits. ag_gemm_kernel.cuh has an overview. */
 #ifndef AG_GEMM_TILES_CUH
 #define AG_GEMM_TILES_CUH
 

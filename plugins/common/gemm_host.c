@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
+
 static enum epa_dtype dtype_of(const struct epa_ag_gemm *g)
 {
     return (enum epa_dtype)g->dtype;
@@ -48,7 +50,8 @@ enum epa_status gemm_weights_create(const struct epa_ag_gemm *g, struct epa_back
         .padded_k = gemm_padded_k(g->k),
         .b_scale = g->b_scale,
         .bias = g->bias ? g->bias_of : NULL,
-        .rounding = epa_kernels_get(epa_ag_gemm_c_dtype(g), NULL),
+        .rounding = g->out_fp8 ? NULL : epa_kernels_get(epa_ag_gemm_c_dtype(g), NULL),
+        .rows = gemm_rows_get(),
     };
     uint64_t bytes = gemm_weights_bytes(g);
 
@@ -84,6 +87,27 @@ void gemm_pack_row(const struct gemm_weights *w, const void *x, void *panels, ui
         w->kernels->pack_a(x, w->padded_k, panels, row);
 }
 
+void gemm_tile_place(const struct epa_ag_gemm *g, uint64_t row, struct gemm_tile *t)
+{
+    t->c = (char *)g->c + row * g->n * epa_ag_gemm_c_bytes(g);
+    t->c_scale = g->out_fp8 ? g->c_scale + row * epa_ag_gemm_groups(g->n) : NULL;
+}
+
+/* Adds the bias to the sums of row i of a tile, and stores the row in C. */
+static void store_row(const struct gemm_weights *w, const struct gemm_tile *t, uint32_t i,
+                      const float *sums, uint32_t columns)
+{
+    const float *bias = w->bias != NULL ? w->bias + t->column : NULL;
+    size_t at = (size_t)i * w->n + t->column;
+
+    if (w->rounding != NULL)
+        w->rounding->round(sums, bias, columns, (uint16_t *)t->c + at);
+    else
+        w->rows->quantise(sums, bias, columns, (uint8_t *)t->c + at,
+                          t->c_scale + (size_t)i * epa_ag_gemm_groups(w->n) +
+                              t->column / GEMM_K_UNIT);
+}
+
 void gemm_tile_run(const struct gemm_weights *w, const struct gemm_tile *t, float *scratch)
 {
     uint32_t groups = w->padded_k / GEMM_K_UNIT, block = t->column / GEMM_K_UNIT;
@@ -108,9 +132,7 @@ void gemm_tile_run(const struct gemm_weights *w, const struct gemm_tile *t, floa
 
     w->kernels->multiply(&call);
     for (uint32_t i = 0; i < t->rows; i++)
-        w->rounding->round(scratch + (size_t)i * t->columns,
-                           w->bias != NULL ? w->bias + t->column : NULL, columns,
-                           t->c + (size_t)i * w->n + t->column);
+        store_row(w, t, i, scratch + (size_t)i * t->columns, columns);
 }
 
 /* ---- ranks and nodes ---- */

@@ -10,6 +10,8 @@
 #include <epa2a/quant.h>
 #include <epa2a/status.h>
 
+#include "kernels/rows.h"
+
 enum { GEMM_K_UNIT = 128 };
 
 /* B of a problem in the kernels' layout: n padded to whole panels and k to whole groups of 128,
@@ -21,7 +23,8 @@ struct gemm_weights {
     uint32_t padded_n, padded_k; /* sizes of the product */
     void *b;
     const float *b_scale, *bias;
-    const struct epa_kernels *rounding; /* kernels that round to the type of C */
+    const struct epa_kernels *rounding; /* kernels that round to a C of 16 bits; NULL: FP8 */
+    const struct gemm_rows *rows;       /* kernels that quantise C */
 };
 
 static inline uint32_t gemm_round_up(uint32_t n, uint32_t to)
@@ -52,14 +55,19 @@ static inline size_t gemm_row_bytes(const struct epa_ag_gemm *g)
 void gemm_pack_row(const struct gemm_weights *, const void *x, void *panels, uint32_t row,
                    void *line);
 
-/* Tile of C: columns from `column` (a multiple of EPA_GEMM_COLS) on. `columns` is such a multiple,
- * too, or ends at padded_n. */
+/* Tile of C: columns from `column` (a multiple of EPA_GEMM_COLS, with C in FP8 of GEMM_K_UNIT) on.
+ * `columns` is such a multiple, too, or ends at padded_n. */
 struct gemm_tile {
     const void *a;        /* start of a panel */
     const float *a_scale; /* FP8: [rows][padded_k / 128] */
     uint32_t rows, column, columns;
-    uint16_t *c; /* [rows][n]: first element of the tile's first row */
+    /* First element, and with FP8 first scale, of the tile's first row in C. */
+    void *c;
+    float *c_scale;
 };
+
+/* Points a tile to row `row` of C. */
+void gemm_tile_place(const struct epa_ag_gemm *, uint64_t row, struct gemm_tile *);
 
 /* Computes a tile. scratch: [rows][columns] floats, aligned to a cache line. */
 void gemm_tile_run(const struct gemm_weights *, const struct gemm_tile *, float *scratch);

@@ -174,6 +174,74 @@ TEST(an_element_that_is_wrong_is_named)
     }
 }
 
+/* Quantises the product of ME in groups of 128 columns. */
+static void multiply_to_fp8(struct fixture *f)
+{
+    struct epa_ag_gemm *g = &problem_of(f, ME)->u.ag_gemm;
+    uint8_t *c = g->c;
+    float *scale = g->c_scale;
+
+    for (uint32_t r = 0; r < RANKS; r++)
+        for (uint32_t i = 0; i < counts[r]; i++)
+            for (uint32_t first = 0; first < g->n; first += 128) {
+                uint32_t n = g->n - first < 128 ? g->n - first : 128;
+                float v[128], amax = 0;
+
+                for (uint32_t j = 0; j < n; j++) {
+                    v[j] = product(g, &problem_of(f, r)->u.ag_gemm, i, first + j);
+                    amax = fmaxf(amax, fabsf(v[j]));
+                }
+                *scale = amax > 0 ? amax * (1.0f / 448.0f) : 1;
+                for (uint32_t j = 0; j < n; j++)
+                    *c++ = e4m3_of_float(v[j] / *scale);
+                scale++;
+            }
+}
+
+/* C in FP8 with a changed code, with a changed scale, and with codes for twice the scale. */
+TEST(a_code_or_scale_that_is_wrong_is_named)
+{
+    static const struct {
+        enum epa_dtype dtype;
+        int values;
+        uint32_t n, k;
+        const char *code_said, *scale_said;
+    } c[] = {
+        {EPA_BF16, GEMM_INTEGERS, N, K, "column 131 is", "the scale of columns 128 to 132 is"},
+        {EPA_FP8_E4M3, GEMM_INTEGERS, N, K, "column 131 is", "the scale of columns 128 to 132 is"},
+        {EPA_F16, GEMM_RANDOM, N, K, "column 131 is", "columns 128 to 132 have the scale"},
+        {EPA_FP8_E4M3, GEMM_RANDOM, 515, 1032, "columns", "columns 128 to 255 have the scale"},
+    };
+
+    for (size_t i = 0; i < LENGTH(c); i++) {
+        struct epa_ag_gemm *g;
+        struct fixture f;
+
+        open_fixture(&f, &op_ag_gemm,
+                     (struct gemm_options){60, RANKS * c[i].n, c[i].k, c[i].dtype, .bias = true,
+                                           .values = c[i].values, .out_dtype = EPA_FP8_E4M3});
+        g = &problem_of(&f, ME)->u.ag_gemm;
+        multiply_to_fp8(&f);
+        assert_int_equal(wrong_of(&f, 27 * c[i].n, ""), 0);
+        /* One negative code, or in a sum of columns, whose bound is wide, all of a group. */
+        for (uint32_t j = 131; j < (c[i].n == N ? 132 : 256); j++)
+            ((uint8_t *)g->c)[7 * g->n + j] ^= 0x80;
+        assert_true(wrong_of(&f, 27 * c[i].n, c[i].code_said) > 0);
+        multiply_to_fp8(&f);
+        for (uint32_t j = 128; j < 256 && j < g->n; j++) { /* codes of half the size */
+            uint8_t *code = (uint8_t *)g->c + 7 * g->n + j;
+
+            *code = e4m3_of_float(float_of_e4m3(*code) / 2);
+        }
+        g->c_scale[7 * epa_ag_gemm_groups(g->n) + 1] *= 2;
+        assert_true(wrong_of(&f, 27 * c[i].n, c[i].scale_said) > 0);
+        multiply_to_fp8(&f);
+        g->c_scale[27 * epa_ag_gemm_groups(g->n)] = 1;
+        assert_int_equal(wrong_of(&f, 27 * c[i].n, "the scale of group 0 behind the last row"), 1);
+        close_fixture(&f);
+    }
+}
+
 TEST(unwritten_elements_and_writes_behind_the_last_row_are_found)
 {
     struct fixture f;

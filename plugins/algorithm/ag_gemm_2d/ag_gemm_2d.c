@@ -143,6 +143,11 @@ static enum epa_status check_shape(const struct epa_ag_gemm *g, const struct epa
                             "ag_gemm_2d needs algorithm.tile_rows (%u) to be a multiple of %d, and "
                             "algorithm.tile_cols (%u) of %d",
                             c->tile_rows, EPA_GEMM_ROWS, c->tile_cols, EPA_GEMM_COLS);
+    if (g->out_fp8 && c->tile_cols % GEMM_K_UNIT != 0)
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.tile_cols gemm.out_dtype",
+                            "ag_gemm_2d with gemm.out_dtype: fp8 needs algorithm.tile_cols (%u) to "
+                            "be a multiple of %d, the columns of a scale",
+                            c->tile_cols, GEMM_K_UNIT);
     if (c->gather == AG2_TWO_LEVEL && world->size % world->local_size != 0)
         return epa_fail_key(
             err, EPA_ERR_CONFIG, "algorithm.gather ranks_per_node",

@@ -355,19 +355,19 @@ static bool multiply_tile(struct ag2_host *h, uint32_t worker)
     uint64_t begin = epa_trace_now(h->host.trace);
     uint32_t column, me = h->host.world.rank, n = h->l.config.tile_cols;
     const struct ag2_block *b;
+    struct gemm_tile tile;
 
     if (!ag2_take_tile(&h->call, &b, &column))
         return false;
-    gemm_tile_run(&h->weights,
-                  &(struct gemm_tile){
-                      .a = panels_of(h, me) + epa_gemm_a_at(b->row, 0, h->weights.padded_k),
-                      .a_scale = (const float *)(const void *)scales_of(h, me, b->row),
-                      .rows = b->rows,
-                      .column = column * n,
-                      .columns = least(n, h->weights.padded_n - column * n),
-                      .c = (uint16_t *)h->problem->c + (size_t)b->c_row * h->l.n,
-                  },
-                  h->scratch[worker]);
+    tile = (struct gemm_tile){
+        .a = panels_of(h, me) + epa_gemm_a_at(b->row, 0, h->weights.padded_k),
+        .a_scale = (const float *)(const void *)scales_of(h, me, b->row),
+        .rows = b->rows,
+        .column = column * n,
+        .columns = least(n, h->weights.padded_n - column * n),
+    };
+    gemm_tile_place(h->problem, b->c_row, &tile);
+    gemm_tile_run(&h->weights, &tile, h->scratch[worker]);
     (void)epa_trace_slice(h->host.trace, worker, h->name.tile, begin, EPA_TRACE_NOBODY, 0, b->rows);
     return true;
 }

@@ -184,16 +184,16 @@ static void multiply_share(void *arg, uint32_t worker, uint32_t workers)
         uint32_t n = rows - row < TILE_ROWS ? rows - row : TILE_ROWS;
         uint32_t wide = w->padded_n - column < TILE_COLS ? w->padded_n - column : TILE_COLS;
 
-        gemm_tile_run(w,
-                      &(struct gemm_tile){
-                          .a = t->panels + epa_gemm_a_at(row, 0, w->padded_k),
-                          .a_scale = gathered_scales(t, row),
-                          .rows = n,
-                          .column = column,
-                          .columns = wide,
-                          .c = (uint16_t *)t->problem->c + (size_t)row * w->n,
-                      },
-                      t->scratch[worker]);
+        struct gemm_tile tile = {
+            .a = t->panels + epa_gemm_a_at(row, 0, w->padded_k),
+            .a_scale = gathered_scales(t, row),
+            .rows = n,
+            .column = column,
+            .columns = wide,
+        };
+
+        gemm_tile_place(t->problem, row, &tile);
+        gemm_tile_run(w, &tile, t->scratch[worker]);
     }
     algo_worked(&t->host, worker, workers, begin, 0);
 }
@@ -293,7 +293,7 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
     uint64_t all = (uint64_t)world->size * g->max_rows;
     const struct onednn_product product = product_of(g, g->max_n, 1);
     bool may_use = c->library == LIBRARY_ONEDNN || c->library == LIBRARY_AUTO;
-    bool knows = may_use && g->dtype == EPA_BF16 && onednn_knows(&product);
+    bool knows = may_use && g->dtype == EPA_BF16 && !g->out_fp8 && onednn_knows(&product);
     struct layout l = {
         .row_bytes = gemm_row_bytes(g),
         .scale_row_bytes = g->dtype == EPA_FP8_E4M3 ? epa_ag_gemm_groups(g->k) * sizeof(float) : 0,
@@ -316,8 +316,8 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
                             "multiplies with onednn or kernels");
     if (l.onednn && !knows)
         return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "algorithm.library",
-                            "ag_then_gemm was built without oneDNN, or it lacks gemm.dtype; set "
-                            "library: kernels");
+                            "ag_then_gemm was built without oneDNN, or it lacks gemm.dtype or "
+                            "gemm.out_dtype; set library: kernels");
     (void)algo_place(&l.set_bytes, all * l.row_bytes, 1);
     l.scales_at = algo_place(&l.set_bytes, all * l.scale_row_bytes, 1);
     l.set_bytes = epa_round_up(l.set_bytes, ALGO_PAGE);
@@ -337,11 +337,11 @@ static const struct ag_gemm_config on_gpus = {
 };
 
 /* Chooses the library by the experiment only, so that all ranks agree. cuBLASLt needs FP8 scales of
- * A in another order than the order of rows. */
+ * A in another order than the order of rows, and has no C with a scale per row and 128 columns. */
 static enum epa_status find_config(const struct epa_ag_gemm *g, const struct config *c,
                                    struct ag_gemm_config *out, struct epa_error *err)
 {
-    bool fp8 = g->dtype == EPA_FP8_E4M3;
+    bool fp8 = g->dtype == EPA_FP8_E4M3 || g->out_fp8;
 
     *out = on_gpus;
     if (c->library == LIBRARY_ONEDNN)
@@ -350,8 +350,9 @@ static enum epa_status find_config(const struct epa_ag_gemm *g, const struct con
                             "multiplies with cublaslt or kernels");
     if (c->library == LIBRARY_CUBLASLT && fp8)
         return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "algorithm.library",
-                            "ag_then_gemm: algorithm.library: cublaslt takes no gemm.dtype: fp8, "
-                            "since cuBLASLt needs scales in another order; set library: kernels");
+                            "ag_then_gemm: algorithm.library: cublaslt takes no gemm.dtype and no "
+                            "gemm.out_dtype of fp8, since cuBLASLt needs scales in another order; "
+                            "set library: kernels");
     if (c->library == LIBRARY_KERNELS || fp8)
         return EPA_OK;
     out->library = c->library == LIBRARY_CUBLASLT ? AG_GEMM_CUBLASLT : AG_GEMM_TRY_CUBLASLT;

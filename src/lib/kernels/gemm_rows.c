@@ -176,4 +176,30 @@ static void sum(const float *const *row, const float *weight, uint32_t n, uint32
         sum_channels(row, weight, n, h, hidden - h, false, dtype, out + h);
 }
 
-const struct gemm_rows GEMM_ROWS = {.activate = activate, .sum = sum};
+/* Quantises up to GROUP channels and returns their scale. */
+INLINED float quantise_channels(const float *restrict x, const float *restrict add, uint32_t n,
+                                uint8_t *restrict q)
+{
+    float v[GROUP], scale;
+
+    for (uint32_t i = 0; i < n; i++)
+        v[i] = x[i];
+    for (uint32_t i = 0; i < n && add != NULL; i++)
+        v[i] += add[i];
+    scale = scale_of(v, n);
+    for (uint32_t i = 0; i < n; i++)
+        q[i] = e4m3_of_float(v[i] / scale);
+    return scale;
+}
+
+static void quantise(const float *x, const float *add, uint32_t n, uint8_t *q, float *scale)
+{
+    uint32_t h = 0;
+
+    for (; h + GROUP <= n; h += GROUP)
+        scale[h / GROUP] = quantise_channels(x + h, add == NULL ? NULL : add + h, GROUP, q + h);
+    if (h < n)
+        scale[h / GROUP] = quantise_channels(x + h, add == NULL ? NULL : add + h, n - h, q + h);
+}
+
+const struct gemm_rows GEMM_ROWS = {.activate = activate, .sum = sum, .quantise = quantise};

@@ -1,5 +1,5 @@
-/* Row operations on the products of experts on hosts: the intermediate, and sums of rows of
- * float32. gemm_rows.c is compiled once for each instruction set; all sets return the same bits. */
+/* Row operations on products on hosts: the intermediate of experts, sums of rows of float32, and
+ * quantised rows. gemm_rows.c is compiled once for each instruction set; all sets return the same bits. */
 #ifndef KERNELS_ROWS_H
 #define KERNELS_ROWS_H
 
@@ -27,6 +27,9 @@ struct gemm_rows {
      * multiple of 32. */
     void (*sum)(const float *const *row, const float *weight, uint32_t n, uint32_t hidden,
                 enum epa_dtype dtype, uint16_t *out);
+    /* Quantises n channels of x + add, sums in float32, in groups of 128 as epa2a/problem.h
+     * defines; add NULL: x. The last group may be shorter. */
+    void (*quantise)(const float *x, const float *add, uint32_t n, uint8_t *q, float *scale);
 };
 
 #endif

@@ -217,6 +217,11 @@ static const struct epa_choice gemm_dtypes[] = {
     {"fp8", EPA_FP8_E4M3, "e4m3; a scale for 128 of a row of A and for 128 x 128 of B"},
     {0},
 };
+static const struct epa_choice gemm_out_dtypes[] = {
+    {"auto", 0, "bf16, or f16 if gemm.dtype is f16"},
+    {"fp8", EPA_FP8_E4M3, "e4m3; a scale for 128 columns of a row"},
+    {0},
+};
 static const struct epa_choice gemm_values[] = {
     {"integers", GEMM_INTEGERS, "A is sparse and all sums are exact: C is compared to the bit"},
     {"random", GEMM_RANDOM, "dense, compared with float64 within a proved bound"},
@@ -230,8 +235,8 @@ static const struct epa_option gemm[] = {
            "number of columns of C on all ranks; each rank has n / ranks, rounded up, and the last "
            "rank has the rest"),
     NUMBER(U32, "k", gemm_options, k, 8, 1048576, "length of the products; a multiple of 8"),
-    CHOICE("dtype", gemm_options, dtype, gemm_dtypes,
-           "data type of A and B; C is bf16, or f16 where they are"),
+    CHOICE("dtype", gemm_options, dtype, gemm_dtypes, "data type of A and B"),
+    CHOICE("out_dtype", gemm_options, out_dtype, gemm_out_dtypes, "data type of C"),
     OTHER(BOOL, "bias", gemm_options, bias, "add a number to each column"),
     CHOICE("values", gemm_options, values, gemm_values, "contents of A and B, and the check of C"),
     {0},

@@ -6,7 +6,7 @@
 #include "op/ag_gemm_check.h"
 #include "op/gather.h"
 
-enum { ARRAY_A = GATHER_ROWS + 1, ARRAY_A_SCALE, ARRAY_C, ARRAYS };
+enum { ARRAY_A = GATHER_ROWS + 1, ARRAY_A_SCALE, ARRAY_C, ARRAY_C_SCALE, ARRAYS };
 
 struct op_ag_gemm {
     struct op_rank r; /* first */
@@ -83,7 +83,8 @@ static void ag_gemm_shape(const struct problem_params *x, uint32_t rank, struct 
                                               .max_n = max_columns(x),
                                               .k = x->gemm.k,
                                               .dtype = x->gemm.dtype,
-                                              .bias = x->gemm.bias}};
+                                              .bias = x->gemm.bias,
+                                              .out_fp8 = x->gemm.out_dtype == EPA_FP8_E4M3}};
 }
 
 static struct gemm_values gemm_values_of(const struct problem_params *x, uint32_t n)
@@ -93,26 +94,28 @@ static struct gemm_values gemm_values_of(const struct problem_params *x, uint32_
                                 .k = x->gemm.k,
                                 .dtype = x->gemm.dtype,
                                 .integers = x->gemm.values == GEMM_INTEGERS,
-                                .bias = x->gemm.bias};
+                                .bias = x->gemm.bias,
+                                .out_fp8 = x->gemm.out_dtype == EPA_FP8_E4M3};
 }
 
 /* ---- memory ---- */
 
-/* Bytes of a row of A, of its scales, and of C; and bytes of B, its scales and the bias: for a rank
- * with n columns. */
+/* Bytes of a row of A, of its scales, of C, and of scales of C; and bytes of B, its scales and the
+ * bias: for a rank with n columns. */
 struct sizes {
-    size_t row, row_scale, c_row, b, b_scale, bias;
+    size_t row, row_scale, c_row, c_row_scale, b, b_scale, bias;
 };
 
 static struct sizes sizes_of(const struct problem_params *x, size_t n)
 {
     size_t k = x->gemm.k;
-    bool fp8 = x->gemm.dtype == EPA_FP8_E4M3;
+    bool fp8 = x->gemm.dtype == EPA_FP8_E4M3, out_fp8 = x->gemm.out_dtype == EPA_FP8_E4M3;
     size_t row = fp8 ? k : 2 * k, row_scale = fp8 ? epa_ag_gemm_groups(k) * sizeof(float) : 0;
 
     return (struct sizes){.row = row,
                           .row_scale = row_scale,
-                          .c_row = n * sizeof(uint16_t),
+                          .c_row = n * (out_fp8 ? 1 : sizeof(uint16_t)),
+                          .c_row_scale = out_fp8 ? epa_ag_gemm_groups(n) * sizeof(float) : 0,
                           .b = n * row,
                           .b_scale = epa_ag_gemm_groups(n) * row_scale,
                           .bias = n * sizeof(float)};
@@ -132,6 +135,8 @@ static uint32_t ag_gemm_arrays(const struct problem_params *x, uint64_t rows, st
     out[ARRAY_A] = (struct op_array){"a", rows * size.row};
     out[ARRAY_A_SCALE] = (struct op_array){"a_scale", rows * size.row_scale};
     out[ARRAY_C] = (struct op_array){"c", (all_rows(x) + 1) * size.c_row, .output = true};
+    out[ARRAY_C_SCALE] =
+        (struct op_array){"c_scale", (all_rows(x) + 1) * size.c_row_scale, .output = true};
     return ARRAYS;
 }
 
@@ -220,6 +225,7 @@ static uint32_t ag_gemm_inputs(struct op_rank *rank, struct op_slot *s)
     gemm->a = s->array[ARRAY_A].there;
     gemm->a_scale = s->array[ARRAY_A_SCALE].there;
     gemm->c = s->array[ARRAY_C].there;
+    gemm->c_scale = s->array[ARRAY_C_SCALE].there;
     return counted[me];
 }
 
@@ -266,41 +272,56 @@ static void ag_gemm_traffic(const struct op_rank *rank, uint32_t slot, struct op
 
 /* ---- the check ---- */
 
+/* Checks that the algorithm did not write the row after the last row: n elements of `bytes`. */
+static void check_last_row(struct op_finding *f, const char *what, const unsigned char *row,
+                           uint32_t n, size_t bytes, uint64_t rows)
+{
+    for (uint32_t j = 0; j < n; j++)
+        for (size_t i = 0; i < bytes; i++)
+            if (row[j * bytes + i] != OP_POISON) {
+                op_wrong(f, "the algorithm wrote %s %u behind the last row (%llu rows)", what, j,
+                         (unsigned long long)rows);
+                break;
+            }
+}
+
 static enum epa_status ag_gemm_check(struct op_rank *rank, enum epa_stage_kind kind, uint32_t slot,
                                      struct op_finding *f)
 {
     struct op_ag_gemm *op = op_of(rank);
     const struct op_slot *s = &op->r.slot[slot];
     enum epa_status status;
-    const uint16_t *c = s->array[ARRAY_C].here;
+    const unsigned char *c = s->array[ARRAY_C].here, *c_scale = s->array[ARRAY_C_SCALE].here;
+    struct sizes size = sizes_of(op->r.params, op->values.n);
     bool all_room = op->r.footprint.u.ag_gemm.all_room;
     uint64_t at = 0, end = all_room ? all_rows(op->r.params) : op_gather_rows(&op->r, s);
 
     (void)kind;
     if (op->values.n == 0)
         return EPA_OK; /* this rank has no columns */
-    status = op_backend_done(op->r.backend,
-                             op_buffer_read(op->r.backend, &s->array[ARRAY_C],
-                                            (end + 1) * sizes_of(op->r.params, op->values.n).c_row),
-                             f->err, "cannot read C back");
+    status = op_buffer_read(op->r.backend, &s->array[ARRAY_C], (end + 1) * size.c_row);
+    if (status == EPA_OK && size.c_row_scale != 0)
+        status =
+            op_buffer_read(op->r.backend, &s->array[ARRAY_C_SCALE], (end + 1) * size.c_row_scale);
+    status = op_backend_done(op->r.backend, status, f->err, "cannot read C back");
     if (status == EPA_OK && op->reference == NULL)
         status = gemm_reference_create(&op->values, op->r.world.rank, all_rows(op->r.params),
                                        &op->reference, f->err);
     if (status != EPA_OK)
         return status;
     for (uint32_t r = 0; r < op->r.world.size; r++)
-        for (uint32_t i = 0; i < op_gather_counts(s)[r]; i++, at++, c += op->values.n) {
+        for (uint32_t i = 0; i < op_gather_counts(s)[r]; i++, at++) {
             snprintf(f->where, sizeof(f->where), "row %llu (row %u of rank %u)",
                      (unsigned long long)at, i, r);
-            gemm_check_row(op->reference, s->iteration, r, i, c, f);
+            gemm_check_row(op->reference, s->iteration, r, i, c + at * size.c_row,
+                           c_scale == NULL ? NULL : c_scale + at * size.c_row_scale, f);
         }
     f->compared = at * op->values.n;
     f->where[0] = 0;
-    c = (const uint16_t *)s->array[ARRAY_C].here + end * op->values.n;
-    for (uint32_t j = 0; j < op->values.n; j++)
-        if (c[j] != (OP_POISON | OP_POISON << 8))
-            op_wrong(f, "the algorithm wrote column %u behind the last row (%llu rows)", j,
-                     (unsigned long long)end);
+    check_last_row(f, "column", c + end * size.c_row, op->values.n, size.c_row / op->values.n, end);
+    if (size.c_row_scale != 0)
+        check_last_row(f, "the scale of group", c_scale + end * size.c_row_scale,
+                       epa_ag_gemm_groups(op->values.n), sizeof(float), end);
     return EPA_OK;
 }
 

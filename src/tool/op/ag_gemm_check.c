@@ -13,7 +13,19 @@
  * to dtype has an error of at most g * S, with g = R u / (1 - R u) and S the sum of the magnitudes
  * (Higham, Accuracy and Stability, section 3.1). The last rounding adds at most d / (1 - d) of |C|,
  * d = 2^-8 (bf16) or 2^-11 (f16), and half of the least denormal. The bound of a block is the sum of the
- * bounds of its elements. */
+ * bounds of its elements.
+ *
+ * C in FP8, integers: the sums before the quantisation are exact, so are the largest magnitude of a group,
+ * and the scale and the codes have one right value each. The check compares them to the bit.
+ *
+ * C in FP8, random values: the scale s is a function of the sums before the quantisation, whose exact values
+ * the check does not know. s = amax * (1/448) and all quotients are rounded with relative error u, so the
+ * quotient of the largest element rounds to 448. The check therefore demands that the largest code of each
+ * group is 448, unless all codes are 0 and the scale is 1. With this scale the quantisation of a sum v adds at
+ * most d / (1 - d) |C| with d = 2^-4 (1 + 4 u), and s times half of the least denormal, 2^-10: the factor
+ * (1 + 4 u) covers the division, the scale, and the largest element, which the saturation at 448 changes by
+ * less than 4 u. A block of columns has the sum of these bounds, a sixteenth of the sum of magnitudes: single wrong
+ * elements of large shapes are found with integers only. */
 #include "op/ag_gemm_check.h"
 
 #include <math.h>
@@ -36,6 +48,8 @@ struct gemm_reference {
     float *bias;     /* [n]; zeros without a bias */
     uint8_t *a;      /* a row of A */
     float *a_scale;  /* scales of the row */
+    float *c_value;  /* [n] values of a row of C */
+    float *exact;    /* [n] integers: the row before the rounding to the type of C */
     double *a_value; /* values of the row */
     /* integers */
     int8_t *b_int; /* [k][n]: B in units of 1/2 */
@@ -222,6 +236,8 @@ static void allocate_reference(const struct gemm_values *v, uint64_t rows, struc
     r->bias = pool_alloc(p, v->n, sizeof(*r->bias));
     r->a = pool_alloc(p, v->k, sizeof(uint16_t));
     r->a_scale = pool_alloc(p, epa_ag_gemm_groups(v->k), sizeof(*r->a_scale));
+    r->c_value = pool_alloc(p, v->n, sizeof(*r->c_value));
+    r->exact = pool_alloc(p, v->n, sizeof(*r->exact));
     r->a_value = pool_alloc(p, v->k, sizeof(*r->a_value));
     if (v->integers) {
         r->b_int = pool_alloc(p, v->n, v->k);
@@ -322,7 +338,46 @@ enum epa_status gemm_reference_create(const struct gemm_values *v, uint32_t rank
 
 /* ---- the check ---- */
 
-static void check_integers(struct gemm_reference *r, uint64_t key, const uint16_t *c,
+/* A row of C: words of 16 bits, or codes with scales. */
+struct c_row {
+    const uint16_t *word;
+    const uint8_t *code; /* FP8; NULL otherwise */
+    const float *scale;
+};
+
+/* Returns the scale that a group of n values has. */
+static float scale_of(const float *v, uint32_t n)
+{
+    float amax = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        amax = fmaxf(amax, fabsf(v[i]));
+    amax *= 1.0f / 448.0f;
+    return amax > 0 ? amax : 1;
+}
+
+/* Compares scales and codes with the exact values. */
+static void check_codes(const struct gemm_reference *r, const struct c_row *c, struct op_finding *f)
+{
+    for (uint32_t first = 0; first < r->v.n; first += GROUP) {
+        uint32_t n = r->v.n - first < GROUP ? r->v.n - first : GROUP;
+        float scale = scale_of(r->exact + first, n), have = c->scale[first / GROUP];
+
+        if (bits_of_float(have) != bits_of_float(scale))
+            op_wrong(f, "the scale of columns %u to %u is %g, should be %g", first, first + n - 1,
+                     (double)have, (double)scale);
+        for (uint32_t j = first; j < first + n; j++) {
+            float want = float_of_e4m3(e4m3_of_float(r->exact[j] / scale));
+            float code = float_of_e4m3(c->code[j]);
+
+            if (code != want) /* both signs of zero are equal */
+                op_wrong(f, "column %u is %g times its scale, should be %g times", j, (double)code,
+                         (double)want);
+        }
+    }
+}
+
+static void check_integers(struct gemm_reference *r, uint64_t key, const struct c_row *c,
                            struct op_finding *f)
 {
     const struct gemm_values *v = &r->v;
@@ -339,13 +394,18 @@ static void check_integers(struct gemm_reference *r, uint64_t key, const uint16_
             r->sum[j] += value * b[j];
     }
     for (uint32_t j = 0; j < v->n; j++) {
-        float exact = (float)r->sum[j] * (is_fp8(v) ? 0.25f : 1) + r->bias[j];
-        float want = float_of_word(is_f16(v), word_of_float(is_f16(v), exact));
-        float have = float_of_word(is_f16(v), c[j]);
+        float want, have;
 
+        r->exact[j] = (float)r->sum[j] * (is_fp8(v) ? 0.25f : 1) + r->bias[j];
+        if (v->out_fp8)
+            continue;
+        want = float_of_word(is_f16(v), word_of_float(is_f16(v), r->exact[j]));
+        have = float_of_word(is_f16(v), c->word[j]);
         if (have != want) /* both signs of zero are equal */
             op_wrong(f, "column %u is %g, should be %g", j, (double)have, (double)want);
     }
+    if (v->out_fp8)
+        check_codes(r, c, f);
 }
 
 /* Returns the maximum number of roundings of a product, without the last rounding to dtype. */
@@ -354,11 +414,42 @@ static double roundings(const struct gemm_values *v)
     return is_fp8(v) ? GROUP + epa_ag_gemm_groups(v->k) + 4 : v->k + 1;
 }
 
-static void check_random(struct gemm_reference *r, const uint16_t *c, struct op_finding *f)
+/* Checks the scale of each group: its largest code is 448, or all codes are 0 and the scale is 1. */
+static void check_scales(const struct gemm_reference *r, const struct c_row *c,
+                         struct op_finding *f)
+{
+    for (uint32_t first = 0; first < r->v.n; first += GROUP) {
+        uint32_t n = r->v.n - first < GROUP ? r->v.n - first : GROUP;
+        float scale = c->scale[first / GROUP], most = 0;
+
+        for (uint32_t j = first; j < first + n; j++)
+            most = fmaxf(most, fabsf(float_of_e4m3(c->code[j])));
+        if (!(scale > 0 && isfinite(scale)) || !(most == 448 || (most == 0 && scale == 1)))
+            op_wrong(f, "columns %u to %u have the scale %g, and their largest code is %g, not 448",
+                     first, first + n - 1, (double)scale, (double)most);
+    }
+}
+
+/* Reads the values of a row of C. Returns the bounds of the last rounding: relative to an element, and
+ * relative to its scale (absolute for 16 bits). */
+static double read_row(struct gemm_reference *r, const struct c_row *c, double *least)
 {
     const struct gemm_values *v = &r->v;
-    double ru = roundings(v) * 0x1p-24, g = ru / (1 - ru), d = is_f16(v) ? 0x1p-11 : 0x1p-8;
 
+    for (uint32_t j = 0; j < v->n; j++)
+        r->c_value[j] =
+            v->out_fp8 ? float_of_e4m3(c->code[j]) : float_of_word(is_f16(v), c->word[j]);
+    *least = v->out_fp8 ? 0x1p-10 : 0x1p-25;
+    return v->out_fp8 ? 0x1p-4 * (1 + 0x1p-22) : is_f16(v) ? 0x1p-11 : 0x1p-8;
+}
+
+static void check_random(struct gemm_reference *r, const struct c_row *c, struct op_finding *f)
+{
+    const struct gemm_values *v = &r->v;
+    double ru = roundings(v) * 0x1p-24, g = ru / (1 - ru), least, d = read_row(r, c, &least);
+
+    if (v->out_fp8)
+        check_scales(r, c, f);
     for (uint32_t i = 0; i < v->k; i++) {
         r->a_value[i] = load_element(v, r->a, i);
         if (is_fp8(v))
@@ -368,20 +459,23 @@ static void check_random(struct gemm_reference *r, const uint16_t *c, struct op_
         const double *b = r->b + (size_t)block * v->k, *b_size = r->b_size + (size_t)block * v->k;
         uint32_t first = block * r->width;
         uint32_t end = first + r->width < v->n ? first + r->width : v->n;
-        double want = r->bias_sum[block], size = r->bias_size[block], have = 0, c_size = 0, bound;
+        double want = r->bias_sum[block], size = r->bias_size[block], have = 0, c_size = 0;
+        double least_size = 0, bound;
 
         for (uint32_t i = 0; i < v->k; i++) {
             want += r->a_value[i] * b[i];
             size += fabs(r->a_value[i]) * b_size[i];
         }
         for (uint32_t j = first; j < end; j++) {
-            double value = (double)float_of_word(is_f16(v), c[j]);
+            double scale = v->out_fp8 ? (double)c->scale[j / GROUP] : 1;
+            double value = (double)r->c_value[j] * scale;
 
             have += r->sign[j] * value;
             c_size += fabs(value);
+            least_size += least * scale;
         }
         /* The last factor covers the roundings of these float64 sums. */
-        bound = (d / (1 - d) * c_size + g * size + (end - first) * 0x1p-25) * (1 + 0x1p-20);
+        bound = (d / (1 - d) * c_size + g * size + least_size) * (1 + 0x1p-20);
         if (fabs(have - want) <= bound && isfinite(c_size))
             continue;
         if (r->width == 1)
@@ -393,11 +487,14 @@ static void check_random(struct gemm_reference *r, const uint16_t *c, struct op_
 }
 
 void gemm_check_row(struct gemm_reference *r, uint64_t iteration, uint32_t source, uint32_t row,
-                    const uint16_t *c, struct op_finding *f)
+                    const void *c, const void *c_scale, struct op_finding *f)
 {
+    const struct c_row of = {
+        .word = c, .code = r->v.out_fp8 ? c : NULL, .scale = r->v.out_fp8 ? c_scale : NULL};
+
     gemm_make_a(&r->v, source, iteration, row, r->a, r->a_scale);
     if (r->v.integers)
-        check_integers(r, a_key(&r->v, source, iteration, row), c, f);
+        check_integers(r, a_key(&r->v, source, iteration, row), &of, f);
     else
-        check_random(r, c, f);
+        check_random(r, &of, f);
 }

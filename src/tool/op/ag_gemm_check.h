@@ -9,6 +9,7 @@ struct gemm_values {
     uint32_t n, k;
     int dtype; /* of A and B */
     bool integers, bias;
+    bool out_fp8; /* C is e4m3, with a scale for each row and 128 columns */
 };
 
 /* Makes row `row` of A of a rank: k elements, and scales for FP8. */
@@ -28,9 +29,9 @@ enum epa_status gemm_reference_create(const struct gemm_values *, uint32_t rank,
 void gemm_reference_destroy(struct gemm_reference *); /* accepts NULL */
 uint64_t gemm_reference_bytes(const struct gemm_values *, uint64_t rows);
 
-/* Checks a row of C [n], the product with row `row` of A of rank `source`: counts wrong elements, or
- * wrong sums of elements. */
+/* Checks a row of C [n], the product with row `row` of A of rank `source`: counts wrong elements,
+ * wrong scales, or wrong sums of elements. c_scale: floats, for C in FP8. */
 void gemm_check_row(struct gemm_reference *, uint64_t iteration, uint32_t source, uint32_t row,
-                    const uint16_t *c, struct op_finding *);
+                    const void *c, const void *c_scale, struct op_finding *);
 
 #endif

@@ -57,7 +57,8 @@ struct gemm_options {
     uint32_t m, n, k;
     int dtype; /* enum epa_dtype: BF16, F16 or FP8 */
     bool bias;
-    int values; /* enum gemm_values_kind */
+    int values;    /* enum gemm_values_kind */
+    int out_dtype; /* of C: EPA_FP8_E4M3; 0: BF16, or F16 if dtype is F16 */
 };
 
 enum tokens_kind { TOKENS_FULL, TOKENS_RANDOM, TOKENS_LIST };
