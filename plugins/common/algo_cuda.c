@@ -52,44 +52,6 @@ void device_explain_ring(const struct epa_fault *f, const char *stage, struct ep
 
 enum { PHASES = DEVICE_STAGES * DEVICE_PHASES };
 
-static bool took_part(const uint64_t *at)
-{
-    return at[0] != 0 && at[1] >= at[0];
-}
-
-/* Adds the kernels to the trace of the run, in host time. The offset of the device clock is the
- * middle of its possible range. */
-static enum epa_status note_kernels(const struct device *d, const uint64_t *at, uint32_t n)
-{
-    uint16_t name[PHASES] = {0};
-    int64_t low = 0, high = 0;
-    enum epa_status status = d->backend->ops->clock(d->backend, &low, &high);
-    uint64_t ahead = (uint64_t)(low + (high - low) / 2);
-
-    for (uint32_t i = 0; i < PHASES; i++)
-        if (d->kind->phase[i] != NULL)
-            name[i] = epa_trace_name(d->trace, d->kind->phase[i]);
-    for (uint32_t i = 0; i < n && status == EPA_OK; i++) {
-        uint32_t warp = i / PHASES;
-
-        if (d->kind->phase[i % PHASES] == NULL || !took_part(at + 2 * i))
-            continue;
-        epa_trace_add_beside(
-            &d->trace->beside[EPA_TRACE_KERNELS],
-            &(struct epa_trace_event){
-                .begin_ns = at[2 * i] - ahead,
-                .end_ns = at[2 * i + 1] - ahead,
-                .bytes = (uint64_t)(high - low + 1) / 2,
-                .value = (uint64_t)(warp / d->args.warps) << 32 | warp % d->args.warps,
-                .peer = EPA_TRACE_NOBODY,
-                .signal = i,
-                .name = name[i % PHASES],
-                .kind = EPA_TRACE_SLICE,
-            });
-    }
-    return status;
-}
-
 /* Adds the events of tokens, of the last call of each stage, if the algorithm records them. */
 static enum epa_status note_tokens(const struct device *d)
 {
@@ -130,56 +92,25 @@ static enum epa_status note_tokens(const struct device *d)
     return status;
 }
 
-/* Extracts to `at` the begin and end of each warp and phase in the last call of its stage; 0 for
- * phases of other calls. */
-static void keep_last(const struct device_stamps *stamps, uint32_t n, uint64_t *at)
-{
-    uint32_t last[DEVICE_STAGES] = {0};
-
-    for (uint32_t i = 0; i < n * PHASES; i++) {
-        const struct device_stamp *s = &stamps[i / PHASES].phase[i % PHASES];
-        uint32_t *of = &last[i % PHASES / DEVICE_PHASES];
-
-        *of = s->end != 0 && s->call > *of ? s->call : *of;
-    }
-    for (uint32_t i = 0; i < n * PHASES; i++) {
-        const struct device_stamp *s = &stamps[i / PHASES].phase[i % PHASES];
-        bool is_last = s->end != 0 && s->call == last[i % PHASES / DEVICE_PHASES];
-
-        at[2 * i] = is_last ? s->end - s->took_ns : 0;
-        at[2 * i + 1] = is_last ? s->end : 0;
-    }
-}
-
 /* Writes the stamps of the last calls, once. Reports a failure on stderr only, since the run itself
  * has succeeded. */
 static void write_trace(struct epa_algorithm *a)
 {
     struct device *d = (struct device *)a;
-    uint32_t n = d->args.stamped * PHASES;
-    size_t bytes = d->args.stamped * sizeof(*d->args.stamps);
-    struct device_stamps *stamps = malloc(bytes);
-    uint64_t *at = malloc(bytes);
-    struct epa_error why = {EPA_OK, ""};
-    enum epa_status status = EPA_ERR_NOMEM;
+    const struct device_stamped stamped = {.stamp = d->args.stamps->phase,
+                                           .warps = d->args.stamped,
+                                           .block_warps = d->args.warps,
+                                           .stages = DEVICE_STAGES,
+                                           .phases = DEVICE_PHASES,
+                                           .name = d->kind->phase};
+    enum epa_status status = EPA_OK;
 
     a->trace_end = NULL;
-    if (at != NULL && stamps != NULL)
-        status = d->backend->ops->read(d->backend, stamps, d->args.stamps, bytes);
-    if (status == EPA_OK)
-        keep_last(stamps, d->args.stamped, at);
-    if (status == EPA_OK && d->args.notes > 0) /* first: tokens take precedence if the trace has
-                                                * little room */
+    if (d->args.notes > 0) /* first: tokens take precedence if the trace has little room */
         status = note_tokens(d);
     if (status == EPA_OK)
-        status = note_kernels(d, at, n);
-    if (status != EPA_OK && at != NULL && stamps != NULL)
-        d->backend->ops->explain(d->backend, &why);
-    if (status != EPA_OK)
-        fprintf(stderr, "%s: the trace lacks the kernels: %s\n", d->kind->name,
-                why.status != EPA_OK ? why.text : "no memory");
-    free(stamps);
-    free(at);
+        status = device_add_stamps(d->backend, d->trace, &stamped);
+    device_report_stamps(d->kind->name, d->backend, status);
 }
 
 /* ---- set-up ---- */

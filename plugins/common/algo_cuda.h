@@ -11,6 +11,7 @@
 #include <epa2a/both.h>
 
 #include "device_setup.h"
+#include "device_stamps.h"
 
 enum {
     DEVICE_THREADS = 256, /* threads per block */
@@ -49,14 +50,6 @@ EPA_BOTH uint32_t device_cell_of(const uint32_t *begin, uint32_t n, uint32_t i)
     }
     return low;
 }
-
-/* Time stamp of a phase, 16 bytes, which one lane stores: when the warp ended the phase, by the
- * device's nanosecond clock, how long the phase took, and in which call. Stamps of calls before the
- * last call of the stage are invalid; no kernel clears them. */
-struct device_stamp {
-    uint64_t end; /* 0: no stamp */
-    uint32_t took_ns, call;
-};
 
 struct device_stamps {
     struct device_stamp phase[DEVICE_STAGES * DEVICE_PHASES];

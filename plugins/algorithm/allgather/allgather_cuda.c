@@ -41,11 +41,12 @@ struct ag_cuda {
     struct epa_backend *backend;
     uint64_t heap;
     struct ag_args args; /* arguments that all calls share */
-    void *memory;        /* device memory of this rank: args.calls, then args.stored */
+    void *memory;        /* device memory of this rank: counters and stamps of args */
     uint64_t epoch;      /* number of the last call, counted by the host */
     uint32_t blocks;
-    bool pdl;              /* a kernel may be set up while the previous one runs */
-    struct epa_error last; /* last error of host calls */
+    bool pdl;                /* a kernel may be set up while the previous one runs */
+    struct epa_error last;   /* last error of host calls */
+    struct epa_trace *trace; /* NULL: the run has no profile */
 };
 
 static struct ag_cuda *cuda_of(struct epa_algorithm *a)
@@ -127,12 +128,35 @@ static void explain_fault(struct epa_algorithm *a, struct epa_error *err)
         (void)epa_fail_key(err, c->last.status, c->last.key, "%s", c->last.text);
 }
 
+/* ---- the profile ---- */
+
+static const char *const phases[AG_PHASES] = {
+    [AG_PHASE_SEND] = "send", [AG_PHASE_PULL] = "pull", [AG_PHASE_WAIT] = "wait"};
+
+static void write_trace(struct epa_algorithm *a)
+{
+    struct ag_cuda *c = cuda_of(a);
+    const struct device_stamped stamped = {.stamp = c->args.stamps,
+                                           .warps = c->blocks * AG_WARPS,
+                                           .block_warps = AG_WARPS,
+                                           .stages = 1,
+                                           .phases = AG_PHASES,
+                                           .name = phases};
+
+    a->trace_end = NULL;
+    device_report_stamps("allgather", c->backend,
+                         device_add_stamps(c->backend, c->trace, &stamped));
+}
+
 /* ---- set-up ---- */
 
 static void destroy_cuda(struct epa_algorithm *a)
 {
     struct ag_cuda *c = cuda_of(a);
 
+    if (a->trace_end != NULL && c->memory != NULL && c->epoch > 0 &&
+        c->backend->fault.status == EPA_OK)
+        write_trace(a);
     if (c->memory != NULL)
         c->backend->ops->free(c->backend, c->memory);
     free(c);
@@ -159,17 +183,27 @@ static enum epa_status count_blocks(struct ag_cuda *c, uint32_t most, struct epa
     return status;
 }
 
+/* Places counters and stamps. With memory NULL it only counts. Returns the number of bytes. */
+static uint64_t place_counters(struct ag_cuda *c, char *memory)
+{
+    uint64_t at = 0, stamps = c->base.trace_end != NULL ? c->blocks * AG_WARPS * AG_PHASES : 0;
+
+    c->args.calls = device_take(memory, &at, c->blocks * sizeof(*c->args.calls));
+    c->args.stored = device_take(memory, &at, c->l.chunks * sizeof(*c->args.stored));
+    c->args.stamps = device_take(memory, &at, stamps * sizeof(*c->args.stamps));
+    if (stamps == 0)
+        c->args.stamps = NULL;
+    return at;
+}
+
 static enum epa_status alloc_counters(struct ag_cuda *c, struct epa_error *err)
 {
-    size_t calls = c->blocks * sizeof(*c->args.calls);
-    size_t bytes = calls + c->l.chunks * sizeof(*c->args.stored);
+    uint64_t bytes = place_counters(c, NULL);
     enum epa_status status = device_alloc_cleared("allgather", c->backend, bytes, &c->memory, err);
 
-    if (status != EPA_OK)
-        return status;
-    c->args.calls = c->memory;
-    c->args.stored = (uint32_t *)(void *)((char *)c->memory + calls);
-    return EPA_OK;
+    if (status == EPA_OK)
+        (void)place_counters(c, c->memory);
+    return status;
 }
 
 enum epa_status ag_cuda_create(const struct epa_algorithm_params *p, const struct ag_layout *l,
@@ -187,6 +221,9 @@ enum epa_status ag_cuda_create(const struct epa_algorithm_params *p, const struc
     c->t = p->transport;
     c->backend = p->backend;
     c->heap = p->heap;
+    c->trace = p->trace;
+    if (p->trace != NULL && p->backend->ops->clock != NULL)
+        c->base.trace_end = write_trace;
     status = device_check("allgather", p, l->heap_bytes, false, err);
     if (status == EPA_OK)
         status = count_blocks(c, config->blocks, err);

@@ -196,22 +196,51 @@ EPA_DEV void wait_for_all(const struct ag_args &a, uint64_t epoch)
     }
 }
 
+/* Stamps a phase of this warp that began at `begun` (epa_dev_time()) and ends now. */
+EPA_DEV void stamp_phase(const struct ag_args &a, uint64_t epoch, enum ag_phase phase,
+                         uint32_t begun)
+{
+    const uint32_t warp = blockIdx.x * AG_WARPS + threadIdx.x / EPA_DEV_WARP;
+
+    if (a.stamps == NULL || epa_dev_lane() != 0)
+        return;
+    uint64_t now = epa_dev_time();
+
+    a.stamps[warp * AG_PHASES + phase] = {now, (uint32_t)now - begun, (uint32_t)epoch};
+}
+
+EPA_DEV uint32_t begin_phase(const struct ag_args &a)
+{
+    return a.stamps != NULL ? (uint32_t)epa_dev_time() : 0;
+}
+
 template <bool PULL, bool FAR>
 static __global__ void __launch_bounds__(AG_THREADS, 2)
     allgather(const __grid_constant__ struct ag_args a)
 {
     __shared__ uint64_t start[EPA_DEVICE_RANKS + 1];
     uint64_t epoch;
+    uint32_t begun;
 
     epa_dev_after_kernel();
     epa_dev_next_kernel();
     epoch = __ldcg(a.calls + blockIdx.x) + 1;
     find_starts(a, start);
+    begun = begin_phase(a);
     send_rows<PULL, FAR>(a, epoch, start);
-    if (PULL && !pull_rows(a, epoch, start))
-        return;
-    if (blockIdx.x == 0)
+    stamp_phase(a, epoch, AG_PHASE_SEND, begun);
+    if (PULL) {
+        begun = begin_phase(a);
+        if (!pull_rows(a, epoch, start))
+            return;
+        stamp_phase(a, epoch, AG_PHASE_PULL, begun);
+    }
+    if (blockIdx.x == 0) {
+        begun = begin_phase(a);
         wait_for_all(a, epoch);
+        __syncwarp();
+        stamp_phase(a, epoch, AG_PHASE_WAIT, begun);
+    }
     __syncthreads(); /* all threads have read the count */
     if (threadIdx.x == 0)
         a.calls[blockIdx.x] = epoch;

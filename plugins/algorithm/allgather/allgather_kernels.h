@@ -2,13 +2,17 @@
 #ifndef ALLGATHER_KERNELS_H
 #define ALLGATHER_KERNELS_H
 
+#include "../../common/device_stamps.h"
 #include "allgather_layout.h"
 
 /* A block copies at least AG_PART_BYTES of a chunk, if the chunk is long enough. */
-enum { AG_THREADS = 512, AG_PART_BYTES = AG_THREADS * 16 };
+enum { AG_THREADS = 512, AG_WARPS = AG_THREADS / 32, AG_PART_BYTES = AG_THREADS * 16 };
 
 /* Waits of a kernel: for a chunk of a peer, or for room in the ring for an own chunk. */
 enum { AG_FOR_CHUNK, AG_FOR_ROOM };
+
+/* Stamped phases of a warp. */
+enum ag_phase { AG_PHASE_SEND, AG_PHASE_PULL, AG_PHASE_WAIT, AG_PHASES };
 
 /* Passed by value. */
 struct ag_args {
@@ -26,6 +30,7 @@ struct ag_args {
     unsigned long long *calls; /* [blocks] */
     /* [chunks]: number of blocks that have stored their part; 0 between calls */
     uint32_t *stored;
+    struct device_stamp *stamps; /* [blocks][AG_WARPS][AG_PHASES]; NULL: the run has no profile */
 
     struct epa_device_ring ring; /* ring of puts to peers of other nodes */
 };
