@@ -19,7 +19,6 @@
 #include <string.h>
 
 #include "base/exit_code.h"
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -35,6 +34,7 @@
 #include "experiment/batch_keys.h"
 #include "registry/check.h"
 #include "launch/program_registry.h"
+#include "report/stage_names.h"
 #include "report/figures.h"
 #include "session/status.h"
 #include "session/status_text.h"
@@ -403,27 +403,15 @@ static void offer_tuned_keys(struct completing *c)
     }
 }
 
-/* Adds the names of the stages in results or in a trace to `names`. */
-static void add_stages(const char *path, json_t *names)
+static void offer_stage(void *completing, const char *name)
 {
-    json_auto_t *root = json_load_file(path, 0, NULL);
-
-    for (struct json_walk run = {json_object_get(root, "results")}; json_next(&run);)
-        for (struct json_walk it = {json_object_get(run.value, "stages")}; json_next(&it);)
-            json_object_set_new(names, json_text_at(it.value, "name"), json_true());
-    for (struct json_walk it = {json_object_get(root, "traceEvents")}; json_next(&it);)
-        if (strcmp(json_text_at(it.value, "cat"), "stage") == 0)
-            json_object_set_new(names, json_text_at(it.value, "name"), json_true());
+    offer(completing, "a stage of the file", "%s", name);
 }
 
 static void offer_stages(struct completing *c)
 {
-    json_auto_t *names = json_object();
-
     for (uint32_t i = 0; i < c->line.cli.n_args; i++)
-        add_stages(c->line.cli.arg[i], names);
-    for (struct json_walk it = {names}; json_next(&it);)
-        offer(c, "a stage of the file", "%s", it.key);
+        stage_names_each(c->line.cli.arg[i], offer_stage, c);
 }
 
 /* ---- candidates for a word ---- */
