@@ -17,7 +17,7 @@ static enum epa_status check_set_up(const struct experiment *x, struct epa_error
 {
     if (!is_on_hosts(x))
         return REFUSE("backend.name api",
-                      "this version of libepa2a supports host memory only; set backend: host");
+                      "the tensors of the caller are in host memory; set backend: host");
     if (x->profile.file != NULL)
         return REFUSE("profile.file api",
                       "epa2a.h has no traces; remove profile, or run with api: none");
