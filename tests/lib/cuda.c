@@ -39,10 +39,31 @@ static void queue_layer(struct subject *t, const struct epa2a_tokens *in,
         (void)works(t->r, epa2a_combine(t->moe, got, &o, stream));
 }
 
+/* Lists the terms of the sum of a token: its row once for each choice or, in the RANK layouts, once for
+ * each rank. Returns the number of terms. */
+static uint32_t list_terms(const struct subject *t, uint32_t token, const uint16_t **of, float *by)
+{
+    const int32_t *expert = t->expert + (size_t)token * t->s->shape.topk;
+    const float *weight = t->weight + (size_t)token * t->s->shape.topk;
+    uint32_t n = 0;
+    uint64_t ranks = 0;
+
+    for (uint32_t k = 0; k < t->s->shape.topk; k++) {
+        uint64_t rank = expert[k] >= 0 ? UINT64_C(1) << ((uint32_t)expert[k] / local_of(t->s)) : 0;
+
+        if (expert[k] < 0 || (is_rank_layout(t->s) && (ranks & rank) != 0))
+            continue;
+        ranks |= rank;
+        of[n] = t->x + (size_t)token * t->s->shape.hidden;
+        by[n++] = is_rank_layout(t->s) ? 1 : weight[k];
+    }
+    return n;
+}
+
 /* Each token returns as the weighted sum of itself. */
 static void check_layer(struct subject *t, const struct slot *p, cudaStream_t stream)
 {
-    uint32_t topk = t->s->shape.topk, hidden = t->s->shape.hidden;
+    uint32_t hidden = t->s->shape.hidden;
 
     if (t->r->failed || !works(t->r, epa2a_comm_sync(t->comm, stream)))
         return;
@@ -51,14 +72,8 @@ static void check_layer(struct subject *t, const struct slot *p, cudaStream_t st
         const uint16_t *of[32];
         uint16_t want[1024];
         float by[32];
-        uint32_t n = 0;
 
-        for (uint32_t k = 0; k < topk; k++)
-            if (t->expert[(size_t)i * topk + k] >= 0) {
-                of[n] = t->x + (size_t)i * hidden;
-                by[n++] = t->weight[(size_t)i * topk + k];
-            }
-        model_sum(t->s, n, of, by, want);
+        model_sum(t->s, list_terms(t, i, of, by), of, by, want);
         if (!claim(t->r, memcmp(want, t->out + (size_t)i * hidden, 2 * (size_t)hidden) == 0,
                    "iteration %llu: token %u has another sum", (unsigned long long)p->iteration, i))
             return;
@@ -235,6 +250,30 @@ static void run_refused(struct rank *r)
           "ll_v1 .. EPA2A_EXPERT_PACKED");
     (void)works(r, epa2a_comm_sync(comm, r->stream));
     subject_end(&t);
+    epa2a_comm_destroy(comm);
+}
+
+/* A rank may use the library while another thread captures a graph in the global mode, which forbids
+ * other threads to query streams. */
+static void run_beside_capture(struct rank *r)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+    struct epa2a_comm *comm = create_comm(r);
+    cudaGraph_t graph = NULL;
+
+    (void)runs(r, cudaThreadExchangeStreamCaptureMode(&mode));
+    if (r->rank == 0)
+        (void)runs(r, cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeGlobal));
+    (void)claim(r, group_meet(r->of), "a rank left");
+    if (r->rank != 0)
+        (void)works(r, epa2a_comm_sync(comm, r->stream));
+    (void)claim(r, group_meet(r->of), "a rank left");
+    if (r->rank == 0) {
+        (void)runs(r, cudaStreamEndCapture(r->stream, &graph));
+        (void)runs(r, cudaGraphDestroy(graph));
+    }
+    (void)claim(r, group_meet(r->of), "a rank left");
+    (void)runs(r, cudaThreadExchangeStreamCaptureMode(&mode));
     epa2a_comm_destroy(comm);
 }
 
@@ -430,7 +469,14 @@ static struct setting setting_of(uint32_t ranks, int layout, const char *options
 
 int main(int argc, char **argv)
 {
-    static const char *const algorithms[] = {NULL, "algorithm=ll_v1", "algorithm=token_flag"};
+    static const struct {
+        const char *options;
+        int layout;
+    } graphs[] = {{NULL, EPA2A_EXPERT_PADDED},
+                  {"algorithm=ll_v1", EPA2A_EXPERT_PACKED},
+                  {"algorithm=token_flag", EPA2A_EXPERT_PACKED},
+                  {NULL, EPA2A_RANK_PACKED},
+                  {NULL, EPA2A_RANK_PADDED}};
     struct setting s;
 
     if (argc != 3)
@@ -439,9 +485,8 @@ int main(int argc, char **argv)
     transport = argv[2];
     if (room_missing())
         return 77;
-    for (uint32_t i = 0; i < 3; i++) {
-        s = setting_of(i == 0 ? 2 : 3, i == 0 ? EPA2A_EXPERT_PADDED : EPA2A_EXPERT_PACKED,
-                       algorithms[i]);
+    for (uint32_t i = 0; i < sizeof(graphs) / sizeof(graphs[0]); i++) {
+        s = setting_of(i == 0 ? 2 : 3, graphs[i].layout, graphs[i].options);
         run("graph", run_graph, &s, "");
         run("graph of routes", run_routes_graph, &s, "");
         s.shape.in_flight = 2;
@@ -450,6 +495,7 @@ int main(int argc, char **argv)
     }
     s = setting_of(2, EPA2A_EXPERT_PACKED, NULL);
     run("refused", run_refused, &s, "");
+    run("beside capture", run_beside_capture, &s, "");
     run("device", run_device, &s, "");
     run("abort", run_abort, &s, "");
     run("fault", run_fault, &s, ", timeout=1s");

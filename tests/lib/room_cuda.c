@@ -67,8 +67,11 @@ void room_free(void *p)
 
 void *room_stream(uint32_t rank)
 {
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
     cudaStream_t stream;
 
+    /* Other ranks of the process may capture a graph in the global mode. */
+    check(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
     check(cudaSetDevice(room_device(rank)), "cudaSetDevice");
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
     return stream;

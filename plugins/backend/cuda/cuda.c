@@ -344,6 +344,7 @@ static enum epa_status make(struct cuda *c)
 static enum epa_status cuda_open(const void *config, struct epa_bootstrap *boot,
                                  struct epa_backend **out, struct epa_error *err)
 {
+    enum cudaStreamCaptureMode captures_before;
     struct cuda_place place;
     struct cuda *c;
     int before = 0;
@@ -366,6 +367,8 @@ static enum epa_status cuda_open(const void *config, struct epa_bootstrap *boot,
     c->base = (struct epa_backend){.ops = &ops, .memory = EPA_MEMORY_CUDA, .device = place.device};
     c->boot = boot;
     c->before = before;
+    cuda_ignore_captures(&captures_before);
+    c->captures_before = captures_before;
     c->sharers = place.sharers;
     status = make(c);
     if (status != EPA_OK) {

@@ -31,6 +31,7 @@ struct cuda {
     struct epa_bootstrap *boot;
     cudaStream_t stream; /* of the backend; base.stream is the stream in use */
     int before;          /* current device of the thread before open() or begin() */
+    enum cudaStreamCaptureMode captures_before; /* of the thread, likewise */
     cudaEvent_t mark[CUDA_MARKS];
     uint64_t marked; /* bit mask of the recorded marks */
     struct cuda_words *words;

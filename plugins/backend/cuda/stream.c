@@ -178,6 +178,12 @@ enum epa_status cuda_sync(struct epa_backend *base)
 
 /* ---- calls of applications ---- */
 
+void cuda_ignore_captures(enum cudaStreamCaptureMode *before)
+{
+    *before = cudaStreamCaptureModeThreadLocal;
+    (void)cudaThreadExchangeStreamCaptureMode(before);
+}
+
 enum epa_status cuda_begin(struct epa_backend *base, void *stream)
 {
     struct cuda *c = cuda_fresh(base);
@@ -186,6 +192,7 @@ enum epa_status cuda_begin(struct epa_backend *base, void *stream)
     if (status == EPA_OK && c->before != c->base.device)
         status = cuda_enter(c);
     c->base.stream = stream != NULL ? stream : c->stream;
+    cuda_ignore_captures(&c->captures_before);
     return status;
 }
 
@@ -194,6 +201,7 @@ void cuda_end(struct epa_backend *base)
     struct cuda *c = (struct cuda *)base;
 
     c->base.stream = c->stream;
+    (void)cudaThreadExchangeStreamCaptureMode(&c->captures_before);
     if (c->before != c->base.device)
         (void)cudaSetDevice(c->before);
 }

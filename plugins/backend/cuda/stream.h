@@ -25,6 +25,10 @@ enum epa_status cuda_drain(struct cuda *, bool stop);
 enum epa_status cuda_sync(struct epa_backend *);
 
 /* See struct epa_backend_ops. */
+/* Another thread may capture a graph in the global mode, which forbids this thread to query streams
+ * and to allocate. The thread ignores such captures until cudaThreadExchangeStreamCaptureMode()
+ * restores *before. */
+void cuda_ignore_captures(enum cudaStreamCaptureMode *before);
 enum epa_status cuda_begin(struct epa_backend *, void *stream);
 void cuda_end(struct epa_backend *);
 bool cuda_captures(struct epa_backend *);

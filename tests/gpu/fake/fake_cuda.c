@@ -240,7 +240,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     int fd = -1;
 
     *out = NULL;
-    if (fake_refuses_malloc != NULL)
+    if (fake_recording_forbids())
         return cudaErrorStreamCaptureUnsupported;
     fd = fake_fails() ? -1 : fake_file(mapped_bytes(bytes));
 

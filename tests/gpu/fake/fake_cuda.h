@@ -65,8 +65,9 @@ int fake_file(size_t bytes);
 cudaError_t fake_queue(cudaStream_t, void (*run)(void *data), const void *data, size_t bytes);
 /* Returns the count of the rank that created the stream, or NULL. */
 struct kernel_traffic *fake_traffic_of_stream(cudaStream_t);
-/* Stream whose recording forbids allocations by the calling thread; NULL: none. */
-extern __thread cudaStream_t fake_refuses_malloc;
+/* Returns true if the recording of a graph, by this thread or in the global mode by another one, forbids
+ * the thread to allocate and to query streams. */
+bool fake_recording_forbids(void);
 /* Extends the last queued work by `ns` in the events of its stream. */
 void fake_takes(uint64_t ns);
 

@@ -67,7 +67,34 @@ static struct {
     unsigned long long graphs;
 } streams = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-__thread cudaStream_t fake_refuses_malloc;
+/* ---- recordings that forbid calls ---- */
+
+static uint32_t global_recordings; /* atomic */
+static __thread cudaStream_t recorded;
+static __thread enum cudaStreamCaptureMode recorded_mode;
+static __thread enum cudaStreamCaptureMode interaction = cudaStreamCaptureModeGlobal;
+
+static bool others_forbid(void)
+{
+    bool own = recorded != NULL && recorded_mode == cudaStreamCaptureModeGlobal;
+    uint32_t others = __atomic_load_n(&global_recordings, __ATOMIC_ACQUIRE) - own;
+
+    return others > 0 && interaction == cudaStreamCaptureModeGlobal;
+}
+
+bool fake_recording_forbids(void)
+{
+    return others_forbid() || (recorded != NULL && interaction != cudaStreamCaptureModeRelaxed);
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+    enum cudaStreamCaptureMode before = interaction;
+
+    interaction = *mode;
+    *mode = before;
+    return cudaSuccess;
+}
 
 /* ---- queues ---- */
 
@@ -254,7 +281,7 @@ static void backoff(uint32_t ns)
 
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
-    if (s != NULL && s->records)
+    if ((s != NULL && s->records) || others_forbid())
         return cudaErrorStreamCaptureUnsupported;
     if (fake_fails())
         return cudaErrorUnknown;
@@ -266,7 +293,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
-    if (s->records)
+    if (s->records || others_forbid())
         return cudaErrorStreamCaptureUnsupported;
     pthread_mutex_lock(&s->lock);
     while (s->queue.first != NULL || s->busy)
@@ -456,8 +483,11 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mo
     pthread_mutex_lock(&s->lock);
     s->records = true;
     pthread_mutex_unlock(&s->lock);
+    if (mode == cudaStreamCaptureModeGlobal)
+        __atomic_fetch_add(&global_recordings, 1, __ATOMIC_ACQ_REL);
     if (mode != cudaStreamCaptureModeRelaxed)
-        fake_refuses_malloc = s;
+        recorded = s;
+    recorded_mode = mode;
     return cudaSuccess;
 }
 
@@ -503,8 +533,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
         free(graph);
         return cudaErrorUnknown;
     }
-    if (fake_refuses_malloc == s)
-        fake_refuses_malloc = NULL;
+    if (recorded == s && recorded_mode == cudaStreamCaptureModeGlobal)
+        __atomic_fetch_sub(&global_recordings, 1, __ATOMIC_ACQ_REL);
+    if (recorded == s)
+        recorded = NULL;
     end_recording(s, graph != NULL ? &graph->branch[0] : NULL);
     pthread_mutex_lock(&streams.lock);
     for (struct CUstream_st *b = streams.first; b != NULL; b = b->next) {
