@@ -197,6 +197,7 @@ static void run_rank(struct group_rank *me)
     struct caller c = {.of = me, .b = me->arg};
     double host, graph;
 
+    me->result->code = 0;
     if (!create(&c))
         return;
     fill_inputs(&c);

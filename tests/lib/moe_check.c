@@ -113,6 +113,7 @@ void subject_begin(struct subject *t, struct rank *r, const struct setting *s,
         return;
     t->there.x = room_alloc(tokens * hidden_of(t) * sizeof(*t->x));
     t->there.out = room_alloc(tokens * hidden_of(t) * sizeof(*t->out));
+    t->there.y = room_alloc(t->need.rows * hidden_of(t) * 2);
     t->there.bias = room_alloc(2 * tokens * hidden_of(t) * sizeof(*t->bias));
     t->there.codes = room_alloc(tokens * hidden_of(t));
     t->there.code_scale = room_alloc(tokens * groups_of(t) * sizeof(float));
@@ -133,6 +134,7 @@ void subject_end(struct subject *t)
     free(t->wide);
     room_free(t->there.x);
     room_free(t->there.out);
+    room_free(t->there.y);
     room_free(t->there.bias);
     room_free(t->there.codes);
     room_free(t->there.code_scale);
@@ -710,7 +712,7 @@ static void move_outputs(struct subject *t, const struct slot *p, const struct w
 {
     size_t rows = t->need.rows * hidden_of(t) * 2;
     size_t half = (size_t)t->s->shape.max_tokens * hidden_of(t);
-    void *to = elsewhere ? room_alloc(rows) : p->got.y;
+    void *to = elsewhere ? t->there.y : p->got.y;
 
     room_copy(to, y, rows, t->r->stream);
     o->y = elsewhere ? to : NULL;
@@ -764,7 +766,6 @@ void combine(struct subject *t, struct slot *p, const struct way *w, bool elsewh
         (void)works(t->r, epa2a_comm_sync(t->comm, t->r->stream));
         room_copy(t->out, t->there.out, (size_t)p->tokens * hidden_of(t) * sizeof(*t->out),
                   t->r->stream);
-        room_free(elsewhere ? (void *)(uintptr_t)o.y : NULL);
     }
     if (w->pauses)
         meet(t);

@@ -31,7 +31,7 @@ struct subject {
     int64_t *wide;
     /* On a device: copies of the arrays above. */
     struct {
-        void *x, *out, *bias, *codes, *code_scale, *weight, *expert;
+        void *x, *out, *y, *bias, *codes, *code_scale, *weight, *expert;
     } there;
 };
 
