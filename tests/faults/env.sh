@@ -193,9 +193,9 @@ meet_their_end() {
             wait "${pid[@]}"
             return
         fi
-        others_end 3 4 $((9500 + limit_ms))
+        ends 4 $((9500 + limit_ms)) # the stopped process, too: rank 0 continues it
         late_by_itself "$work/err.0" && return
-        says 0 'rank [0-9], .*(of|for) rank 3'
+        says 0 'rank [0-9], .*(of|for) rank 3[ :].*; [^;]*rank 3 \(pid [0-9]+\)[^;]* did not stop after the request'
         others_are_quiet ;;
     keys) # over UCX: a rank dies where others are about to use its key
         UCX_TLS=posix,self LD_PRELOAD=$unpack start_all "${endless[@]}"

@@ -29,10 +29,20 @@ int death_watch(int32_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
-void death_kill(int pidfd)
+static void send_signal(int pidfd, int number)
 {
     if (pidfd >= 0)
-        (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+        (void)syscall(SYS_pidfd_send_signal, pidfd, number, NULL, 0);
+}
+
+void death_resume(int pidfd)
+{
+    send_signal(pidfd, SIGCONT);
+}
+
+void death_kill(int pidfd)
+{
+    send_signal(pidfd, SIGKILL);
 }
 
 /* Reads the code of a zombie. The name of the program, in parentheses, may contain blanks. */

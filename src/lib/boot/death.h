@@ -19,6 +19,9 @@ bool death_find_code(int pidfd, int32_t pid, int wait_ms, int *code);
 enum { DEATH_TEXT = 80 };
 void death_describe(int code, char out[DEATH_TEXT]);
 
+/* Continues a stopped process. No effect for pidfd -1. */
+void death_resume(int pidfd);
+
 /* Kills the process. No effect for pidfd -1. */
 void death_kill(int pidfd);
 

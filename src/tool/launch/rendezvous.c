@@ -49,6 +49,7 @@ struct peer {
     int results;   /* file with the block of the rank; -1: another host, or no access */
     uint64_t step; /* last set-up step that the rank has reached */
     bool returned, done, lost;
+    bool resumed; /* resume_peer() has sent SIGCONT */
 };
 
 struct rendezvous {
@@ -445,7 +446,7 @@ static void on_block(struct rendezvous *rdv, struct peer *peer, const struct con
     if (peer->hello.rank == 0 || asked->block == NULL ||
         !conn_get_block(m, asked->block_bytes, &piece, &data))
         lose_peer(rdv, peer, "its results do not fit the block of rank 0");
-    else if (data.bytes > 0)
+    else if (data.bytes > 0 && !peer->resumed)
         memcpy(asked->block + peer->hello.rank * asked->block_bytes + piece.number, data.data,
                data.bytes);
 }
@@ -550,10 +551,24 @@ static void check_last(struct rendezvous *rdv, uint64_t now)
     rdv->last_end_ns = 0;
 }
 
+/* Lets a stopped process of this host leave by itself, with the exit code of the verdict. mpirun
+ * returns the code of a killed process instead. The results are copied before: they show where the
+ * rank was stopped. */
+static void resume_peer(struct rendezvous *rdv, struct peer *peer, uint64_t now)
+{
+    if (peer->resumed || peer->done || peer->pidfd < 0 || rdv->failed_ns == 0 ||
+        now <= peer->conn.heard_ns || now - peer->conn.heard_ns <= rdv->settings->heartbeat_ns / 2)
+        return;
+    peer->resumed = true;
+    block_file_copy(peer->results, &peer->hello.block_file, rdv->asked, peer->hello.rank);
+    death_resume(peer->pidfd);
+}
+
 static void check_peers(struct rendezvous *rdv, uint64_t now)
 {
     for (struct peer *peer = rdv->peer; peer < rdv->peer + rdv->slots; peer++) {
         if (peer->state == JOINED) {
+            resume_peer(rdv, peer, now);
             if (!rdv->reported && !peer->lost &&
                 conn_find_loss(&peer->conn, now, rdv->polled_ns, rdv->settings->heartbeat_ns))
                 lose_peer(rdv, peer, "");

@@ -17,7 +17,7 @@ static struct timespec timespec_of(uint64_t ns)
     return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 }
 
-/* Stops the process. A periodic timer of the kernel continues it, since the first expiry may precede
+/* Stops the process, this thread before it returns. A periodic timer of the kernel continues it, since the first expiry may precede
  * the stop. Without a timer the stop would last forever, so it fails. */
 static void stop_process(struct rank *r, uint64_t ns)
 {
@@ -30,7 +30,7 @@ static void stop_process(struct rank *r, uint64_t ns)
                   strerror(errno));
         return;
     }
-    if (timer_settime(timer, 0, &when, NULL) != 0 || kill(getpid(), SIGSTOP) != 0)
+    if (timer_settime(timer, 0, &when, NULL) != 0 || raise(SIGSTOP) != 0)
         rank_fail(r, EPA_ERR_SYSTEM, "fault: cannot stop the process: %s", strerror(errno));
     timer_delete(timer);
 }
