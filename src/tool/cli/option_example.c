@@ -66,11 +66,11 @@ void option_example_add(const struct epa_option *option, const void *defaults, s
     else if (option->type == EPA_OPTION_U32_LIST)
         text_add(out, "[%llu, %llu]", (unsigned long long)option->min,
                  (unsigned long long)option->min + 1);
-    else if (usual.data != NULL)
+    else if (usual.data != NULL && strchr("0123456789", usual.data[0]) != NULL)
         add_other_number(option, defaults, out);
     else if (option->type == EPA_OPTION_REAL)
         text_add(out, "%g", option->least);
-    else /* a number without a default: the minimum */
+    else /* a number without a default, or with a name as default: the minimum */
         text_add(out, "%s", option_number_text(option, option->min, buf, sizeof(buf)));
 }
 
