@@ -188,7 +188,7 @@ enum epa_status op_inputs(struct op_rank *rank, uint32_t slot, uint64_t iteratio
     for (uint32_t i = 0; i < n && status == EPA_OK; i++)
         if (!array[i].output)
             status = op_buffer_send(b, &s->array[i], array[i].bytes);
-        else
+        else if (array[i].bytes > 0) /* an array of other dtypes has no memory */
             status = b->ops->fill(b, s->array[i].there, OP_POISON, array[i].bytes);
     return status;
 }
