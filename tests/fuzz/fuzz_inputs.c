@@ -8,10 +8,11 @@
 #include "fuzz.h"
 #include "op/moe/routing.h"
 #include "op/moe/routing_file.h"
-#include "report/results.h"
+#include "report/best.h"
+#include "report/figures.h"
 #include "report/import.h"
 #include "report/plot.h"
-#include "report/best.h"
+#include "report/results.h"
 #include "trace/trace.h"
 #include "trace/read.h"
 #include "trace/summary.h"
@@ -158,16 +159,17 @@ static void draw_results(struct results *r, size_t turn)
     text_free(&text);
 }
 
-static void rank_results(struct results *r)
+static void rank_results(struct results *r, size_t turn)
 {
     struct epa_error err = {EPA_OK, ""};
     const char *const across[] = {"unknown"};
     struct best_wish wish = {.close = 0.01, .across = across, .n_across = r->n % 2};
+    const char *name = turn % 2 == 0 ? NULL : figure_name(&figures[turn / 2 % figures_count()]);
     struct text text = {0};
     struct best *best;
     FILE *file;
 
-    if (best_create(r, &wish, &best, &err) != EPA_OK)
+    if (figure_select(name, &wish.figure, &err) != EPA_OK || best_create(r, &wish, &best, &err) != EPA_OK)
         return;
     file = fopen("/dev/null", "we");
     if (file != NULL) {
@@ -226,7 +228,7 @@ void fuzz_results(const uint8_t *data, size_t bytes)
         look_at_results(&r);
         name_all(&r);
         draw_results(&r, bytes);
-        rank_results(&r);
+        rank_results(&r, bytes);
     }
     results_free(&r);
 }
