@@ -9,7 +9,7 @@
 #include "base/sysfile.h"
 #include "config/experiment.h"
 #include "op/moe/routing.h"
-#include "report/result.h"
+#include "report/result_json.h"
 #include "report/result_parts.h"
 
 static inline uint32_t fake_threads(const void *config)
@@ -181,7 +181,7 @@ static inline void fake_result(struct fake *f, enum epa_status status, const cha
 
     snprintf(result.error.text, sizeof(result.error.text), "%s", error != NULL ? error : "");
     json_decref(f->result);
-    f->result = result_make(&result, &f->facts);
+    f->result = result_json(&result, &f->facts);
 }
 
 /* num() returns the number at a path of the result, or NaN; words() the text, or ""; size() the

@@ -39,7 +39,7 @@
 #include "launch/program_registry.h"
 #include "report/lines.h"
 #include "report/origin.h"
-#include "report/result.h"
+#include "report/result_json.h"
 #include "report/summary.h"
 #include "run/run.h"
 #include "session/session.h"
@@ -187,7 +187,7 @@ static int write_side_result(const struct sides *s, const struct run *run, struc
     int code;
 
     result->skips = run->skips;
-    document = result_make(result, &facts);
+    document = result_json(result, &facts);
     json_array_append(list, document);
     code = run_is_skipped(run, result->status) ? EXIT_SKIPPED : result_exit_code(document);
     if (result->trace_error.status != EPA_OK)

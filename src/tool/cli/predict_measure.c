@@ -14,7 +14,7 @@
 #include "cli/predict_points.h"
 #include "cli/progress_line.h"
 #include "experiment/operation.h"
-#include "report/result.h"
+#include "report/result_json.h"
 #include "run/run.h"
 #include "run/stop_signals.h"
 
@@ -160,7 +160,7 @@ static int measure_run(struct prediction *p, struct measured *m, struct live *li
         code = exit_code(result.status, result.signal != 0 ? result.signal : SIGINT);
     }
     if (code == EXIT_OK) {
-        json_auto_t *document = result_make(&result, &facts);
+        json_auto_t *document = result_json(&result, &facts);
         const char *missing = add_times(p, m, document);
 
         code = missing == NULL ? result_exit_code(document) : EXIT_USAGE;

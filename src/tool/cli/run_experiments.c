@@ -34,7 +34,7 @@
 #include "report/warnings.h"
 #include "report/origin.h"
 #include "report/report.h"
-#include "report/result.h"
+#include "report/result_json.h"
 #include "report/result_parts.h"
 #include "report/rows.h"
 #include "run/run.h"
@@ -225,7 +225,7 @@ static int finish_row(const struct run *run, json_t *row, enum epa_status status
 static int report_result(struct run_command *c, const struct run *run, json_t *row,
                          const struct result *result)
 {
-    json_t *document = result_make(result, &c->facts);
+    json_t *document = result_json(result, &c->facts);
     int code = result_exit_code(document);
 
     if (result->trace_error.status != EPA_OK)

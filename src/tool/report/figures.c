@@ -130,6 +130,20 @@ double figure_value(const struct figure *f, const struct stage_figures *from)
     return value;
 }
 
+void figures_round(struct stage_figures *stage)
+{
+    for (const struct figure *f = figures; f->path != NULL; f++) {
+        char *at = (char *)stage + f->offset;
+        uint32_t n = f->kind == FIGURE_INTERVAL ? 2 : f->kind == FIGURE_NS;
+
+        for (double ns; n > 0; n--, at += sizeof(ns)) {
+            memcpy(&ns, at, sizeof(ns));
+            ns = round(ns);
+            memcpy(at, &ns, sizeof(ns));
+        }
+    }
+}
+
 struct table_column figure_column(const struct figure *f, const char *key, int width)
 {
     const char *heading = f->heading != NULL ? f->heading : figure_name(f);

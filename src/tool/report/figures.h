@@ -63,6 +63,8 @@ enum epa_status figure_select(const char *name, const struct figure **out, struc
 const char *figure_unit(const struct figure *);
 /* Returns the value; NaN: unknown, or an interval. */
 double figure_value(const struct figure *, const struct stage_figures *);
+/* Rounds times to whole nanoseconds, as in JSON. */
+void figures_round(struct stage_figures *);
 /* Returns a column that shows the figure of rows at `key` in the unit of tables. `width` is the least
  * width; the heading is not cut. */
 struct table_column figure_column(const struct figure *, const char *key, int width);

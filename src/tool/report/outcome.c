@@ -1,21 +1,16 @@
 /* The end of a run: its status and its error. */
 #include "report/outcome.h"
 
-#include <stdio.h>
-
-#include "base/text.h"
+#include "base/memory.h"
 #include "config/experiment.h"
-#include "report/result_parts.h"
 
-/* Returns the message of the caller, otherwise of the first rank that failed by itself. */
-json_t *result_error(const struct result *result)
+const char *result_message(const struct result *result, struct arena *arena)
 {
     const struct session *s = result->session;
     const struct session_rank *first = NULL;
-    char words[sizeof(first->text) + 1] = "";
 
-    if (result->status == EPA_OK)
-        return json_null();
+    if (result->error.text[0] != '\0')
+        return arena_printf(arena, "%s", result->error.text);
     for (uint32_t r = 0; r < s->experiment->problem.ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
 
@@ -23,11 +18,9 @@ json_t *result_error(const struct result *result)
             (first == NULL || rank->failed_ns < first->failed_ns))
             first = rank;
     }
-    if (first != NULL)
-        snprintf(words, sizeof(words), "%.*s", (int)sizeof(first->text), first->text);
-    return json_object_of("status", json_text(status_name(result->status)), "text",
-                          json_text(result->error.text[0] != '\0' ? result->error.text : words),
-                          NULL);
+    if (first == NULL)
+        return "";
+    return arena_printf(arena, "%.*s", (int)sizeof(first->text), first->text);
 }
 
 /* Returns "status", a fixed set of words for scripts; verdicts_make() adds "missed". */

@@ -2,11 +2,14 @@
 #ifndef OUTCOME_H
 #define OUTCOME_H
 
-#include "base/json.h"
-#include "report/result_parts.h"
+#include "run/run.h"
 
-/* Return "error", null after success, and "status". */
-json_t *result_error(const struct result *);
+struct arena;
+
+/* Returns the message of a failed run: of the caller, otherwise of the first rank that failed by
+ * itself. */
+const char *result_message(const struct result *, struct arena *);
+/* Returns the word of "status". */
 const char *result_outcome(const struct result *);
 
 #endif

@@ -1,20 +1,117 @@
-/* The result of one experiment: a JSON object, an entry of "results" in a document, made
- * from the result of a run, for any end of the run. Reports, rows of a summary and verdicts
- * read it; `epa2a config schema --results` describes it. Numbers are numbers, times are whole
- * nanoseconds, unmeasured values are null, and invalid UTF-8 is replaced: the document always
- * parses. */
+/* The figures of one run, made from its measurements for any end of the run. The table, warnings,
+ * verdicts and rows of a summary read them; report/result_json.h writes them as JSON. Nanoseconds of
+ * samples and times are whole numbers, as in JSON. NaN: not measured. */
 #ifndef RESULT_H
 #define RESULT_H
 
+#include "report/figures.h"
 #include "report/result_parts.h"
+#include "session/stop.h"
 
-json_t *result_make(const struct result *, const struct facts *);
+/* A row of the table: a stage, or whole iterations. */
+struct run_stage {
+    const char *name;
+    double *sample; /* [n] ns of the slowest rank, in order */
+    uint64_t n;
+    struct stage_figures figures;
+    bool beaten;        /* the measured time is below the least possible time */
+    struct stats *rank; /* [ranks] */
+};
+
+/* Bytes of one iteration. */
+struct run_traffic {
+    double needed, wire; /* means over ranks: payload; sent bytes */
+    double bottleneck;   /* of the busiest rank: the larger of sent and received bytes */
+    double least;        /* of the busiest rank: lower bound for any algorithm */
+};
+
+/* Difference between the slowest and the fastest rank of a sample. */
+struct run_skew {
+    bool known;
+    double median_ns, straggler_share;
+    uint32_t straggler; /* the rank that was slowest in most samples */
+};
+
+/* Operations of a rank in an iteration, and lower bounds of their time. */
+struct run_compute {
+    double flops;                /* mean over ranks; 0: the algorithm computes nothing */
+    double flops_per_s;          /* by the median of whole iterations */
+    double expert_flops;         /* per second, of experts with a stage */
+    struct op_peaks peaks;       /* of the rank with the best computation; 0: unknown */
+    double weights;              /* bytes that the busiest rank reads */
+    double flops_ns, weights_ns; /* lower bounds of the computation time */
+    double links_ns;             /* lower bound of the time of links */
+    double part_ns[EPA_PARTS];   /* [n_parts]: medians of parts that ran alone, slowest rank */
+    uint32_t n_parts;
+    double hidden; /* share of the shortest part that is hidden behind the others */
+};
+
+/* Time of an iteration through the public interface: means over ranks. turns 0: not measured. */
+struct run_api {
+    uint64_t turns;
+    double public_ns, direct_ns, overhead_ns; /* overhead_ns: of one call */
+};
+
+/* End of the samples. */
+struct run_stop {
+    enum stop_reason reason; /* STOP_NOT: the run ended early, or took no samples */
+    uint64_t samples;
+    double ci95; /* width of the 95 % interval of the last row's median, relative to it */
+};
+
+/* Elements that all ranks compared. */
+struct run_verify {
+    uint64_t iterations; /* all ranks checked them */
+    uint64_t compared, wrong, put_bytes;
+    struct op_share share; /* sums over ranks; widest: the largest */
+    const char *partly;    /* reason why not all outputs were compared; NULL: all were */
+    const char *unchecked; /* reason why bench compared nothing; NULL or "": compared */
+};
+
+/* The verdict on an expectation. */
+struct run_verdict {
+    const char *stage; /* "": the expectation concerns no row */
+    const char *figure, *unit;
+    bool is_most, met;
+    double bound, measured;
+};
+
+struct run_figures {
+    struct arena *arena; /* owns this struct and its texts */
+    const struct operation *operation;
+    uint32_t ranks;
+    struct run_stage *stage; /* [n_stages]; the last row is of whole iterations */
+    uint32_t n_stages;
+    struct run_traffic phase[OP_PHASES], total;
+    struct peak links; /* of the fastest rank; 0: unknown */
+    struct run_skew skew;
+    struct run_compute compute;
+    struct run_api api;
+    double late; /* open loop: share of samples that were due before the latest rank could begin */
+    struct run_stop stop;
+    bool partial; /* the run ended early or lost records */
+    bool *lost;   /* [ranks]: the record of the rank is lost */
+    struct run_verify verify;
+    struct run_verdict *verdict;
+    uint32_t n_verdicts;
+    const char *status; /* a fixed set of words for scripts: "ok", "missed", "timeout", ... */
+    int exit_code;
+    const char *error, *error_text; /* word and message; error NULL: success */
+};
+
+/* Computes the figures; the caller frees them. */
+struct run_figures *result_make(const struct result *);
+void result_free(struct run_figures *);
+
+/* Returns the last row, of whole iterations; its `n` is 0 without samples. */
+const struct run_stage *run_total(const struct run_figures *);
+/* Returns the row of that name; NULL: there is none. */
+const struct run_stage *run_stage_of(const struct run_figures *, const char *name);
+/* Returns true if a limit of the links is known. */
+bool run_has_links(const struct run_figures *);
 
 /* Returns the samples of the last row in the order of measurement; the return value is their
  * number. */
 uint64_t result_samples(const struct session *, struct arena *, double **out);
-
-/* Returns the exit code. */
-int result_exit_code(const json_t *result);
 
 #endif

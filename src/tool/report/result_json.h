@@ -1,0 +1,14 @@
+/* The result of a run as JSON: an entry of "results" in a document. `epa2a config schema --results`
+ * describes it. */
+#ifndef RESULT_JSON_H
+#define RESULT_JSON_H
+
+#include "report/result.h"
+
+/* Returns the result. Times are whole nanoseconds, and unmeasured values are null. */
+json_t *result_json(const struct result *, const struct facts *);
+
+/* Returns the exit code. */
+int result_exit_code(const json_t *result);
+
+#endif
