@@ -116,7 +116,7 @@ static void look_at_results(const struct results *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {
         const struct results_run *run = &r->run[i], *other = &r->run[(i + 1) % r->n];
-        const struct results_stage *total = results_total(run);
+        const struct run_stage *total = results_total(run);
         struct text text = {0};
         char what[100];
 

@@ -37,6 +37,7 @@ struct fake {
     struct facts facts;
     struct routing_stats routing;
     struct cpu_quota quota;
+    struct run_figures *figures;
     json_t *result;
 };
 
@@ -181,7 +182,9 @@ static inline void fake_result(struct fake *f, enum epa_status status, const cha
 
     snprintf(result.error.text, sizeof(result.error.text), "%s", error != NULL ? error : "");
     json_decref(f->result);
-    f->result = result_json(&result, &f->facts);
+    result_free(f->figures);
+    f->figures = result_make(&result);
+    f->result = result_json(f->figures, &result, &f->facts);
 }
 
 /* num() returns the number at a path of the result, or NaN; words() the text, or ""; size() the
@@ -203,6 +206,7 @@ static inline uint32_t size(const struct fake *f, const char *path)
 
 static inline void fake_finish(struct fake *f)
 {
+    result_free(f->figures);
     json_decref(f->result);
     json_decref(f->facts.machine);
     free(f->session.block);

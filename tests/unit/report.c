@@ -229,7 +229,7 @@ static char *table_of(const struct fake *f)
     size_t bytes;
     FILE *file = open_memstream(&text, &bytes);
 
-    report_table(file, &f->session, f->result);
+    report_table(file, &f->session, f->figures, f->result);
     fclose(file);
     return text;
 }

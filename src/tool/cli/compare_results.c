@@ -220,7 +220,7 @@ static struct compare_side collect_side(const struct pairs *p, const struct figu
     struct compare_side out = {p->run + at, 0};
 
     for (uint32_t i = 0; i < p->side[side]->n; i++) {
-        const struct results_stage *of =
+        const struct run_stage *of =
             p->of[side][i] == pair ? results_stage(&p->side[side]->run[i], stage) : NULL;
         double value = of != NULL ? figure_value(figure, &of->figures) : NAN;
 

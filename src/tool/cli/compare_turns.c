@@ -68,7 +68,7 @@ enum {
 static double stage_percentile(const struct results *results, const char *name, uint32_t permille,
                                uint64_t *samples)
 {
-    const struct results_stage *stage = results_stage(&results->run[0], name);
+    const struct run_stage *stage = results_stage(&results->run[0], name);
     double *scratch, out;
 
     if (stage == NULL)
@@ -183,18 +183,20 @@ static int write_side_result(const struct sides *s, const struct run *run, struc
                              int fd)
 {
     const struct facts facts = {.machine = s->machine};
-    json_auto_t *document = NULL, *list = json_array();
+    json_auto_t *list = json_array();
+    struct run_figures *f;
     int code;
 
     result->skips = run->skips;
-    document = result_json(result, &facts);
-    json_array_append(list, document);
-    code = run_is_skipped(run, result->status) ? EXIT_SKIPPED : result_exit_code(document);
+    f = result_make(result);
+    json_array_append_new(list, result_json(f, result, &facts));
+    code = run_is_skipped(run, result->status) ? EXIT_SKIPPED : f->exit_code;
     if (result->trace_error.status != EPA_OK)
         run_print_error(&run->process_id, run->who, result->trace_error.text);
     /* After a stop signal the parent prints the message: this side has not failed. */
     if (result->status != EPA_ERR_INTERRUPTED)
-        run_print_result(run, &run->process_id, result, document);
+        run_print_result(run, &run->process_id, result, f);
+    result_free(f);
     if (code == EXIT_OK && result->trace_error.status != EPA_OK)
         code = EXIT_RESOURCE;
     return code == EXIT_OK && json_dumpfd(list, fd, 0) != 0 ? EXIT_RESOURCE : code;
@@ -544,8 +546,8 @@ static int take_pair(void *arg, uint32_t first, double median[][2], double *figu
     int code = run_pair(s, first, results);
 
     for (uint32_t i = 0; i < s->turns.n_stages && code == EXIT_OK; i++) {
-        const struct results_stage *a = results_stage(&results[0].run[0], s->stage[i]);
-        const struct results_stage *b = results_stage(&results[1].run[0], s->stage[i]);
+        const struct run_stage *a = results_stage(&results[0].run[0], s->stage[i]);
+        const struct run_stage *b = results_stage(&results[1].run[0], s->stage[i]);
 
         if (a == NULL || b == NULL) {
             fail_side(s, a == NULL ? 0 : 1, EXIT_RESOURCE, "has no stage '%s' in this turn",
@@ -568,7 +570,7 @@ static int take_pair(void *arg, uint32_t first, double median[][2], double *figu
 static enum epa_status choose_stages(struct sides *s, struct arena *arena, struct epa_error *err)
 {
     const struct results_run *a = &s->first[0].run[0], *b = &s->first[1].run[0];
-    const struct results_stage *total = results_total(a);
+    const struct run_stage *total = results_total(a);
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < a->n_stages && n < TURNS_STAGES; i++) {

@@ -14,7 +14,7 @@
 #include "cli/predict_points.h"
 #include "cli/progress_line.h"
 #include "experiment/operation.h"
-#include "report/result_json.h"
+#include "report/result.h"
 #include "run/run.h"
 #include "run/stop_signals.h"
 
@@ -117,12 +117,12 @@ enum epa_status prediction_choose_worlds(struct prediction *p)
 }
 
 /* Adds the times of a result. Returns the name of a phase without times, or NULL. */
-static const char *add_times(struct prediction *p, struct measured *m, const json_t *result)
+static const char *add_times(struct prediction *p, struct measured *m, const struct run_figures *f)
 {
-    double signal = json_number_at(result, "machine.links.latency_ns"), total = 0;
+    double signal = f->links.latency_ns, total = 0;
 
     for (uint32_t i = 0; i < p->op->n_phases; i++) {
-        double ns = prediction_phase_ns(result, p->op->phase[i].name);
+        double ns = prediction_phase_ns(f->stage, f->n_stages, p->op->phase[i].name);
 
         if (!(ns > 0))
             return p->op->phase[i].name;
@@ -139,7 +139,6 @@ static const char *add_times(struct prediction *p, struct measured *m, const jso
 /* Measures a run; returns the exit code of bench. */
 static int measure_run(struct prediction *p, struct measured *m, struct live *live, int stop_fd)
 {
-    const struct facts facts = {.machine = p->machine};
     const struct run_how how = {.stop_fd = stop_fd};
     const struct live_run shown = {
         .file = p->cli->arg[0], .label = "", .number = 1, .of = 1, .stop_fd = stop_fd};
@@ -160,15 +159,16 @@ static int measure_run(struct prediction *p, struct measured *m, struct live *li
         code = exit_code(result.status, result.signal != 0 ? result.signal : SIGINT);
     }
     if (code == EXIT_OK) {
-        json_auto_t *document = result_json(&result, &facts);
-        const char *missing = add_times(p, m, document);
+        struct run_figures *f = result_make(&result);
+        const char *missing = add_times(p, m, f);
 
-        code = missing == NULL ? result_exit_code(document) : EXIT_USAGE;
+        code = missing == NULL ? f->exit_code : EXIT_USAGE;
         if (missing != NULL)
             snprintf(why, sizeof(why), "the result has no stage '%s'", missing);
         else
             snprintf(why, sizeof(why), "%.*s", RUNS_FAILURE - 1,
-                     json_text_at(document, "error.text"));
+                     f->error != NULL ? f->error_text : "");
+        result_free(f);
     } else if (result.error.text[0] != '\0') {
         snprintf(why, sizeof(why), "%.*s", RUNS_FAILURE - 1, result.error.text);
     }

@@ -63,13 +63,12 @@ bool prediction_is_whole(const struct prediction *p, const struct measured *m)
     return m->tokens == p->op->size(&p->x->problem) && m->copies == operation_copies(p->x);
 }
 
-double prediction_phase_ns(const json_t *result, const char *phase)
+double prediction_phase_ns(const struct run_stage *stage, uint32_t n, const char *phase)
 {
     double ns = 0;
 
-    for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);) {
-        if (strncmp(json_text_at(stage.value, "name"), phase, strlen(phase)) == 0)
-            ns += json_number_at(stage.value, "ns.median");
-    }
+    for (uint32_t i = 0; i < n; i++)
+        if (strncmp(stage[i].name, phase, strlen(phase)) == 0)
+            ns += stage[i].figures.ns.median;
     return ns;
 }

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/json.h"
 #include "cli/predict.h"
+#include "report/figures.h"
 #include "report/predict.h"
 
 /* Returns the number of threads of a rank on hosts; 0 on GPUs. */
@@ -21,6 +21,6 @@ struct predict_point prediction_point(const struct prediction *, const struct ex
 bool prediction_is_whole(const struct prediction *, const struct measured *);
 /* Returns the sum of the medians of a phase's stages. The name of such a stage begins with the name
  * of the phase: "dispatch_send". */
-double prediction_phase_ns(const json_t *result, const char *phase);
+double prediction_phase_ns(const struct run_stage *, uint32_t n, const char *phase);
 
 #endif

@@ -308,15 +308,17 @@ static enum epa_status compare_with_results(struct prediction *p, const json_t *
     if (results_read(p->cli->predict.measured, &results, &p->err) != EPA_OK)
         return p->err.status;
     for (uint32_t i = 0; i < results.n && !found; i++) {
-        const json_t *run = results.run[i].json, *x = json_object_get(run, "experiment");
+        const struct results_run *run = &results.run[i];
+        const json_t *x = json_object_get(run->json, "experiment");
         double ns[OP_PHASES + 1];
 
-        found = results.run[i].ok && json_number_at(run, "world.size") == p->ranks &&
+        found = run->ok && json_number_at(run->json, "world.size") == p->ranks &&
                 json_number_at(x, p->op->size_key) == (double)p->op->size(&p->x->problem) &&
                 strcmp(json_text_at(x, "algorithm.name"), p->x->algorithm.plugin->name) == 0;
         for (uint32_t k = 0; k < p->op->n_phases; k++)
-            ns[k] = prediction_phase_ns(run, p->op->phase[k].name);
-        ns[p->op->n_phases] = json_number_at(result_total(run), "ns.median");
+            ns[k] = prediction_phase_ns(run->stage, run->n_stages, p->op->phase[k].name);
+        ns[p->op->n_phases] =
+            run->n_stages > 0 ? run->stage[run->n_stages - 1].figures.ns.median : NAN;
         if (found)
             add_comparison(p, out, world, ns);
     }

@@ -225,21 +225,23 @@ static int finish_row(const struct run *run, json_t *row, enum epa_status status
 static int report_result(struct run_command *c, const struct run *run, json_t *row,
                          const struct result *result)
 {
-    json_t *document = result_json(result, &c->facts);
-    int code = result_exit_code(document);
+    struct run_figures *f = result_make(result);
+    json_t *document = result_json(f, result, &c->facts);
+    int code = f->exit_code;
 
     if (result->trace_error.status != EPA_OK)
         run_print_error(&run->process_id, run->who, result->trace_error.text);
     if (!c->cli->quiet && !cli_has_stdout(c->cli))
-        report_table(stdout, result->session, document);
+        report_table(stdout, result->session, f, document);
     fflush(stdout);
     if (c->runs.n > 1)
         warnings_add(&c->documents.warnings, run->name, document);
     else if (!c->cli->quiet)
         report_warnings(stderr, document);
-    run_print_result(run, &run->process_id, result, document);
+    run_print_result(run, &run->process_id, result, f);
     report_row_fill(row, result->session, document);
     documents_add(&c->documents, document);
+    result_free(f);
     code = finish_row(run, row, result->status, code);
     return code == EXIT_OK && result->trace_error.status != EPA_OK ? EXIT_RESOURCE : code;
 }

@@ -65,14 +65,14 @@ void run_print_refusal(const struct run *run, const struct epa_process_id *place
 }
 
 void run_print_result(const struct run *run, const struct epa_process_id *place,
-                      const struct result *result, const json_t *document)
+                      const struct result *result, const struct run_figures *f)
 {
     struct epa_error failed = {EPA_OK, ""}; /* verdict of a complete run */
 
     if (result->status != EPA_OK) {
         run_print_end(run, place, &result->error);
-    } else if (json_is_object(json_object_get(document, "error"))) {
-        snprintf(failed.text, sizeof(failed.text), "%s", json_text_at(document, "error.text"));
+    } else if (f->error != NULL) {
+        snprintf(failed.text, sizeof(failed.text), "%s", f->error_text);
         run_print_end(run, place, &failed);
     }
 }

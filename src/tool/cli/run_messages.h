@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "cli/runs.h"
-#include "report/result_parts.h"
+#include "report/result.h"
 
 /* Prints "WHO: error: WHAT", after the rank of this process if it is not 0. */
 void run_print_error(const struct epa_process_id *, const char *who, const char *what);
@@ -23,6 +23,6 @@ void run_print_refusal(const struct run *, const struct epa_process_id *, const 
 
 /* Prints the error of a result, if it has one. `document` is its JSON. */
 void run_print_result(const struct run *, const struct epa_process_id *, const struct result *,
-                      const json_t *document);
+                      const struct run_figures *);
 
 #endif

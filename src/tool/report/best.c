@@ -209,7 +209,7 @@ static struct spread find_spread(const struct best *b, const struct candidate *o
     struct spread spread;
 
     for (uint32_t k = 0; k < one->n; k++) {
-        const struct results_stage *timed = one->first[k].run->timed;
+        const struct run_stage *timed = one->first[k].run->timed;
 
         value[k] = figure_value(b->wish->figure, &timed->figures);
         run[k] = is_by_samples(b) ? (struct compare_run){timed->sample, timed->n}

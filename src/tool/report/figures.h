@@ -3,6 +3,7 @@
 #ifndef FIGURES_H
 #define FIGURES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <epa2a/status.h>
@@ -16,6 +17,16 @@ struct stage_figures {
     struct stats ns;                  /* of the slowest rank in each iteration */
     double goodput, wire, bottleneck; /* GB/s, bytes of the stage by the median; NaN: unknown */
     double peak_ns, of_peak;          /* least possible time; NaN: unknown, or above the median */
+};
+
+/* A row of the table: a stage, or whole iterations. */
+struct run_stage {
+    const char *name;
+    double *sample; /* [n] ns of the slowest rank, in order */
+    uint64_t n;
+    struct stage_figures figures;
+    bool beaten;        /* the measured time is below the least possible time */
+    struct stats *rank; /* [ranks]; NULL: read from a file */
 };
 
 enum figure_kind {

@@ -507,7 +507,7 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
             if (known || !begin_line(p, stage))
                 continue;
             for (uint32_t r = 0; r < p->n; r++) {
-                const struct results_stage *of = results_stage(&p->run[r], stage);
+                const struct run_stage *of = results_stage(&p->run[r], stage);
                 double took = us_at(stage_json(&p->run[r], stage), "ns.median");
 
                 if (of != NULL && p->run[r].imported) /* one mean */

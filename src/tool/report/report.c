@@ -364,11 +364,11 @@ static json_t *list_json(const json_t *list)
     return json_text_or_null(out.data);
 }
 
-json_t *report_facts(const struct session *s, const json_t *result)
+json_t *report_facts(const struct session *s, const struct run_figures *f, const json_t *result)
 {
     const struct bench_options *bench = &s->experiment->bench;
     const struct session_notes *notes = s->notes;
-    const char *why = json_text_at(result, "error.text");
+    bool has_text = f->error != NULL && strcmp(f->error_text, f->error) != 0;
     uint32_t last = notes->n_stages > 0 ? notes->n_stages - 1 : 0;
     json_t *out = json_copy((json_t *)(uintptr_t)result);
     double first = 0, longest = 0;
@@ -395,9 +395,7 @@ json_t *report_facts(const struct session *s, const json_t *result)
     json_object_set_new(out, "no_combine", json_boolean(notes->not_alone[FIGURE_COMBINE]));
     json_object_set_new(out, "between", json_text_or_null(session_operation(s)->between_name));
     /* signals have no further words */
-    json_object_set_new(
-        out, "why",
-        json_text_or_null(strcmp(why, json_text_at(result, "error.status")) != 0 ? why : NULL));
+    json_object_set_new(out, "why", json_text_or_null(has_text ? f->error_text : NULL));
     return out;
 }
 
@@ -432,13 +430,13 @@ static void print_stats(FILE *file, const struct session *s)
 }
 
 /* Prints one line for each expectation. */
-static void print_verdicts(FILE *file, const struct session *s, const json_t *result)
+static void print_verdicts(FILE *file, const struct session *s, const struct run_figures *f)
 {
-    for (struct json_walk v = {json_object_get(result, "expect")}; json_next(&v);) {
-        bool met = json_is_true(json_object_get(v.value, "met"));
+    for (uint32_t i = 0; i < f->n_verdicts; i++) {
+        bool met = f->verdict[i].met;
         text_auto line = {0};
 
-        verdict_add(&line, result, v.value, ", ");
+        verdict_add(&line, f, &f->verdict[i], ", ");
         fputs(met ? "" : colour_on(file, COLOUR_BAD), file);
         text_comment(file, "expect: %s: %s", line.data, met ? "met" : "MISSED");
         fputs(met ? "" : colour_off(file), file);
@@ -447,8 +445,8 @@ static void print_verdicts(FILE *file, const struct session *s, const json_t *re
         return;
     if (s->verb == VERB_VERIFY)
         text_comment(file, "expect: verify takes no times; only expect.wrong is looked at");
-    else
-        fill_comment(file, "{error.status!missed}expect: not looked at, as it ended early", result);
+    else if (f->error != NULL && strcmp(f->error, "missed") != 0)
+        text_comment(file, "expect: not looked at, as it ended early");
 }
 
 /* Prints the share of compared outputs, the tolerance, and the reason if not all were compared. */
@@ -501,9 +499,10 @@ static void print_checks(FILE *file, const struct session *s, const json_t *resu
     fputs(wrong ? colour_off(file) : "", file);
 }
 
-void report_table(FILE *file, const struct session *s, const json_t *result)
+void report_table(FILE *file, const struct session *s, const struct run_figures *f,
+                  const json_t *result)
 {
-    json_auto_t *facts = report_facts(s, result);
+    json_auto_t *facts = report_facts(s, f, result);
 
     print_header(file, s, result);
     if (s->verb != VERB_VERIFY) {
@@ -524,6 +523,6 @@ void report_table(FILE *file, const struct session *s, const json_t *result)
         print_share(file, s, result);
     print_stats(file, s);
     print_all(file, ends, facts);
-    print_verdicts(file, s, result);
+    print_verdicts(file, s, f);
     print_checks(file, s, result);
 }

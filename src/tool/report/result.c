@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "config/experiment.h"
 #include "report/outcome.h"
+#include "report/verdicts.h"
 #include "session/rows.h"
 
 /* A measured time this far below its limit shows that the limit was measured too high. */
@@ -445,6 +446,7 @@ struct run_figures *result_make(const struct result *result)
     make_verify(&m);
     make_end(out, result);
     arena_destroy(scratch);
+    verdicts_make(out, m.s);
     return out;
 }
 

@@ -8,16 +8,6 @@
 #include "report/result_parts.h"
 #include "session/stop.h"
 
-/* A row of the table: a stage, or whole iterations. */
-struct run_stage {
-    const char *name;
-    double *sample; /* [n] ns of the slowest rank, in order */
-    uint64_t n;
-    struct stage_figures figures;
-    bool beaten;        /* the measured time is below the least possible time */
-    struct stats *rank; /* [ranks] */
-};
-
 /* Bytes of one iteration. */
 struct run_traffic {
     double needed, wire; /* means over ranks: payload; sent bytes */
@@ -70,8 +60,8 @@ struct run_verify {
 
 /* The verdict on an expectation. */
 struct run_verdict {
-    const char *stage; /* "": the expectation concerns no row */
-    const char *figure, *unit;
+    const char *stage;           /* "": the expectation concerns no row */
+    const struct figure *figure; /* NULL: the number of wrong elements */
     bool is_most, met;
     double bound, measured;
 };
@@ -105,7 +95,7 @@ void result_free(struct run_figures *);
 
 /* Returns the last row, of whole iterations; its `n` is 0 without samples. */
 const struct run_stage *run_total(const struct run_figures *);
-/* Returns the row of that name; NULL: there is none. */
+/* Returns the row of that name; NULL: unknown name. */
 const struct run_stage *run_stage_of(const struct run_figures *, const char *name);
 /* Returns true if a limit of the links is known. */
 bool run_has_links(const struct run_figures *);

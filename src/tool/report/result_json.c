@@ -163,7 +163,7 @@ static json_t *partial_json(const struct run_figures *f)
     return json_object_of("samples", json_count(f->stop.samples), "lost_ranks", lost, NULL);
 }
 
-/* Returns the compared elements, and the reasons for what was not compared or counted. */
+/* Returns the compared elements; reasons: why elements were not compared, or puts not counted. */
 static json_t *verify_json(const struct run_verify *v, const struct session *s)
 {
     const struct op_share *share = &v->share;
@@ -190,6 +190,24 @@ static json_t *quota_json(const struct cpu_quota *quota)
                           "stopped_ns", json_count(quota->stopped_ns), NULL);
 }
 
+static json_t *verdicts_json(const struct run_figures *f)
+{
+    json_t *out = json_array();
+
+    for (uint32_t i = 0; i < f->n_verdicts; i++) {
+        const struct run_verdict *v = &f->verdict[i];
+
+        json_array_append_new(
+            out, json_object_of(
+                     "stage", json_text_or_null(v->stage), "figure", json_text(verdict_name(v)),
+                     "unit", json_text(verdict_unit(v)), v->is_most ? "most" : "least",
+                     v->is_most ? json_whole(v->bound) : json_number(v->bound), "measured",
+                     v->is_most ? json_whole(v->measured) : json_number(v->measured), "met",
+                     json_boolean(v->met), NULL));
+    }
+    return out;
+}
+
 static json_t *error_json(const struct run_figures *f)
 {
     if (f->error == NULL)
@@ -197,8 +215,8 @@ static json_t *error_json(const struct run_figures *f)
     return json_object_of("status", json_text(f->error), "text", json_text(f->error_text), NULL);
 }
 
-static json_t *write_result(const struct run_figures *f, const struct result *result,
-                            const struct facts *facts)
+json_t *result_json(const struct run_figures *f, const struct result *result,
+                    const struct facts *facts)
 {
     const struct session *s = result->session;
     const struct experiment *x = s->experiment;
@@ -239,25 +257,10 @@ static json_t *write_result(const struct run_figures *f, const struct result *re
                                        json_count(need->device_bytes), NULL));
     json_object_set_new(out, "cpu_quota", quota_json(&result->quota));
     json_object_set_new(out, "verify", verify_json(&f->verify, s));
-    json_object_set_new(out, "expect", json_array());
+    json_object_set_new(out, "expect", verdicts_json(f));
     json_object_set_new(out, "fault", result_fault(s));
     json_object_set_new(out, "profile", result_profile(&result->trace));
     json_object_set_new(out, "warnings", json_array());
+    result_warn(out, f, s);
     return out;
-}
-
-json_t *result_json(const struct result *result, const struct facts *facts)
-{
-    struct run_figures *f = result_make(result);
-    json_t *out = write_result(f, result, facts);
-
-    result_free(f);
-    verdicts_make(out, result->session);
-    result_warn(out, result->session);
-    return out;
-}
-
-int result_exit_code(const json_t *result)
-{
-    return (int)json_integer_value(json_object_get(result, "exit_code"));
 }

@@ -6,9 +6,6 @@
 #include "report/result.h"
 
 /* Returns the result. Times are whole nanoseconds, and unmeasured values are null. */
-json_t *result_json(const struct result *, const struct facts *);
-
-/* Returns the exit code. */
-int result_exit_code(const json_t *result);
+json_t *result_json(const struct run_figures *, const struct result *, const struct facts *);
 
 #endif

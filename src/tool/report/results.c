@@ -25,7 +25,7 @@ static const struct operation collective = {.name = "collective",
                                             .unit = "bytes"};
 
 static enum epa_status read_stage(const struct results *r, const char *path, const json_t *from,
-                                  struct results_stage *to, struct epa_error *err)
+                                  struct run_stage *to, struct epa_error *err)
 {
     const json_t *samples = json_object_get(from, "samples_ns");
 
@@ -36,6 +36,7 @@ static enum epa_status read_stage(const struct results *r, const char *path, con
                         "bench --json?",
                         path);
     figures_read(from, &to->figures);
+    to->beaten = json_is_true(json_object_get(from, "beaten"));
     to->sample = arena_alloc(r->arena, json_array_size(samples) * sizeof(*to->sample));
     for (struct json_walk it = {samples}; json_next(&it);) {
         double ns = json_number_value(it.value);
@@ -212,7 +213,7 @@ bool results_picked(const struct results_run *run, const struct results_wish *wi
     return wish->n_only == 0;
 }
 
-const struct results_stage *results_stage(const struct results_run *run, const char *name)
+const struct run_stage *results_stage(const struct results_run *run, const char *name)
 {
     for (uint32_t i = 0; i < run->n_stages; i++)
         if (strcmp(run->stage[i].name, name) == 0 && run->stage[i].n > 0)
@@ -232,9 +233,9 @@ bool results_is_total(const char *stage)
     return false;
 }
 
-const struct results_stage *results_total(const struct results_run *run)
+const struct run_stage *results_total(const struct results_run *run)
 {
-    const struct results_stage *stage = NULL;
+    const struct run_stage *stage = NULL;
 
     for (size_t i = 0; i < TOTALS && stage == NULL; i++)
         stage = results_stage(run, totals[i]);

@@ -13,13 +13,6 @@
 
 struct operation;
 
-struct results_stage {
-    const char *name;
-    double *sample; /* [n] ns, in order */
-    uint64_t n;
-    struct stage_figures figures; /* NaN: not in the file */
-};
-
 struct results_run {
     const char *path;  /* path of its file */
     const char *id;    /* of the experiment: the same on all machines; "": the file has none */
@@ -33,11 +26,11 @@ struct results_run {
     bool ok;                           /* the run was successful */
     bool fault;                        /* a fault was injected */
     bool imported;                     /* another program printed it */
-    struct results_stage *stage;
+    struct run_stage *stage;
     uint32_t n_stages;
-    const struct results_stage *timed; /* the selected stage */
-    const json_t *json;                /* the whole result */
-    const json_t *document;            /* the document that contains it */
+    const struct run_stage *timed; /* the selected stage */
+    const json_t *json;            /* the whole result */
+    const json_t *document;        /* the document that contains it */
 };
 
 /* Results of one file or more; initially {0}. */
@@ -68,7 +61,7 @@ bool results_picked(const struct results_run *, const struct results_wish *);
 uint32_t results_choose(struct results *, const struct results_wish *);
 
 /* Returns the stage of that name; NULL: the run has no such stage, or no samples of it. */
-const struct results_stage *results_stage(const struct results_run *, const char *name);
+const struct run_stage *results_stage(const struct results_run *, const char *name);
 
 /* Returns the number of bytes of a label without the number of a repetition. */
 size_t results_label_bytes(const char *label);
@@ -76,7 +69,7 @@ size_t results_label_bytes(const char *label);
 /* Returns true for the name of a row of whole iterations. */
 bool results_is_total(const char *stage);
 /* Returns the row of whole iterations; NULL: none. */
-const struct results_stage *results_total(const struct results_run *);
+const struct run_stage *results_total(const struct results_run *);
 
 /* Warns about failed runs, which are left out. */
 void results_warn_failed(const struct results *);

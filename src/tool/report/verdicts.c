@@ -3,154 +3,195 @@
 #include "report/verdicts.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/exit_code.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "config/expect.h"
 #include "config/experiment.h"
 #include "config/option_text.h"
-#include "report/figures.h"
-#include "report/fill.h"
-#include "report/result_parts.h"
 
 /* ---- expectations ---- */
 
-static void append_verdict(json_t *result, const char *row, const char *figure, const char *unit,
-                           bool most, double bound, double measured)
+const char *verdict_name(const struct run_verdict *v)
 {
-    json_t *verdict = json_object_of(
-        "stage", json_text_or_null(row), "figure", json_text(figure), "unit", json_text(unit),
-        most ? "most" : "least", most ? json_whole(bound) : json_number(bound), "measured",
-        most ? json_whole(measured) : json_number(measured), "met",
-        json_boolean(most ? measured <= bound : measured >= bound), NULL); /* false for NaN */
+    return v->figure != NULL ? figure_name(v->figure) : "wrong";
+}
 
-    json_array_append_new(json_object_get(result, "expect"), verdict);
+const char *verdict_unit(const struct run_verdict *v)
+{
+    return v->figure != NULL ? figure_unit(v->figure) : "elements";
+}
+
+/* A larger time and more wrong elements are worse; a larger rate is better. */
+static bool has_upper_bound(const struct figure *figure)
+{
+    return figure == NULL || figure->better == FIGURE_SMALLER;
+}
+
+static void append_verdict(struct run_figures *f, const char *row, const struct figure *figure,
+                           double bound, double measured)
+{
+    bool is_most = has_upper_bound(figure);
+
+    f->verdict[f->n_verdicts++] = (struct run_verdict){
+        .stage = arena_printf(f->arena, "%s", row),
+        .figure = figure,
+        .is_most = is_most,
+        .met = is_most ? measured <= bound : measured >= bound, /* false for NaN */
+        .bound = bound,
+        .measured = measured};
 }
 
 /* Adds the verdict on one bound. The ranks have already rejected unknown rows; an empty name means
  * the last row. */
-static void add_verdict(json_t *result, const char *name, const struct epa_option *figure,
-                        double bound)
+static void add_verdict(struct run_figures *f, const char *name, const struct epa_option *option,
+                        const struct expect_bounds *bounds)
 {
-    const struct figure *of = figure_find(figure->name);
-    const json_t *row = name[0] == '\0'
-                            ? result_total(result)
-                            : json_find(json_object_get(result, "stages"), "name", name);
+    const struct figure *figure = figure_find(option->name);
+    const struct run_stage *row = name[0] == '\0' ? run_total(f) : run_stage_of(f, name);
 
-    append_verdict(result, row != NULL ? json_text_at(row, "name") : name, figure->name,
-                   figure_unit(of), figure->type == EPA_OPTION_DURATION, bound,
-                   json_number_at(row, of->path));
+    append_verdict(f, row != NULL ? row->name : name, figure, expect_bound(option, bounds),
+                   row != NULL ? figure_value(figure, &row->figures) : NAN);
 }
 
 /* ---- words ---- */
 
-/* Expectation; then "131.4 us (+9.5 %)", or the reason of a missing figure. */
-static const char wanted[] =
-    "[{of=elements}wrong <= {most%.0f} elements|{of=ns}{row} {figure} <= {most/scale%.10g} {in}"
-    "|{of=part}{row} >= {least/.01%.10g} % of its limit|{row} {figure} >= {least%.10g} GB/s]";
-static const char found[] =
-    "[{of=elements}{measured%.0f}|{of=ns}{measured/scale%.4g} {in}[ ({off/.01%+.1f} %)]"
-    "|{of=part}{measured/.01%.4g} %|{measured%.4g} GB/s[ ({off/.01%+.1f} %)]"
-    "|not known: [{of=elements}[{verify.unchecked}|nothing was compared]"
-    "|{no_sample=true}there is no sample"
-    "|{figure=p999}{stop.samples<1000}it needs 1000 samples (bench.iterations)"
-    "|{of=part}{no_links=true}the transport does not measure its links"
-    "|this row has no such figure]]";
+/* A unit of time in which the measured value is at least 1. */
+struct time_unit {
+    double ns;
+    const char *name;
+};
 
-/* Returns the result and a verdict, with a unit of time in which the measured value is at least
- * 1. */
-static json_t *verdict_facts(const json_t *result, const json_t *v)
+static const struct time_unit *unit_of(double ns)
 {
-    static const struct {
-        double ns;
-        const char *name;
-    } units[] = {{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {1, "ns"}};
-    double most = json_number_at(v, "most"), measured = json_number_at(v, "measured");
-    double bound = fmax(most, json_number_at(v, "least"));
-    size_t i = 0;
+    static const struct time_unit units[] = {{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {1, "ns"}};
+    const struct time_unit *unit = units;
 
-    while (i < 3 && !((isnan(measured) ? most : measured) >= units[i].ns))
-        i++;
-    return json_object_of(
-        "verify", json_incref(json_object_get(result, "verify")), "stop",
-        json_incref(json_object_get(result, "stop")), "row", json_text(json_text_at(v, "stage")),
-        "figure", json_text(json_text_at(v, "figure")), "of", json_text(json_text_at(v, "unit")),
-        "most", json_number(most), "least", json_number(json_number_at(v, "least")), "measured",
-        json_number(measured), "off", json_number(bound > 0 ? measured / bound - 1 : NAN), "scale",
-        json_number(units[i].ns), "in", json_text(units[i].name), "no_sample",
-        json_boolean(!(json_number_at(result, "stop.samples") > 0)), "no_links",
-        json_boolean(json_is_null(json_at(result, "machine.links"))), NULL);
+    while (unit->ns > 1 && !(ns >= unit->ns))
+        unit++;
+    return unit;
 }
 
-void verdict_add(struct text *out, const json_t *result, const json_t *v, const char *between)
+/* Adds a figure in its unit. `digits`: significant digits. */
+static void add_figure(struct text *out, const struct run_verdict *v, double value, int digits)
 {
-    json_auto_t *facts = verdict_facts(result, v);
+    const struct time_unit *unit = unit_of(isnan(v->measured) ? v->bound : v->measured);
 
-    fill_add(out, wanted, facts, NULL);
+    if (v->figure == NULL)
+        text_add(out, "%.0f", value);
+    else if (v->figure->kind == FIGURE_NS)
+        text_add(out, "%.*g %s", digits, value / unit->ns, unit->name);
+    else if (v->figure->kind == FIGURE_RATIO)
+        text_add(out, "%.*g %%", digits, value / 0.01);
+    else
+        text_add(out, "%.*g GB/s", digits, value);
+}
+
+static void add_expectation(struct text *out, const struct run_verdict *v)
+{
+    bool is_ratio = v->figure != NULL && v->figure->kind == FIGURE_RATIO;
+
+    if (v->figure == NULL)
+        text_add(out, "wrong");
+    else if (is_ratio)
+        text_add(out, "%s", v->stage);
+    else
+        text_add(out, "%s %s", v->stage, figure_name(v->figure));
+    text_add(out, v->is_most ? " <= " : " >= ");
+    add_figure(out, v, v->bound, 10);
+    text_add(out, v->figure == NULL ? " elements" : is_ratio ? " of its limit" : "");
+}
+
+/* Returns the reason of a missing figure. */
+static const char *missing_reason(const struct run_figures *f, const struct run_verdict *v)
+{
+    const char *unchecked = f->verify.unchecked;
+
+    if (v->figure == NULL)
+        return unchecked != NULL && unchecked[0] != '\0' ? unchecked : "nothing was compared";
+    if (f->stop.samples == 0)
+        return "there is no sample";
+    if (v->figure->needs == FIGURE_TAIL && f->stop.samples < STATS_P999_LEAST)
+        return "it needs 1000 samples (bench.iterations)";
+    if (v->figure->needs == FIGURE_LINKS && !run_has_links(f))
+        return "the transport does not measure its links";
+    return "this row has no such figure";
+}
+
+void verdict_add(struct text *out, const struct run_figures *f, const struct run_verdict *v,
+                 const char *between)
+{
+    add_expectation(out, v);
     text_add(out, "%s", between);
-    fill_add(out, found, facts, NULL);
+    if (!isfinite(v->measured)) {
+        text_add(out, "not known: %s", missing_reason(f, v));
+        return;
+    }
+    add_figure(out, v, v->measured, 4);
+    if (v->figure != NULL && v->figure->kind != FIGURE_RATIO && v->bound > 0)
+        text_add(out, " (%+.1f %%)", 100 * (v->measured / v->bound - 1));
+}
+
+static void set_missed(struct run_figures *f, const char *text)
+{
+    f->status = f->error = "missed";
+    f->exit_code = EXIT_WRONG;
+    f->error_text = text;
 }
 
 /* Writes "expected total median <= 120 us, it is 131.4 us (+9.5 %), and 1 more". */
-static void explain_missed(json_t *result)
+static void explain_missed(struct run_figures *f)
 {
     text_auto text = {0};
     unsigned missed = 0;
 
-    for (struct json_walk v = {json_object_get(result, "expect")}; json_next(&v);) {
-        if (json_is_true(json_object_get(v.value, "met")) || missed++ > 0)
+    for (uint32_t i = 0; i < f->n_verdicts; i++) {
+        if (f->verdict[i].met || missed++ > 0)
             continue;
         text_add(&text, "expected ");
-        verdict_add(&text, result, v.value, ", it is ");
+        verdict_add(&text, f, &f->verdict[i], ", it is ");
     }
-    if (missed == 0)
-        return;
     if (missed > 1)
         text_add(&text, ", and %u more", missed - 1);
-    json_object_set_new(result, "status", json_text("missed"));
-    json_object_set_new(result, "exit_code", json_integer(EXIT_WRONG));
-    json_object_set_new(
-        result, "error",
-        json_object_of("status", json_text("missed"), "text", json_text(text.data), NULL));
+    if (missed > 0)
+        set_missed(f, arena_printf(f->arena, "%s", text.data));
 }
 
-/* A verify without comparable outputs has verified nothing. */
-static void check_overflow(json_t *result)
+/* Counts the bounds of an experiment, with `wrong`. */
+static uint32_t count_bounds(const struct expect_options *x)
 {
-    if (!(json_number_at(result, "verify.outputs_overflowed") > 0) ||
-        json_number_at(result, "verify.outputs_compared") > 0)
-        return;
-    json_object_set_new(result, "status", json_text("missed"));
-    json_object_set_new(result, "exit_code", json_integer(EXIT_WRONG));
-    json_object_set_new(result, "error",
-                        json_object_of("status", json_text("missed"), "text",
-                                       json_text("no output was compared: the right values of all "
-                                                 "outputs may overflow; use smaller "
-                                                 "routing.hidden_states"),
-                                       NULL));
+    const struct expect_bounds *bounds;
+    const char *row;
+    uint32_t n = 1;
+
+    for (uint32_t i = 0; (bounds = expect_row_at(x, i, &row)) != NULL; i++)
+        for (const struct epa_option *o = expect_figures; o->name != NULL; o++)
+            n += option_is_set(o, bounds);
+    return n;
 }
 
-/* verify measures no times: only `wrong` is evaluated. */
-void verdicts_make(json_t *result, const struct session *s)
+/* verify measures no times: only `wrong` is evaluated. A verify without comparable outputs has
+ * verified nothing. */
+void verdicts_make(struct run_figures *f, const struct session *s)
 {
     const struct expect_options *x = &s->experiment->expect;
-    double compared = json_number_at(result, "verify.compared");
+    const struct op_share *share = &f->verify.share;
     const struct expect_bounds *bounds;
     const char *row;
 
-    if (strcmp(json_text_at(result, "status"), "ok") != 0)
+    if (strcmp(f->status, "ok") != 0)
         return;
+    f->verdict = arena_alloc(f->arena, count_bounds(x) * sizeof(*f->verdict));
     for (const struct epa_option *o = expect_figures; o->name != NULL; o++)
         for (uint32_t i = 0; (bounds = expect_row_at(x, i, &row)) != NULL; i++)
             if (s->verb != VERB_VERIFY && option_is_set(o, bounds))
-                add_verdict(result, row, o, expect_bound(o, bounds));
+                add_verdict(f, row, o, bounds);
     if (expect_wrong_is_set(x))
-        append_verdict(result, "", "wrong", "elements", true, x->wrong,
-                       compared > 0 ? json_number_at(result, "verify.wrong") : NAN);
-    explain_missed(result);
-    if (s->verb == VERB_VERIFY && strcmp(json_text_at(result, "status"), "ok") == 0)
-        check_overflow(result);
+        append_verdict(f, "", NULL, x->wrong,
+                       f->verify.compared > 0 ? (double)f->verify.wrong : NAN);
+    explain_missed(f);
+    if (s->verb == VERB_VERIFY && f->error == NULL && share->overflowed > 0 && share->compared == 0)
+        set_missed(f, "no output was compared: the right values of all outputs may overflow; use "
+                      "smaller routing.hidden_states");
 }

@@ -2,16 +2,20 @@
 #ifndef VERDICTS_H
 #define VERDICTS_H
 
-#include "base/json.h"
 #include "base/text.h"
-#include "report/result_parts.h"
+#include "report/result.h"
 
-/* Fills "expect" of a successful result, after all else is complete; after a missed expectation
- * also sets "status", "exit_code" and "error". */
-void verdicts_make(json_t *result, const struct session *);
+/* Adds the verdicts of a successful run, after all else is complete; after a missed expectation also
+ * sets the status, the exit code and the error. */
+void verdicts_make(struct run_figures *, const struct session *);
+
+/* Returns the name of the figure and the unit in JSON: "median" and "ns", "wrong" and "elements". */
+const char *verdict_name(const struct run_verdict *);
+const char *verdict_unit(const struct run_verdict *);
 
 /* Adds "total median <= 120 us", the expectation, then `between`, then "131.4 us (+9.5 %)", or the
  * reason of a missing figure. */
-void verdict_add(struct text *, const json_t *result, const json_t *verdict, const char *between);
+void verdict_add(struct text *, const struct run_figures *, const struct run_verdict *,
+                 const char *between);
 
 #endif

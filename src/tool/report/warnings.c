@@ -164,10 +164,10 @@ static void append_warning(json_t *result, const char *form, const json_t *facts
         json_array_append_new(json_object_get(result, "warnings"), json_text(text.data));
 }
 
-void result_warn(json_t *result, const struct session *s)
+void result_warn(json_t *result, const struct run_figures *f, const struct session *s)
 {
     uint64_t sets = s->verb == VERB_BENCH ? s->experiment->bench.input_sets : s->iterations;
-    json_auto_t *facts = report_facts(s, result);
+    json_auto_t *facts = report_facts(s, f, result);
     text_auto lines = {0};
 
     append_warning(result, fault, facts);

@@ -2,7 +2,7 @@
 #ifndef WARNINGS_H
 #define WARNINGS_H
 
-#include "report/result_parts.h"
+#include "report/result.h"
 #include "base/json.h"
 
 /* Warnings of several runs. Warnings that differ only in numbers are one kind and printed once. */
@@ -12,7 +12,7 @@ struct warnings {
 };
 
 /* Fills "warnings". */
-void result_warn(json_t *result, const struct session *);
+void result_warn(json_t *result, const struct run_figures *, const struct session *);
 
 /* Prints warnings, one on each line, with the prefix "warning: ". */
 void report_warnings(FILE *, const json_t *result);
