@@ -34,6 +34,7 @@ struct fake {
     struct experiment experiment;
     struct session session;
     struct session_notes notes;
+    struct machine_facts machine;
     struct facts facts;
     struct routing_stats routing;
     struct cpu_quota quota;
@@ -78,24 +79,29 @@ static inline struct experiment fake_experiment(uint32_t ranks)
     };
 }
 
-static inline json_t *fake_machine(void)
+static inline struct machine_facts fake_machine(void)
 {
-    return json_pack("{ss ss ss ss ss si si si si si si si sI ss sf sf sn sn"
-                     " s{ss ss ss ss ss ss sb sn si sn} s{}}",
-                     "host", "node1", "kernel", "Linux 6.1.0", "arch", "x86_64", "cpu",
-                     "Some CPU @ 2.60GHz", "clocksource", "tsc", "cores", 64, "sockets", 1,
-                     "numa_nodes", 1, "threads_per_core", 1, "l1d_bytes", 48 << 10, "l2_bytes",
-                     2 << 20, "l3_bytes", 32 << 20, "memory_bytes", (json_int_t)(24ull << 30),
-                     "huge_pages", "madvise", "load_average", 0.25, "timer_ns", 20.0, "governor",
-                     "shmem_huge_pages", "build", "compiler", "gcc 12.2.0", "type", "release",
-                     "sanitizers", "none", "version", "0.1.0", "libc", "glibc 2.36", "isa",
-                     "avx512", "debug", 0, "git", "plugin_abi", 7, "isa_refused", "environment");
-}
-
-static inline void fake_machine_set(json_t *machine, const char *section, const char *key,
-                                    json_t *value)
-{
-    json_object_set_new(section != NULL ? json_object_get(machine, section) : machine, key, value);
+    return (struct machine_facts){.host = "node1",
+                                  .kernel = "Linux 6.1.0",
+                                  .arch = "x86_64",
+                                  .cpu = "Some CPU @ 2.60GHz",
+                                  .clocksource = "tsc",
+                                  .cores = 64,
+                                  .sockets = 1,
+                                  .numa_nodes = 1,
+                                  .threads_per_core = 1,
+                                  .cache_bytes = {0, 48 << 10, 2 << 20, 32 << 20},
+                                  .memory_bytes = 24ull << 30,
+                                  .huge_pages = "madvise",
+                                  .load_average = 0.25,
+                                  .timer_ns = 20,
+                                  .build = {.compiler = "gcc 12.2.0",
+                                            .type = "release",
+                                            .sanitizers = "none",
+                                            .version = "0.1.0",
+                                            .libc = "2.36",
+                                            .isa = "avx512",
+                                            .git = ""}};
 }
 
 /* Sets up two stages, dispatch and combine; all ranks are pinned, and there are no measurements
@@ -106,7 +112,8 @@ static inline void fake_init(struct fake *f, enum verb verb, uint32_t ranks, uin
 
     memset(f, 0, sizeof(*f));
     f->experiment = fake_experiment(ranks);
-    f->facts.machine = fake_machine();
+    f->machine = fake_machine();
+    f->facts.machine = &f->machine;
     s->experiment = &f->experiment;
     s->verb = verb;
     s->notes = &f->notes;
@@ -208,7 +215,6 @@ static inline void fake_finish(struct fake *f)
 {
     result_free(f->figures);
     json_decref(f->result);
-    json_decref(f->facts.machine);
     free(f->session.block);
 }
 

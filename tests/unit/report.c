@@ -151,11 +151,11 @@ TEST(doubtful_conditions_cause_warnings)
         fake_init(&f, i < 2 ? VERB_BENCH : VERB_RUN, 4, 50);
         fake_measure(&f, 50);
         f.notes.clock = i == 1 ? CLOCK_EVENTS : CLOCK_HOST;
-        fake_machine_set(f.facts.machine, NULL, "cores", json_integer(2));
-        fake_machine_set(f.facts.machine, "build", "debug", json_true());
-        fake_machine_set(f.facts.machine, NULL, "timer_ns", json_real(4e6));
-        fake_machine_set(f.facts.machine, "build", "isa_refused", json_string("avx9"));
-        fake_machine_set(f.facts.machine, NULL, "governor", json_string("powersave"));
+        f.machine.cores = 2;
+        f.machine.timer_ns = 4e6;
+        f.machine.build.debug = true;
+        f.machine.build.isa_refused = "avx9";
+        strcpy(f.machine.governor, "powersave");
         session_rank(&f.session, 3)->core = -1;
         *fake_time(&f, 0, 0, 0) = 9e6;
         fake_result(&f, EPA_OK, NULL);
@@ -208,7 +208,7 @@ TEST(shared_cores_cause_a_warning)
 
         fake_init(&f, VERB_BENCH, 4, 200);
         fake_measure(&f, 200);
-        fake_machine_set(f.facts.machine, NULL, "cores", json_integer(1));
+        f.machine.cores = 1;
         for (uint32_t r = 0; r < 4; r++) {
             session_rank(&f.session, r)->local_size = bound != 0 ? 4 : 2;
             session_rank(&f.session, r)->local_cores = bound != 0 ? 4 : r < 2 ? 8 : 1;

@@ -71,7 +71,7 @@ static enum epa_status prepare_prediction(struct prediction *p)
     advice = (struct op_advice){experiment_takes, p->x};
     if (status == EPA_OK && p->op->source_open != NULL)
         status = p->op->source_open(&p->x->problem, &advice, &p->source, &p->err);
-    p->here = (uint32_t)fmax(1, json_number_at(p->machine, "cores"));
+    p->here = (uint32_t)fmax(1, p->machine.cores);
     p->cores = cli->predict.cores != 0 ? cli->predict.cores : p->here;
     return status == EPA_OK ? prediction_choose_worlds(p) : status;
 }
@@ -103,10 +103,13 @@ static enum epa_status write_outputs(struct prediction *p)
 
 int cmd_predict(const struct cli *cli)
 {
-    struct prediction p = {
-        .cli = cli, .arena = arena_create(), .machine = facts_collect(""), .notes = json_array()};
-    enum epa_status status = prepare_prediction(&p);
-    int code = status == EPA_OK ? prediction_measure(&p) : exit_code(status, SIGINT);
+    struct prediction p = {.cli = cli, .arena = arena_create(), .notes = json_array()};
+    enum epa_status status;
+    int code;
+
+    machine_facts_read("", &p.machine);
+    status = prepare_prediction(&p);
+    code = status == EPA_OK ? prediction_measure(&p) : exit_code(status, SIGINT);
 
     if (code == EXIT_OK) {
         prediction_fit(&p);
@@ -119,7 +122,6 @@ int cmd_predict(const struct cli *cli)
         code = cli_fail(&p.err);
     json_decref(p.document);
     json_decref(p.notes);
-    json_decref(p.machine);
     if (p.source != NULL)
         p.op->source_close(p.source);
     for (uint32_t i = 0; i < p.n_read; i++)

@@ -15,7 +15,6 @@
 #include "config/experiment.h"
 #include "registry/registry.h"
 #include "report/origin.h"
-#include "report/result.h"
 #include "report/result_parts.h"
 
 /* Converts EPA2A_WITH ("hwloc ucx ...") to an object of booleans. */
@@ -34,10 +33,10 @@ static json_t *features_json(void)
 
 static json_t *version_json(void)
 {
-    json_t *machine = facts_collect(""), *out = json_deep_copy(json_object_get(machine, "build"));
+    struct build_facts build = build_facts();
+    json_t *out = build_json(&build);
     char folder[PATH_MAX];
 
-    json_decref(machine);
     registry_installed_folder(folder, sizeof(folder));
     json_object_del(out, "isa_refused");
     json_object_set_new(out, "program", json_text("epa2a"));

@@ -93,7 +93,7 @@ struct sides {
     uint32_t permille;         /* quantile of a block's samples that represents the block */
     uint64_t samples;          /* samples of a turn */
     struct registry *registry; /* shared by all turns, like `machine` */
-    json_t *machine;
+    struct machine_facts machine;
     int signals; /* signalfd of the stop signals and SIGCHLD */
     uint64_t budget_ns;
     uint64_t timeout_ns;    /* longer timeout of both experiments */
@@ -182,7 +182,7 @@ static enum epa_status read_side_file(const struct sides *s, uint32_t side, stru
 static int write_side_result(const struct sides *s, const struct run *run, struct result *result,
                              int fd)
 {
-    const struct facts facts = {.machine = s->machine};
+    const struct facts facts = {.machine = &s->machine};
     json_auto_t *list = json_array();
     struct run_figures *f;
     int code;
@@ -640,6 +640,7 @@ static int run_turns(struct sides *s, struct compared *compared, char taken[TAKE
     enum compare_verdict verdict;
     int code = EXIT_OK;
 
+    machine_facts_read("", &s->machine);
     s->budget_end_ns = start + budget_ns;
     s->permille = 500;
     s->block = FIRST_BLOCK;
@@ -691,7 +692,6 @@ int compare_turns(const struct cli *cli)
     struct arena *arena = arena_create();
     struct sides s = {.cli = cli,
                       .budget_ns = cli->budget_ns != 0 ? cli->budget_ns : CLI_BUDGET_NS,
-                      .machine = facts_collect(""),
                       .turns = {.take = take_pair,
                                 .arg = &s,
                                 .threshold = cli->threshold,
@@ -721,7 +721,6 @@ int compare_turns(const struct cli *cli)
         results_free(&s.first[side]);
     alternation_destroy(s.alternation);
     registry_destroy(s.registry);
-    json_decref(s.machine);
     arena_destroy(arena);
     return code;
 }

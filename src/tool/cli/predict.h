@@ -38,7 +38,7 @@ struct prediction {
     const struct cli *cli;
     struct arena *arena;
     struct registry *registry;
-    json_t *machine;
+    struct machine_facts machine;
     struct runs base; /* the run of the file */
     const struct experiment *x;
     const struct operation *op;

@@ -12,9 +12,8 @@
 #include "config/diag.h"
 #include "experiment/points.h"
 #include "experiment/operation.h"
+#include "report/origin.h"
 #include "report/predict.h"
-#include "report/result.h"
-#include "report/result_parts.h"
 
 /* Largest measured time of a stage in latencies, for the upper bound: a dispatch of ll_v2, which
  * exchanges counts first, took 4.0 to 4.2 with UCX over TCP and delays of 5 and 50 ms. The model has
@@ -410,7 +409,7 @@ enum epa_status prediction_make(struct prediction *p)
         costs_json(p), "notes", json_incref(p->notes), "error",
         json_object_of("part", json_number(expm1(p->error)), "text", json_text(text), NULL),
         "check", json_array_size(check) > 0 ? json_incref(check) : json_null(), "machine",
-        json_incref(p->machine), NULL);
+        machine_json(&p->machine), NULL);
     json_decref(check);
     return p->err.status;
 }

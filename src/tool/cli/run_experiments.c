@@ -52,6 +52,7 @@ struct run_command {
     uint64_t memory_passed; /* as in session_check() */
     struct documents documents;
     struct run_folder folder;
+    struct machine_facts machine;
     struct facts facts;
     struct epa_process_id process_id; /* from the environment; size 0: the only process */
     struct live *live;                /* progress line and status page */
@@ -397,7 +398,6 @@ static void command_finish(struct run_command *c)
     documents_finish(&c->documents);
     run_folder_finish(&c->folder);
     runs_finish(&c->runs);
-    json_decref(c->facts.machine);
     registry_destroy(c->registry);
     if (c->stop_fd >= 0)
         close(c->stop_fd);
@@ -440,7 +440,8 @@ static enum epa_status prepare_command(struct run_command *c, const char *text, 
     struct process_job job = {0};
     enum epa_status status = EPA_OK;
 
-    c->facts.machine = facts_collect("");
+    machine_facts_read("", &c->machine);
+    c->facts.machine = &c->machine;
     c->facts.context = cli->batch.context;
     c->facts.n_context = cli->batch.n_context;
     if (process_id_find(&job, &ignored) == EPA_OK) /* the launcher reports a failure */

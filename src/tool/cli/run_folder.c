@@ -318,8 +318,7 @@ enum epa_status run_folder_open(struct run_folder *f, struct documents *d,
         const json_t *machine = json_object_get(f->old.run[f->old.n - 1].json, "machine");
 
         warn_about_difference(f, "version", json_text_at(machine, "build.version"), EPA2A_RELEASE);
-        warn_about_difference(f, "host", json_text_at(machine, "host"),
-                              json_text_at(facts->machine, "host"));
+        warn_about_difference(f, "host", json_text_at(machine, "host"), facts->machine->host);
         warn_about_launcher(f);
     }
     if (!f->cli->quiet && f->cli->resume && f->was.st_ino == 0)

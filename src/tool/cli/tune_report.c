@@ -126,7 +126,9 @@ void tune_print(FILE *file, const struct tune *t)
 json_t *tune_json(const struct tune *t)
 {
     json_t *settings = json_array(), *turns = json_null();
+    struct machine_facts machine;
 
+    machine_facts_read("", &machine);
     for (uint32_t k = 0; k < t->n; k++)
         json_array_append_new(settings, setting_json(t, t->setting[k]));
     if (t->rounds > 0)
@@ -134,29 +136,29 @@ json_t *tune_json(const struct tune *t)
                                "best_ns", json_whole(t->last.b), "ratio",
                                json_number(t->last.ratio), "low", json_number(t->last.low), "high",
                                json_number(t->last.high), "p", json_number(t->last.p), NULL);
-    return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "file",
-                          json_text(t->cli->arg[0]), "percentile", json_number(t->permille / 10.0),
-                          "budget_s", json_number((double)t->budget_ns / 1e9), "spent_s",
-                          json_number((double)t->spent_ns / 1e9), "turns", json_count(t->turns),
-                          "samples", json_count(t->samples), "settings", settings, "not_tried",
-                          json_incref(t->not_tried), "best", setting_json(t, t->best), "in_turns",
-                          turns, "better", json_boolean(t->is_better), "interrupted",
-                          json_boolean(t->stopped != EXIT_OK), "machine", facts_collect(""), NULL);
+    return json_object_of(
+        "schema", json_integer(1), "program", json_text("epa2a"), "file", json_text(t->cli->arg[0]),
+        "percentile", json_number(t->permille / 10.0), "budget_s",
+        json_number((double)t->budget_ns / 1e9), "spent_s", json_number((double)t->spent_ns / 1e9),
+        "turns", json_count(t->turns), "samples", json_count(t->samples), "settings", settings,
+        "not_tried", json_incref(t->not_tried), "best", setting_json(t, t->best), "in_turns", turns,
+        "better", json_boolean(t->is_better), "interrupted", json_boolean(t->stopped != EXIT_OK),
+        "machine", machine_json(&machine), NULL);
 }
 
 void tune_origin(const char *what, const char *from, const char *how, struct text *out)
 {
-    json_auto_t *machine = facts_collect("");
+    struct machine_facts machine;
     text_auto line = {0};
     char date[32] = "";
     time_t now = time(NULL);
     struct tm utc;
 
+    machine_facts_read("", &machine);
     if (gmtime_r(&now, &utc) != NULL)
         strftime(date, sizeof(date), "%Y-%m-%d", &utc);
-    text_add(&line, "%s by epa2a %s tune, %s, on %s: %s, %.0f cores, %s", what, EPA2A_RELEASE, date,
-             json_text_at(machine, "host"), json_text_at(machine, "cpu"),
-             json_number_at(machine, "cores"), json_text_at(machine, "kernel"));
+    text_add(&line, "%s by epa2a %s tune, %s, on %s: %s, %u cores, %s", what, EPA2A_RELEASE, date,
+             machine.host, machine.cpu, machine.cores, machine.kernel);
     text_add(out, "# %s\n", text_clean(line.data));
     text_free(&line);
     text_add(&line, "From %s; %s", from, how);

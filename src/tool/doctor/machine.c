@@ -37,11 +37,14 @@ static json_t *line_of(const char *root, const char *folder, const char *name, c
 static json_t *cores_json(const char *root)
 {
     static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512_bf16", "amx"};
-    json_t *out = facts_collect(root), *known = json_array();
+    json_t *out, *known = json_array();
+    struct machine_facts machine;
     struct cpu_quota quota;
     char text[4096];
     bool virtual;
 
+    machine_facts_read(root, &machine);
+    out = machine_json(&machine);
     cpu_quota_read(root, &quota);
     json_object_set_new(out, "cores_quota", json_number(quota.cores));
     json_object_set_new(out, "cores_online",

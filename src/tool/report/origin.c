@@ -1,5 +1,4 @@
-/* Origin of a result: the machine, the build and the environment, read once at the start from
- * /proc, /sys and the compiler; the experiment, its plugins and ranks, and its injected fault.
+/* Origin of a result as JSON: the machine, the build and the environment; the experiment, its plugins and ranks, and its injected fault.
  * These functions do not fail: unreadable values are null. */
 #include "report/origin.h"
 
@@ -8,14 +7,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <epa2a/plugin.h>
-#include <gnu/libc-version.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,55 +22,10 @@
 #include "base/text.h"
 #include "config/experiment.h"
 #include "config/experiment_show.h"
-#include "epa2a/quant.h"
-#include "git_id.h"
-#include "host/pin.h"
 #include "report/results.h"
 #include "trace/write.h"
 
-#define CPU_DIR "/sys/devices/system/cpu"
-
-#ifdef NDEBUG
-enum { ASSERTS = 0 };
-#else
-enum { ASSERTS = 1 };
-#endif
-#ifdef __OPTIMIZE__
-enum { OPTIMIZED = 1 };
-#else
-enum { OPTIMIZED = 0 };
-#endif
-#ifdef __clang__
-#define COMPILER __VERSION__
-#else
-#define COMPILER "gcc " __VERSION__
-#endif
-
 extern char **environ;
-
-/* Parses the sizes of caches: "48K", "2048K", "1M". */
-static uint64_t cache_size(const char *text)
-{
-    char *end;
-    uint64_t n = strtoull(text, &end, 10);
-
-    if (*end == 'K')
-        return n << 10;
-    return *end == 'M' ? n << 20 : n;
-}
-
-/* Returns the number of cores that this process may use, and the first of them. */
-static uint32_t cores_allowed(uint32_t *first)
-{
-    struct pin_plan plan = {.cores = 0};
-    uint32_t n;
-
-    (void)pin_plan_init(&plan, PIN_NONE, 1, 1, NULL);
-    *first = plan.cores > 0 ? (uint32_t)plan.order[0] : 0;
-    n = plan.cores > 0 ? plan.cores : (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
-    pin_plan_finish(&plan);
-    return n;
-}
 
 json_t *facts_line(const char *root, const char *path)
 {
@@ -82,97 +34,14 @@ json_t *facts_line(const char *root, const char *path)
     return sysfile_line(root, path, line, sizeof(line)) ? json_text_or_null(line) : json_null();
 }
 
-static json_t *chosen(const char *root, const char *path)
+json_t *build_json(const struct build_facts *b)
 {
-    char word[32] = "";
-
-    sysfile_chosen(root, path, word, sizeof(word));
-    return json_text_or_null(word);
-}
-
-/* Returns the count of numbers in the list of a file. */
-static json_t *count_in(const char *root, const char *path)
-{
-    char list[256];
-
-    return json_count_or_null(
-        sysfile_line(root, path, list, sizeof(list)) ? sysfile_list_count(list) : 0);
-}
-
-static void put_caches(const char *root, uint32_t core, json_t *facts)
-{
-    static const char *const level[] = {NULL, "l1d_bytes", "l2_bytes", "l3_bytes"};
-
-    for (uint32_t i = 1; i <= 3; i++)
-        json_object_set_new(facts, level[i], json_null());
-    for (uint32_t i = 0; i < 8; i++) {
-        char path[128], text[64];
-        uint64_t at;
-
-        snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cache/index%u/type", core, i);
-        if (!sysfile_line(root, path, text, sizeof(text)) || strcmp(text, "Instruction") == 0)
-            continue;
-        snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cache/index%u/level", core, i);
-        at = sysfile_number(root, path);
-        snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cache/index%u/size", core, i);
-        if (at >= 1 && at <= 3 && sysfile_line(root, path, text, sizeof(text)))
-            json_object_set_new(facts, level[at], json_count_or_null(cache_size(text)));
-    }
-}
-
-/* Package numbers are small and without gaps on all common machines. */
-static uint32_t count_sockets(const char *root)
-{
-    uint64_t seen = 0;
-    uint32_t last = 0;
-    char list[1024];
-    const char *dash;
-
-    if (!sysfile_line(root, CPU_DIR "/possible", list, sizeof(list)))
-        return 0;
-    dash = strrchr(list, '-');
-    if (dash != NULL)
-        last = (uint32_t)strtoul(dash + 1, NULL, 10);
-    for (uint32_t core = 0; core <= last; core++) {
-        char path[128], text[32];
-
-        snprintf(path, sizeof(path), CPU_DIR "/cpu%u/topology/physical_package_id", core);
-        if (sysfile_line(root, path, text, sizeof(text)) && text[0] != '-')
-            seen |= 1ull << (strtoul(text, NULL, 10) & 63);
-    }
-    return (uint32_t)__builtin_popcountll(seen);
-}
-
-static double timer_step(void)
-{
-    double step = 0;
-
-    for (int i = 0; i < 64; i++) {
-        struct timespec a, b;
-        double d = 0;
-
-        clock_gettime(CLOCK_MONOTONIC, &a);
-        for (int tries = 0; d <= 0 && tries < 1000000; tries++) {
-            clock_gettime(CLOCK_MONOTONIC, &b);
-            d = (double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec);
-        }
-        if (step <= 0 || d < step)
-            step = d;
-    }
-    return step;
-}
-
-static json_t *build_json(void)
-{
-    const char *refused = NULL, *isa = epa_kernels_get(EPA_BF16, &refused)->isa;
-    bool debug = ASSERTS || !OPTIMIZED || strcmp(EPA2A_SANITIZE, "none") != 0;
-
-    return json_object_of("version", json_text(EPA2A_RELEASE), "git", json_text_or_null(EPA2A_GIT),
-                          "plugin_abi", json_count(EPA_ABI), "compiler", json_text(COMPILER),
-                          "type", json_text(EPA2A_BUILD_TYPE), "sanitizers",
-                          json_text(EPA2A_SANITIZE), "debug", json_boolean(debug), "libc",
-                          json_sprintf("glibc %s", gnu_get_libc_version()), "isa", json_text(isa),
-                          "isa_refused", json_text_or_null(refused), NULL);
+    return json_object_of("version", json_text(b->version), "git", json_text_or_null(b->git),
+                          "plugin_abi", json_count(EPA_ABI), "compiler", json_text(b->compiler),
+                          "type", json_text(b->type), "sanitizers", json_text(b->sanitizers),
+                          "debug", json_boolean(b->debug), "libc",
+                          json_sprintf("glibc %s", b->libc), "isa", json_text(b->isa),
+                          "isa_refused", json_text_or_null(b->isa_refused), NULL);
 }
 
 /* Returns true if the name of a variable is allowed in a result. */
@@ -217,38 +86,21 @@ static json_t *environment_json(void)
     return out;
 }
 
-json_t *facts_collect(const char *root)
+json_t *machine_json(const struct machine_facts *m)
 {
-    struct utsname names = {0};
-    uint32_t first, cores = cores_allowed(&first);
-    char path[128], cpu[128], text[64] = "";
-    json_t *load, *facts;
-
-    (void)uname(&names);
-    (void)sysfile_line(root, "/proc/loadavg", text, sizeof(text));
-    load = json_real(strtod(text, NULL));
-    text[0] = '\0';
-    (void)sysfile_field(root, "/proc/meminfo", "MemTotal", text, sizeof(text));
-    if (!sysfile_field(root, "/proc/cpuinfo", "model name", cpu, sizeof(cpu)))
-        snprintf(cpu, sizeof(cpu), "%s", names.machine);
-    facts = json_object_of(
-        "host", json_text_or_null(names.nodename), "kernel",
-        json_sprintf("%s %s", names.sysname, names.release), "arch",
-        json_text_or_null(names.machine), "cpu", json_text_or_null(cpu), "cores", json_count(cores),
-        "sockets", json_count_or_null(count_sockets(root)), "numa_nodes",
-        count_in(root, "/sys/devices/system/node/online"), "memory_bytes",
-        json_count_or_null(strtoull(text, NULL, 10) << 10), "clocksource",
-        facts_line(root, "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-        "timer_ns", json_number(timer_step()), "huge_pages",
-        chosen(root, "/sys/kernel/mm/transparent_hugepage/enabled"), "shmem_huge_pages",
-        chosen(root, "/sys/kernel/mm/transparent_hugepage/shmem_enabled"), "load_average", load,
-        "build", build_json(), "environment", environment_json(), NULL);
-    snprintf(path, sizeof(path), CPU_DIR "/cpu%u/topology/thread_siblings_list", first);
-    json_object_set_new(facts, "threads_per_core", count_in(root, path));
-    snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cpufreq/scaling_governor", first);
-    json_object_set_new(facts, "governor", facts_line(root, path));
-    put_caches(root, first, facts);
-    return facts;
+    return json_object_of(
+        "host", json_text_or_null(m->host), "kernel", json_text(m->kernel), "arch",
+        json_text_or_null(m->arch), "cpu", json_text_or_null(m->cpu), "cores", json_count(m->cores),
+        "sockets", json_count_or_null(m->sockets), "numa_nodes", json_count_or_null(m->numa_nodes),
+        "memory_bytes", json_count_or_null(m->memory_bytes), "clocksource",
+        json_text_or_null(m->clocksource), "timer_ns", json_number(m->timer_ns), "huge_pages",
+        json_text_or_null(m->huge_pages), "shmem_huge_pages",
+        json_text_or_null(m->shmem_huge_pages), "load_average", json_real(m->load_average), "build",
+        build_json(&m->build), "environment", environment_json(), "threads_per_core",
+        json_count_or_null(m->threads_per_core), "governor", json_text_or_null(m->governor),
+        "l1d_bytes", json_count_or_null(m->cache_bytes[1]), "l2_bytes",
+        json_count_or_null(m->cache_bytes[2]), "l3_bytes", json_count_or_null(m->cache_bytes[3]),
+        NULL);
 }
 
 /* ---- experiment and plugins ---- */
@@ -334,7 +186,7 @@ void result_put_origin(json_t *result, const struct session *s, const struct fac
 
     json_object_set_new(result, "experiment", experiment_json(x));
     json_object_set_new(result, "context", pairs_json(facts->context, facts->n_context));
-    json_object_set_new(result, "machine", json_copy(facts->machine));
+    json_object_set_new(result, "machine", machine_json(facts->machine));
     json_object_set_new(result, "plugins",
                         json_object_of("launcher", plugin_json(x->launcher.plugin), "backend",
                                        plugin_json(x->backend.plugin), "transport",

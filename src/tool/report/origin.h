@@ -2,13 +2,15 @@
 #ifndef REPORT_ORIGIN_H
 #define REPORT_ORIGIN_H
 
+#include "base/json.h"
 #include "report/result_parts.h"
 
-/* Returns "machine" of a result, except devices and links. `root` is the prefix of /proc and /sys:
- * "" except in tests. */
-json_t *facts_collect(const char *root);
+/* Returns "machine" of a result, except devices and links, and its "build". */
+json_t *machine_json(const struct machine_facts *);
+json_t *build_json(const struct build_facts *);
 
-/* Returns the first line of a file as text; null: the file is unreadable or empty. */
+/* Returns the first line of a file as text; null: the file is unreadable or empty. `root` is the
+ * prefix of /proc and /sys: "" except in tests. */
 json_t *facts_line(const char *root, const char *path);
 
 /* Returns the problem of an experiment without algorithm, transport, backend and launcher: equal

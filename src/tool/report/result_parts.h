@@ -3,13 +3,14 @@
 #define REPORT_RESULT_PARTS_H
 
 #include "base/json.h"
+#include "report/machine_facts.h"
 #include "run/run.h"
 
 enum { RESULT_SCHEMA = 1 }; /* "schema" of a document */
 
 /* Facts of this process, common to all its results. */
 struct facts {
-    json_t *machine;            /* from facts_collect(); owned by the caller */
+    const struct machine_facts *machine;
     const char *const *context; /* "NAME=TEXT" notes of the user */
     uint32_t n_context;
 };
