@@ -2,7 +2,7 @@
 """borders.py ROOT: JSON stays at the borders of the program.
 
 The library, plugins, and the folders of the program that read experiments and run them pass structs. They neither
-include jansson, directly or by base/json.h, nor name its types and functions. Of commands and operations only the
+include jansson, directly or by base/json.h, nor name its types and functions. Of reports, commands and operations only the
 listed files read or write documents. base/json.h alone includes jansson.h."""
 import re
 import sys
@@ -17,9 +17,12 @@ WRAPPER = "src/tool/base/json.h"  # the only file that includes jansson
 DOCUMENTS = {
     "src/tool/cli": """complete.c cmd_doctor.c cmd_import.c cmd_list.c cmd_predict.c cmd_routing.c cmd_status.c cmd_tune.c cmd_version.c
         compared.c documents.c documents.h experiment_schema.c html_page.c list_configs.c list_models.c main.c predict.h predict_measure.c
-        predict_points.c predict_points.h predict_world.c repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
-        run_messages.c run_messages.h tune.h tune_candidates.c tune_candidates.h tune_report.c tune_report.h tune_tasks.c tune_tasks.h
+        predict_world.c repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
+        tune.h tune_candidates.c tune_candidates.h tune_report.c tune_report.h tune_tasks.c tune_tasks.h
         compare_turns.c""".split(),
+    "src/tool/report": """best.c best.h csv_cells.c csv_cells.h figures.c figures.h fill.c fill.h form.c form.h import.c import.h
+        junit.c junit.h means.c means.h openmetrics.c openmetrics.h origin.c origin.h plot.c plot.h predict.c predict.h report.c report.h result_json.c
+        result_json.h results.c results.h result_parts.h rows.h stage_names.c summary.c summary.h table.c table.h""".split(),
     "src/tool/op": ["op.h"],
     "src/tool/op/moe": ["moe.c", "routing_file.c", "routing_log.c", "routing_log.h"],
 }

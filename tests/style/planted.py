@@ -116,11 +116,11 @@ def plant_messages():
 
 
 def plant_borders():
-    good = {"src/tool/base/json.h": "#include <jansson.h>\n", "src/tool/report/a.c": '#include "base/json.h"\n',
+    good = {"src/tool/base/json.h": "#include <jansson.h>\n", "src/tool/report/results.c": '#include "base/json.h"\n',
             "src/tool/run/a.c": "/* The caller writes json_t. */\n"}
     for path, bad in (("src/tool/run/a.c", '#include "base/json.h"\n'), ("src/tool/session/a.h", "struct json_t;\nvoid a(json_t *);\n"),
                       ("src/lib/a.c", "#include <jansson.h>\n"), ("plugins/common/a.c", "#include <jansson.h>\n"),
-                      ("src/tool/report/a.c", "#include <jansson.h>\n"), ("src/tool/cli/cmd_bench.c", '#include "base/json.h"\n')):
+                      ("src/tool/report/results.c", "#include <jansson.h>\n"), ("src/tool/report/warnings.c", '#include "base/json.h"\n'), ("src/tool/cli/cmd_bench.c", '#include "base/json.h"\n')):
         expect(with_tree(borders.main, good), with_tree(borders.main, {**good, path: bad}), 1, f"{path}:")
 
 

@@ -38,6 +38,7 @@ struct fake {
     struct facts facts;
     struct routing_stats routing;
     struct cpu_quota quota;
+    struct result result_of_run;
     struct run_figures *figures;
     json_t *result;
 };
@@ -181,17 +182,19 @@ static inline void fake_peaks(struct fake *f)
 
 static inline void fake_result(struct fake *f, enum epa_status status, const char *error)
 {
-    struct result result = {.session = &f->session,
-                            .status = status,
-                            .started = 1,
-                            .elapsed_s = 0.5,
-                            .quota = f->quota};
+    struct result *result = &f->result_of_run;
 
-    snprintf(result.error.text, sizeof(result.error.text), "%s", error != NULL ? error : "");
+    *result = (struct result){.session = &f->session,
+                              .status = status,
+                              .started = 1,
+                              .elapsed_s = 0.5,
+                              .quota = f->quota};
+
+    snprintf(result->error.text, sizeof(result->error.text), "%s", error != NULL ? error : "");
     json_decref(f->result);
     result_free(f->figures);
-    f->figures = result_make(&result);
-    f->result = result_json(f->figures, &result, &f->facts);
+    f->figures = result_make(result, &f->machine);
+    f->result = result_json(f->figures, result, &f->facts);
 }
 
 /* num() returns the number at a path of the result, or NaN; words() the text, or ""; size() the

@@ -188,7 +188,7 @@ static int write_side_result(const struct sides *s, const struct run *run, struc
     int code;
 
     result->skips = run->skips;
-    f = result_make(result);
+    f = result_make(result, &s->machine);
     json_array_append_new(list, result_json(f, result, &facts));
     code = run_is_skipped(run, result->status) ? EXIT_SKIPPED : f->exit_code;
     if (result->trace_error.status != EPA_OK)

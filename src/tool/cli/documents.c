@@ -198,7 +198,7 @@ void documents_finish(struct documents *d)
         close(d->stream.fd);
     json_decref(d->one);
     json_decref(d->results);
-    json_decref(d->warnings.kinds);
+    warnings_free(&d->warnings);
     json_decref(d->rows);
     *d = (struct documents){0};
 }

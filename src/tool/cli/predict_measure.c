@@ -159,7 +159,7 @@ static int measure_run(struct prediction *p, struct measured *m, struct live *li
         code = exit_code(result.status, result.signal != 0 ? result.signal : SIGINT);
     }
     if (code == EXIT_OK) {
-        struct run_figures *f = result_make(&result);
+        struct run_figures *f = result_make(&result, &p->machine);
         const char *missing = add_times(p, m, f);
 
         code = missing == NULL ? f->exit_code : EXIT_USAGE;

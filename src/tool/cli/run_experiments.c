@@ -226,7 +226,7 @@ static int finish_row(const struct run *run, json_t *row, enum epa_status status
 static int report_result(struct run_command *c, const struct run *run, json_t *row,
                          const struct result *result)
 {
-    struct run_figures *f = result_make(result);
+    struct run_figures *f = result_make(result, &c->machine);
     json_t *document = result_json(f, result, &c->facts);
     int code = f->exit_code;
 
@@ -236,9 +236,9 @@ static int report_result(struct run_command *c, const struct run *run, json_t *r
         report_table(stdout, result->session, f, document);
     fflush(stdout);
     if (c->runs.n > 1)
-        warnings_add(&c->documents.warnings, run->name, document);
+        warnings_add(&c->documents.warnings, run->name, f);
     else if (!c->cli->quiet)
-        report_warnings(stderr, document);
+        report_warnings(stderr, f);
     run_print_result(run, &run->process_id, result, f);
     report_row_fill(row, result->session, document);
     documents_add(&c->documents, document);

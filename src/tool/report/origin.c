@@ -232,22 +232,13 @@ json_t *result_world(const struct session *s)
                           json_text_or_null(s->process_id.source), "ranks", ranks, NULL);
 }
 
-json_t *result_fault(const struct session *s)
+json_t *result_fault(const struct fault_options *planted, const struct run_fault *fault)
 {
-    const struct fault_options *f = &s->experiment->fault;
-    const struct session_rank *rank =
-        f->rank < s->experiment->problem.ranks ? session_rank(s, f->rank) : NULL;
-    text_auto what = {0};
-
-    if (!fault_is_planted(s->experiment))
+    if (fault->text == NULL)
         return json_null();
-    fault_describe(f, &what);
-    return json_object_of("kind", json_text(fault_name(f)), "rank", json_count(f->rank), "text",
-                          json_text(what.data), "struck",
-                          rank != NULL && rank->pid != 0 /* otherwise its counters are missing */
-                              ? json_count(rank->faults)
-                              : json_null(),
-                          NULL);
+    return json_object_of("kind", json_text(fault_name(planted)), "rank", json_count(planted->rank),
+                          "text", json_text(fault->text), "struck",
+                          fault->counted ? json_count(fault->struck) : json_null(), NULL);
 }
 
 /* Describes the written trace, and the recording cost of the busiest thread in an iteration. */

@@ -3,7 +3,7 @@
 #define REPORT_ORIGIN_H
 
 #include "base/json.h"
-#include "report/result_parts.h"
+#include "report/result.h"
 
 /* Returns "machine" of a result, except devices and links, and its "build". */
 json_t *machine_json(const struct machine_facts *);
@@ -23,7 +23,7 @@ json_t *result_means(const struct experiment *);
 void result_put_origin(json_t *result, const struct session *, const struct facts *);
 /* Returns "world"; "fault" is null in a normal run. */
 json_t *result_world(const struct session *);
-json_t *result_fault(const struct session *);
+json_t *result_fault(const struct fault_options *, const struct run_fault *);
 /* result_profile() returns "profile": the written trace, and the recording cost of the busiest
  * thread in an iteration; null: none. The next function formats a time as RFC 3339, UTC; null:
  * 0. */

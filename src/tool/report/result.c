@@ -9,9 +9,11 @@
 
 #include "base/exit_code.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "config/experiment.h"
 #include "report/outcome.h"
 #include "report/verdicts.h"
+#include "report/warnings.h"
 #include "session/rows.h"
 
 /* A measured time this far below its limit shows that the limit was measured too high. */
@@ -389,6 +391,21 @@ static void make_verify(struct making *m)
                                                      : s->notes->unchecked;
 }
 
+static void make_fault(struct making *m)
+{
+    const struct fault_options *planted = &m->s->experiment->fault;
+    struct run_fault *fault = &m->out->fault;
+    text_auto what = {0};
+
+    if (!fault_is_planted(m->s->experiment))
+        return;
+    fault_describe(planted, &what);
+    fault->text = arena_printf(m->out->arena, "%s", what.data);
+    fault->counted = planted->rank < m->ranks && has_record(m, planted->rank);
+    if (fault->counted)
+        fault->struck = session_rank(m->s, planted->rank)->faults;
+}
+
 static void make_end(struct run_figures *out, const struct result *result)
 {
     out->status = result_outcome(result);
@@ -422,7 +439,7 @@ uint64_t result_samples(const struct session *s, struct arena *arena, double **o
     return m.n_samples;
 }
 
-struct run_figures *result_make(const struct result *result)
+struct run_figures *result_make(const struct result *result, const struct machine_facts *machine)
 {
     struct arena *arena = arena_create(), *scratch = arena_create();
     struct run_figures *out = arena_alloc(arena, sizeof(*out));
@@ -444,9 +461,11 @@ struct run_figures *result_make(const struct result *result)
     make_late(&m);
     make_stop(&m);
     make_verify(&m);
+    make_fault(&m);
     make_end(out, result);
     arena_destroy(scratch);
     verdicts_make(out, m.s);
+    result_warn(out, result, machine);
     return out;
 }
 

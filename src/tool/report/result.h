@@ -58,6 +58,13 @@ struct run_verify {
     const char *unchecked; /* reason why bench compared nothing; NULL or "": compared */
 };
 
+/* The planted fault. text NULL: a normal run. */
+struct run_fault {
+    const char *text;
+    bool counted; /* false: the counter of its rank is lost */
+    uint64_t struck;
+};
+
 /* The verdict on an expectation. */
 struct run_verdict {
     const char *stage;           /* "": the expectation concerns no row */
@@ -82,15 +89,18 @@ struct run_figures {
     bool partial; /* the run ended early or lost records */
     bool *lost;   /* [ranks]: the record of the rank is lost */
     struct run_verify verify;
+    struct run_fault fault;
     struct run_verdict *verdict;
     uint32_t n_verdicts;
+    const char **warning;
+    uint32_t n_warnings;
     const char *status; /* a fixed set of words for scripts: "ok", "missed", "timeout", ... */
     int exit_code;
     const char *error, *error_text; /* word and message; error NULL: success */
 };
 
 /* Computes the figures; the caller frees them. */
-struct run_figures *result_make(const struct result *);
+struct run_figures *result_make(const struct result *, const struct machine_facts *);
 void result_free(struct run_figures *);
 
 /* Returns the last row, of whole iterations; its `n` is 0 without samples. */

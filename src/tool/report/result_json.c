@@ -7,7 +7,6 @@
 #include "config/experiment.h"
 #include "report/origin.h"
 #include "report/verdicts.h"
-#include "report/warnings.h"
 
 static json_t *samples_json(const struct run_stage *stage)
 {
@@ -208,6 +207,15 @@ static json_t *verdicts_json(const struct run_figures *f)
     return out;
 }
 
+static json_t *warnings_json(const struct run_figures *f)
+{
+    json_t *out = json_array();
+
+    for (uint32_t i = 0; i < f->n_warnings; i++)
+        json_array_append_new(out, json_text(f->warning[i]));
+    return out;
+}
+
 static json_t *error_json(const struct run_figures *f)
 {
     if (f->error == NULL)
@@ -258,9 +266,8 @@ json_t *result_json(const struct run_figures *f, const struct result *result,
     json_object_set_new(out, "cpu_quota", quota_json(&result->quota));
     json_object_set_new(out, "verify", verify_json(&f->verify, s));
     json_object_set_new(out, "expect", verdicts_json(f));
-    json_object_set_new(out, "fault", result_fault(s));
+    json_object_set_new(out, "fault", result_fault(&x->fault, &f->fault));
     json_object_set_new(out, "profile", result_profile(&result->trace));
-    json_object_set_new(out, "warnings", json_array());
-    result_warn(out, f, s);
+    json_object_set_new(out, "warnings", warnings_json(f));
     return out;
 }

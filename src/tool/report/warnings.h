@@ -2,23 +2,25 @@
 #ifndef WARNINGS_H
 #define WARNINGS_H
 
+#include <stdio.h>
+
 #include "report/result.h"
-#include "base/json.h"
 
 /* Warnings of several runs. Warnings that differ only in numbers are one kind and printed once. */
 struct warnings {
-    json_t *kinds; /* initially {0}; owned */
-    uint32_t runs;
+    struct warning_kind *kind; /* [n], owned; initially {0} */
+    uint32_t n, runs;
 };
 
-/* Fills "warnings". */
-void result_warn(json_t *result, const struct run_figures *, const struct session *);
+/* Fills the warnings of a run. */
+void result_warn(struct run_figures *, const struct result *, const struct machine_facts *);
 
 /* Prints warnings, one on each line, with the prefix "warning: ". */
-void report_warnings(FILE *, const json_t *result);
+void report_warnings(FILE *, const struct run_figures *);
 
 /* Adds the warnings of a run. `who` is the name of the run. */
-void warnings_add(struct warnings *, const char *who, const json_t *result);
+void warnings_add(struct warnings *, const char *who, const struct run_figures *);
 void warnings_print(FILE *, const struct warnings *);
+void warnings_free(struct warnings *);
 
 #endif
