@@ -233,7 +233,7 @@ static int report_result(struct run_command *c, const struct run *run, json_t *r
     if (result->trace_error.status != EPA_OK)
         run_print_error(&run->process_id, run->who, result->trace_error.text);
     if (!c->cli->quiet && !cli_has_stdout(c->cli))
-        report_table(stdout, result->session, f, document);
+        report_table(stdout, result, f, &c->facts);
     fflush(stdout);
     if (c->runs.n > 1)
         warnings_add(&c->documents.warnings, run->name, f);

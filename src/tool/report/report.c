@@ -3,7 +3,6 @@
 #include "report/report.h"
 
 #include "report/verdicts.h"
-#include "report/result_parts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +17,6 @@
 #include "config/experiment_show.h"
 #include "report/figures.h"
 #include "report/table.h"
-#include "report/fill.h"
 #include "report/lines.h"
 
 /* ---- experiment and machine ---- */
@@ -137,14 +135,25 @@ static void print_sections(FILE *file, const struct experiment *x, const char *c
         text_comment(file, "%s", line.data);
 }
 
-/* Prints the members of an object: "NAME=TEXT, ..." or "NAME TEXT, ...". */
-static void print_pairs(FILE *file, const json_t *object, const char *before, char between)
+/* Prints the notes of the user: "context: NAME=TEXT, ..." */
+static void print_context(FILE *file, const struct facts *facts)
 {
     text_auto line = {0};
 
-    for (struct json_walk it = {object}; json_next(&it);)
-        text_add(&line, "%s%s%c%s", line.bytes == 0 ? before : ", ", it.key, between,
-                 json_string_value(it.value));
+    for (uint32_t i = 0; i < facts->n_context; i++)
+        text_add(&line, "%s%s", i == 0 ? "context: " : ", ", facts->context[i]);
+    if (line.data != NULL)
+        text_comment(file, "%s", line.data);
+}
+
+/* Prints facts of the device, or of the links, of rank 0: "rank 0's NAME TEXT, ..." */
+static void print_facts(FILE *file, const struct session_facts *facts)
+{
+    text_auto line = {0};
+
+    for (uint32_t i = 0; i < facts->n; i++)
+        text_add(&line, "%s%s %s", i == 0 ? "rank 0's " : ", ", facts->fact[i].key,
+                 facts->fact[i].value);
     if (line.data != NULL)
         text_comment(file, "%s", line.data);
 }
@@ -180,21 +189,55 @@ static void print_model(FILE *file, const struct model_options *m)
 }
 
 /* Prints the time of a forward pass: a layer's time once for each MoE layer. */
-static void print_layers(FILE *file, const struct model_options *m, const json_t *result)
+static void print_layers(FILE *file, const struct model_options *m, const struct run_stage *total)
 {
-    const json_t *total = result_total(result);
-    double median = json_number_at(total, "ns.median");
+    double median = total->figures.ns.median;
 
     if (m->name != NULL && m->moe_layers > 0 && median > 0)
         text_comment(file, "%u MoE layers of %s: %u x %s = %.3f ms", m->moe_layers, m->name,
-                     m->moe_layers, json_text_at(total, "name"), m->moe_layers * median / 1e6);
+                     m->moe_layers, total->name, m->moe_layers * median / 1e6);
 }
 
-static void print_header(FILE *file, const struct session *s, const json_t *result)
+static void print_machine(FILE *file, const struct machine_facts *m)
+{
+    const struct build_facts *b = &m->build;
+    text_auto line = {0};
+    char size[32];
+
+    text_add(&line, "machine: %s, %u core%s", m->cpu, m->cores, m->cores == 1 ? "" : "s");
+    if (m->memory_bytes > 0)
+        text_add(&line, ", %s", text_size(size, sizeof(size), m->memory_bytes));
+    text_comment(file, "%s, %s, %s", line.data, m->kernel, m->host);
+    text_free(&line);
+    text_add(&line, "build: epa2a %s, %s, %s", b->version, b->compiler, b->type);
+    if (strcmp(b->sanitizers, "none") != 0)
+        text_add(&line, ", sanitizers: %s", b->sanitizers);
+    text_comment(file, "%s, %s kernels", line.data, b->isa);
+}
+
+static void print_links(FILE *file, const struct peak *links)
+{
+    double rate = links->bytes_per_ns, signal_us = links->latency_ns / 1e3;
+
+    if (rate > 0 && signal_us > 0)
+        text_comment(file,
+                     "link peak: %.1f GB/s out of a rank while all send, %.2f us for a signal",
+                     rate, signal_us);
+    else if (rate > 0)
+        text_comment(file,
+                     "link peak: %.1f GB/s out of a rank while all send; the time of a signal is "
+                     "unknown, since other programs used the cores",
+                     rate);
+    else if (signal_us > 0)
+        text_comment(file, "link peak: %.2f us for a signal; the rate is not known and left out",
+                     signal_us);
+}
+
+static void print_header(FILE *file, const struct session *s, const struct run_figures *f,
+                         const struct facts *facts)
 {
     static const char *const plugins[] = {"algorithm", "transport", "backend"};
     const struct experiment *x = s->experiment;
-    const json_t *machine = json_object_get(result, "machine");
 
     text_comment(file, "epa2a %s: %s", session_verb(s), x->name);
     if (x->label != NULL)
@@ -212,57 +255,47 @@ static void print_header(FILE *file, const struct session *s, const json_t *resu
     print_operation_section(file, s);
     if (x->api != API_NONE)
         text_comment(file, "path: epa2a.h, %s", x->api == API_LAYER ? "complete layers" : "calls");
-    fill_comment(file, "PLANTED FAULT, no measurement: {fault.text}", result);
+    if (f->fault.text != NULL)
+        text_comment(file, "PLANTED FAULT, no measurement: %s", f->fault.text);
     print_pins(file, s);
     print_nodes(file, s);
-    fill_comment(file,
-                 "machine: {cpu}, {cores} core{cores?s}[, {memory_bytes%size}], {kernel}, {host}",
-                 machine);
-    fill_comment(file,
-                 "build: epa2a {build.version}, {build.compiler}, {build.type}"
-                 "[, sanitizers: {build.sanitizers!none}{build.sanitizers}], {build.isa} kernels",
-                 machine);
-    print_pairs(file, json_object_get(result, "context"), "context: ", '=');
-    print_pairs(file, json_object_get(machine, "device"), "rank 0's ", ' ');
-    print_pairs(file, json_at(result, "world.ranks.0.transport"), "rank 0's ", ' ');
-    fill_comment(file,
-                 "[link peak: {links.rate%.1f} GB/s out of a rank while all send"
-                 "[, {links.latency_ns/1e3%.2f} us for a signal|; the time of a signal is "
-                 "unknown, since other programs used the cores]"
-                 "|link peak: {links.latency_ns/1e3%.2f} us for a signal; the rate is not known "
-                 "and left out]",
-                 machine);
+    print_machine(file, facts->machine);
+    print_context(file, facts);
+    print_facts(file, &session_rank(s, 0)->device);
+    print_facts(file, &session_rank(s, 0)->transport);
+    print_links(file, &f->links);
 }
 
 /* ---- stages ---- */
 
 /* Prints a row for each stage. With link limits, and with a percentile that needs many samples, the
  * columns are narrower. A peak below the measured rate is shown as a question mark. */
-static void print_stages(FILE *file, const json_t *result)
+static void print_stages(FILE *file, const struct run_figures *f)
 {
-    bool peak = json_is_object(json_at(result, "machine.links"));
-    bool p999 = json_number_at(result, "stop.samples") >= STATS_P999_LEAST;
+    bool peak = run_has_links(f);
+    bool p999 = f->stop.samples >= STATS_P999_LEAST;
     int time = peak && p999 ? 6 : peak || p999 ? 8 : 9, rate = peak ? 7 : 8;
-    int digits = json_number_at(result_total(result), "ns.median") < 100e3 ? 2 : 1;
+    int digits = run_total(f)->figures.ns.median < 100e3 ? 2 : 1;
     struct table_column *column = memory_alloc(figures_count() + 2, sizeof(*column));
     json_auto_t *rows = json_array();
     uint32_t n = 0;
 
     column[n++] = (struct table_column){"name", "stage", .digits = 10};
-    for (const struct figure *f = figures; f->path != NULL; f++) {
-        bool is_peak = f->needs == FIGURE_LINKS;
+    for (const struct figure *of = figures; of->path != NULL; of++) {
+        bool is_peak = of->needs == FIGURE_LINKS;
 
-        if (f->heading == NULL || (is_peak && !peak) || (f->needs == FIGURE_TAIL && !p999))
+        if (of->heading == NULL || (is_peak && !peak) || (of->needs == FIGURE_TAIL && !p999))
             continue;
-        column[n] = figure_column(f, f->path, is_peak ? 7 : f->kind == FIGURE_NS ? time : rate);
-        if (f->kind == FIGURE_NS)
+        column[n] = figure_column(of, of->path, is_peak ? 7 : of->kind == FIGURE_NS ? time : rate);
+        if (of->kind == FIGURE_NS)
             column[n].digits = digits;
         n++;
     }
-    for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);) {
-        json_t *row = json_copy((json_t *)stage.value);
+    for (uint32_t i = 0; i < f->n_stages; i++) {
+        json_t *row = json_object_of("name", json_text(f->stage[i].name), NULL);
 
-        if (json_is_true(json_object_get(row, "beaten"))) {
+        figures_write(row, &f->stage[i].figures);
+        if (f->stage[i].beaten) {
             json_object_set_new(row, "peak_ns", json_string("?"));
             json_object_set_new(row, "of_peak", json_string("?"));
         }
@@ -276,144 +309,280 @@ static void print_stages(FILE *file, const json_t *result)
 
 /* ---- explanations below the table ---- */
 
-/* Description of clocks other than the host's, and their limits. */
-static const char *const clocks[] = {
-    "{timing.clock=events}clock: events around each stage[{verb=bench}, cache {timing.cache}]; "
-    "total is their sum",
-    "{timing.arrivals.rate>0}open loop: {timing.arrivals.process} arrivals by seed "
-    "{experiment.seed}, {timing.arrivals.rate%.6g} due a second[, "
-    "{timing.arrivals.rate/timing.arrivals.closed_rate%.3g} of the "
-    "{timing.arrivals.closed_rate%.6g} of a closed loop]; latency counts from when one was due, "
-    "service from when it began[; {timing.arrivals.late/.01%.0f} % were due before it could begin]",
-    "{timing.clock=end_to_end}clock: rank 0's, from one barrier of all ranks to the next, cache "
-    "cold; it includes all stages and the time between them",
-    "{timing.clock=graph}clock: graph of {timing.calls} call{timing.calls?s}[{pairs=true} of each "
-    "stage], cache {timing.cache}; a sample is one launch[{timing.calls>1} divided by calls]"
-    "[{pairs=true}, total a pair as measured, dispatch and combine alone]",
-    "{no_dispatch=true}dispatch alone is not known: {experiment.algorithm.name} cannot discard a "
-    "dispatch",
-    "{no_combine=true}combine alone is not known: {experiment.algorithm.name} cannot combine twice",
-    NULL,
+/* A finished run, for sentences about it. */
+struct told {
+    FILE *file;
+    const struct result *result;
+    const struct run_figures *f;
+    const struct session *s;
+    const struct run_stage *total;
 };
 
-static const char *const samples[] = {
-    "{stop.samples} of [{rule=true}at most ]{iterations} samples after {warmup} of warm-up, each "
-    "[{timing.clock=end_to_end}rank 0's|the slowest rank's]; percentiles by nearest rank",
-    "partial: it ended after {partial.samples%count} samples[{lost!-}; the times of "
-    "rank {lost} are lost, and a sample is the time of the slowest other rank]",
-    "{rule=true}[{stop.reason!-}stopped by bench.[{stop.reason=time}max_time|{stop.reason}]; "
-    "rules: {iterations} samples[; an interval of {ci95/.01%.3g} %]"
-    "[; {max_time_ns/1e9%.3g} s of samples]"
-    "|no stop rule was met before the end]",
-    "{total.ns.n>0}{total.name}: mean {total.ns.mean/1e3%.1f} us, stdev {total.ns.stdev/1e3%.1f} "
-    "(cv {total.cv/.01%.1f} %), median deviation {total.ns.mad/1e3%.1f}, {total.ns.outliers} "
-    "outlier{total.ns.outliers?s}",
-    "{total.name}: 95 % interval of the median {total.ns.ci95.0/1e3%.1f} to "
-    "{total.ns.ci95.1/1e3%.1f} us, {stop.ci95/.01%.2f} % of it, by order statistics",
-    "{first_ns>0}very first iteration: {first_ns/1e3%.1f} us",
-    "{world.size>1}skew: {skew.median_ns/1e3%.1f} us from fastest to slowest rank (median); rank "
-    "{skew.straggler} slowest in {skew.straggler_share/.01%.0f} % of samples",
-    NULL,
-};
-
-/* The lower bound of an iteration is the largest of the minimum times of products, weights and
- * links; for parts that ran alone, the hidden share of the shorter part. */
-static const char *const computes[] = {
-    "computes: a rank does {compute.flops/1e9%.4g} GFLOP an iteration"
-    "[, {compute.experts.flops_per_s/1e12%.3g} TFLOP/s in {between}]"
-    "[, {compute.flops_per_s/1e12%.3g} TFLOP/s in {total.name}]",
-    "limit: products {compute.limit.flops_ns/1e3%.1f} us ({compute.limit.flops_per_s/1e12%.3g} "
-    "TFLOP/s), weights {compute.limit.weights_ns/1e3%.1f} us ({compute.limit.weights_bytes%size} "
-    "at {compute.limit.memory_bytes_per_s/1e9%.1f} GB/s)[, links {compute.limit.links_ns/1e3%.1f} "
-    "us]: {total.name} takes {total.ns.median/total.peak_ns%.2f} times the largest",
-    "{total.ns.median>0}alone: {parts}; {compute.hidden/.01%.0f} % of the shorter hidden; total is "
-    "{total.ns.median/longest_ns%.2f} of the longer",
-    "{api.turns>0}epa2a.h: {api.overhead_ns/1e3%.3f} us of overhead per call: "
-    "{api.api_ns/1e3%.2f} us with {api.calls} call{api.calls?s} an iteration, "
-    "{api.direct_ns/1e3%.2f} us without, medians of {api.turns} turns",
-    NULL,
-};
-
-static const char *const ends[] = {
-    "profile: {profile.file} has the last {profile.iterations} iteration{profile.iterations?s}: "
-    "{profile.slices} slices, {profile.flows} flows, {profile.dropped} dropped",
-    "{profile.iterations>0}profile: clocks of ranks agree within {profile.clock_error_ns/1e3%.1f} "
-    "us",
-    "{profile.iterations>0}profile: recording an event takes {profile.event_ns%.0f} ns, at most "
-    "[{profile.overhead_ns/profile.event_ns%.0f}|0] times per thread and iteration: "
-    "{profile.overhead_ns/1e3%.2f} us, {profile.overhead_ns/total.ns.median/.01%.2f} % of the "
-    "median without waits; waiting ranks add these times up, so `epa2a compare` with an unprofiled "
-    "run shows the cost",
-    "{error.status!missed}ended early: {error.status} (exit {exit_code})[: {why}]",
-    NULL,
-};
-
-static void print_all(FILE *file, const char *const *line, const json_t *facts)
+static const char *plural(uint64_t n)
 {
-    for (; *line != NULL; line++)
-        fill_comment(file, *line, facts);
+    return n == 1 ? "" : "s";
 }
 
-/* Returns "1, 3"; null: an empty list. */
-static json_t *list_json(const json_t *list)
+static void print_open_loop(const struct told *t)
 {
-    text_auto out = {0};
+    const struct session_arrivals *a = &t->s->notes->arrivals;
+    const struct experiment *x = t->s->experiment;
+    text_auto line = {0};
 
-    for (struct json_walk it = {list}; json_next(&it);)
-        text_add(&out, "%s%lld", it.n > 1 ? ", " : "", (long long)json_integer_value(it.value));
-    return json_text_or_null(out.data);
+    if (!session_is_open(t->s) || !(a->rate > 0))
+        return;
+    text_add(&line, "open loop: %s arrivals by seed %llu, %.6g due a second",
+             x->bench.arrivals == ARRIVALS_POISSON ? "poisson" : "constant",
+             (unsigned long long)x->problem.seed, a->rate);
+    if (a->closed_rate > 0)
+        text_add(&line, ", %.3g of the %.6g of a closed loop", a->rate / a->closed_rate,
+                 a->closed_rate);
+    text_add(&line, "; latency counts from when one was due, service from when it began");
+    if (isfinite(t->f->late))
+        text_add(&line, "; %.0f %% were due before it could begin", 100 * t->f->late);
+    text_comment(t->file, "%s", line.data);
 }
 
-json_t *report_facts(const struct session *s, const struct run_figures *f, const json_t *result)
+static void print_graph(const struct told *t, const char *cache)
 {
-    const struct bench_options *bench = &s->experiment->bench;
-    const struct session_notes *notes = s->notes;
-    bool has_text = f->error != NULL && strcmp(f->error_text, f->error) != 0;
+    const struct session_notes *notes = t->s->notes;
     uint32_t last = notes->n_stages > 0 ? notes->n_stages - 1 : 0;
-    json_t *out = json_copy((json_t *)(uintptr_t)result);
-    double first = 0, longest = 0;
+    bool pairs = notes->stage_kind[last] != EPA_STAGE_WHOLE;
+    uint32_t calls = session_calls(t->s);
+
+    text_comment(t->file, "clock: graph of %u call%s%s, cache %s; a sample is one launch%s%s",
+                 calls, plural(calls), pairs ? " of each stage" : "", cache,
+                 calls > 1 ? " divided by calls" : "",
+                 pairs ? ", total a pair as measured, dispatch and combine alone" : "");
+}
+
+/* Describes clocks other than the host's, and their limits. */
+static void print_clock(const struct told *t)
+{
+    const struct session_notes *notes = t->s->notes;
+    const struct experiment *x = t->s->experiment;
+    bool bench = t->s->verb == VERB_BENCH;
+    const char *cache = bench && x->bench.cache == CACHE_COLD ? "cold" : "warm";
+
+    if (notes->clock == CLOCK_EVENTS)
+        text_comment(t->file, "clock: events around each stage%s%s; total is their sum",
+                     bench ? ", cache " : "", bench ? cache : "");
+    if (notes->clock != CLOCK_AUTO)
+        print_open_loop(t);
+    if (notes->clock == CLOCK_END_TO_END)
+        text_comment(t->file, "clock: rank 0's, from one barrier of all ranks to the next, cache "
+                              "cold; it includes all stages and the time between them");
+    if (notes->clock == CLOCK_GRAPH)
+        print_graph(t, cache);
+    if (notes->not_alone[FIGURE_DISPATCH])
+        text_comment(t->file, "dispatch alone is not known: %s cannot discard a dispatch",
+                     x->algorithm.plugin->name);
+    if (notes->not_alone[FIGURE_COMBINE])
+        text_comment(t->file, "combine alone is not known: %s cannot combine twice",
+                     x->algorithm.plugin->name);
+}
+
+static void print_partial(const struct told *t)
+{
+    text_auto lost = {0};
+    char count[32];
+
+    if (!t->f->partial)
+        return;
+    for (uint32_t r = 0; r < t->f->ranks; r++)
+        if (t->f->lost[r])
+            text_add(&lost, "%s%u", lost.bytes > 0 ? ", " : "; the times of rank ", r);
+    if (lost.bytes > 0)
+        text_add(&lost, " are lost, and a sample is the time of the slowest other rank");
+    text_comment(t->file, "partial: it ended after %s samples%s",
+                 text_count(count, sizeof(count), t->f->stop.samples),
+                 lost.bytes > 0 ? lost.data : "");
+}
+
+/* Prints the rule that ended the samples, and all rules. */
+static void print_rules(const struct told *t)
+{
+    const struct bench_options *bench = &t->s->experiment->bench;
+    enum stop_reason reason = t->f->stop.reason;
+    text_auto rules = {0};
+
+    if (t->s->verb != VERB_BENCH || !stop_is_on(bench))
+        return;
+    if (stop_name(reason) == NULL) {
+        text_comment(t->file, "no stop rule was met before the end");
+        return;
+    }
+    text_add(&rules, "%u samples", t->s->iterations);
+    if (bench->ci95 > 0)
+        text_add(&rules, "; an interval of %.3g %%", bench->ci95 / .01);
+    if (bench->max_time_ns > 0)
+        text_add(&rules, "; %.3g s of samples", (double)bench->max_time_ns / 1e9);
+    text_comment(t->file, "stopped by bench.%s; rules: %s",
+                 reason == STOP_TIME ? "max_time" : stop_name(reason), rules.data);
+}
+
+static void print_statistics(const struct told *t)
+{
+    const struct stats *ns = &t->total->figures.ns;
+
+    if (ns->n > 0 && isfinite(ns->cv))
+        text_comment(t->file,
+                     "%s: mean %.1f us, stdev %.1f (cv %.1f %%), median deviation %.1f, %llu "
+                     "outlier%s",
+                     t->total->name, ns->mean / 1e3, ns->stdev / 1e3, ns->cv / .01, ns->mad / 1e3,
+                     (unsigned long long)ns->outliers, plural(ns->outliers));
+    if (isfinite(ns->low) && isfinite(t->f->stop.ci95))
+        text_comment(t->file,
+                     "%s: 95 %% interval of the median %.1f to %.1f us, %.2f %% of it, by order "
+                     "statistics",
+                     t->total->name, ns->low / 1e3, ns->high / 1e3, t->f->stop.ci95 / .01);
+}
+
+static void print_samples(const struct told *t)
+{
+    bool rule = t->s->verb == VERB_BENCH && stop_is_on(&t->s->experiment->bench);
+    double first = 0;
+
+    text_comment(
+        t->file, "%llu of %s%u samples after %u of warm-up, each %s; percentiles by nearest rank",
+        (unsigned long long)t->f->stop.samples, rule ? "at most " : "", t->s->iterations,
+        t->s->warmup, t->s->notes->clock == CLOCK_END_TO_END ? "rank 0's" : "the slowest rank's");
+    print_partial(t);
+    print_rules(t);
+    print_statistics(t);
+    for (uint32_t r = 0; r < t->f->ranks; r++)
+        first = fmax(first, session_rank(t->s, r)->first_ns);
+    if (first > 0)
+        text_comment(t->file, "very first iteration: %.1f us", first / 1e3);
+    if (t->f->ranks > 1 && t->f->skew.known)
+        text_comment(t->file,
+                     "skew: %.1f us from fastest to slowest rank (median); rank %u slowest in %.0f "
+                     "%% of samples",
+                     t->f->skew.median_ns / 1e3, t->f->skew.straggler,
+                     t->f->skew.straggler_share / .01);
+}
+
+static void print_operations(const struct told *t)
+{
+    const struct run_compute *c = &t->f->compute;
+    text_auto line = {0};
+
+    text_add(&line, "computes: a rank does %.4g GFLOP an iteration", c->flops / 1e9);
+    if (t->s->notes->between_by[0] != '\0' && isfinite(c->expert_flops))
+        text_add(&line, ", %.3g TFLOP/s in %s", c->expert_flops / 1e12,
+                 t->f->operation->between_name);
+    if (isfinite(c->flops_per_s))
+        text_add(&line, ", %.3g TFLOP/s in %s", c->flops_per_s / 1e12, t->total->name);
+    text_comment(t->file, "%s", line.data);
+}
+
+/* Prints the largest of the minimum times of products, weights and links: the lower bound of an
+ * iteration. */
+static void print_limit(const struct told *t)
+{
+    const struct run_compute *c = &t->f->compute;
+    double times = t->total->figures.ns.median / t->total->figures.peak_ns;
+    text_auto line = {0};
+    char size[32];
+
+    if (!isfinite(c->flops_ns) || !isfinite(times))
+        return;
+    text_add(&line, "limit: products %.1f us (%.3g TFLOP/s), weights %.1f us (%s at %.1f GB/s)",
+             c->flops_ns / 1e3, c->peaks.flops_per_ns / 1e3, c->weights_ns / 1e3,
+             text_size(size, sizeof(size), (uint64_t)llround(c->weights)), c->peaks.bytes_per_ns);
+    if (isfinite(c->links_ns))
+        text_add(&line, ", links %.1f us", c->links_ns / 1e3);
+    text_comment(t->file, "%s: %s takes %.2f times the largest", line.data, t->total->name, times);
+}
+
+/* Prints the parts that ran alone, and the hidden share of the shorter part. */
+static void print_parts(const struct told *t)
+{
+    const struct run_compute *c = &t->f->compute;
+    double median = t->total->figures.ns.median, longest = 0;
     text_auto parts = {0};
 
-    for (struct json_walk rank = {json_at(result, "world.ranks")}; json_next(&rank);)
-        first = fmax(first, json_number_at(rank.value, "first_ns"));
-    for (struct json_walk part = {json_at(result, "compute.parts")}; json_next(&part);) {
-        longest = fmax(longest, json_number_at(part.value, "median_ns"));
-        text_add(&parts, "%s", part.n > 1 ? ", " : "");
-        fill_add(&parts, "{name} {median_ns/1e3%.1f} us", part.value, NULL);
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        longest = fmax(longest, c->part_ns[i]);
+        text_add(&parts, "%s%s %.1f us", i > 0 ? ", " : "", t->s->notes->part[i],
+                 c->part_ns[i] / 1e3);
     }
-    json_object_set(out, "total", (json_t *)(uintptr_t)result_total(result));
-    json_object_set_new(out, "first_ns", json_number(first));
-    json_object_set_new(out, "lost", list_json(json_at(result, "partial.lost_ranks")));
-    json_object_set_new(out, "longest_ns", json_number(longest));
-    json_object_set_new(out, "parts", json_text_or_null(parts.data));
-    json_object_set_new(out, "rule",
-                        json_boolean(s->verb == VERB_BENCH && stop_is_on(&s->experiment->bench)));
-    json_object_set_new(out, "ci95", json_number(bench->ci95 > 0 ? bench->ci95 : NAN));
-    json_object_set_new(out, "max_time_ns", json_count_or_null(bench->max_time_ns));
-    json_object_set_new(out, "pairs", json_boolean(notes->stage_kind[last] != EPA_STAGE_WHOLE));
-    json_object_set_new(out, "no_dispatch", json_boolean(notes->not_alone[FIGURE_DISPATCH]));
-    json_object_set_new(out, "no_combine", json_boolean(notes->not_alone[FIGURE_COMBINE]));
-    json_object_set_new(out, "between", json_text_or_null(session_operation(s)->between_name));
-    /* signals have no further words */
-    json_object_set_new(out, "why", json_text_or_null(has_text ? f->error_text : NULL));
-    return out;
+    if (median > 0 && isfinite(c->hidden) && longest > 0)
+        text_comment(t->file,
+                     "alone: %s; %.0f %% of the shorter hidden; total is %.2f of the longer",
+                     parts.data, c->hidden / .01, median / longest);
 }
 
-static void print_traffic(FILE *file, const struct session *s, const json_t *result)
+static void print_compute(const struct told *t)
 {
-    const struct operation *op = session_operation(s);
+    const struct run_api *api = &t->f->api;
+    uint32_t calls = t->s->notes->api_calls;
 
-    for (uint32_t i = 0; i < op->n_phases; i++) {
-        const json_t *t = json_object_get(json_object_get(result, "traffic"), op->phase[i].name);
-        text_auto line = {0};
+    if (t->f->compute.flops > 0) {
+        print_operations(t);
+        print_limit(t);
+        print_parts(t);
+    }
+    if (t->s->experiment->api != API_NONE && api->turns > 0)
+        text_comment(t->file,
+                     "epa2a.h: %.3f us of overhead per call: %.2f us with %u call%s an iteration, "
+                     "%.2f us without, medians of %llu turns",
+                     api->overhead_ns / 1e3, api->public_ns / 1e3, calls, plural(calls),
+                     api->direct_ns / 1e3, (unsigned long long)api->turns);
+}
 
-        text_add(&line, "%s", op->phase[i].name);
-        fill_add(&line,
-                 ": {needed_bytes%size} payload, {wire_bytes%size} sent per rank and iteration; "
-                 "busiest rank {bottleneck_bytes%size}",
-                 t, NULL);
-        if (json_number_at(t, "needed_bytes") > 0 || json_number_at(t, "bottleneck_bytes") > 0)
-            text_comment(file, "%s", line.data);
+static void print_profile(const struct told *t)
+{
+    const struct trace_written *p = &t->result->trace;
+    double overhead_ns = p->event_ns * p->busiest;
+    double share = overhead_ns / t->total->figures.ns.median;
+
+    if (p->path[0] == '\0')
+        return;
+    text_comment(t->file,
+                 "profile: %s has the last %llu iteration%s: %llu slices, %llu flows, %llu dropped",
+                 p->path, (unsigned long long)p->iterations, plural(p->iterations),
+                 (unsigned long long)p->slices, (unsigned long long)p->flows,
+                 (unsigned long long)p->dropped);
+    if (p->iterations > 0 && isfinite(p->error_ns))
+        text_comment(t->file, "profile: clocks of ranks agree within %.1f us", p->error_ns / 1e3);
+    if (p->iterations > 0 && isfinite(share))
+        text_comment(t->file,
+                     "profile: recording an event takes %.0f ns, at most %.0f times per thread and "
+                     "iteration: %.2f us, %.2f %% of the median without waits; waiting ranks add "
+                     "these times up, so `epa2a compare` with an unprofiled run shows the cost",
+                     p->event_ns, p->event_ns > 0 ? p->busiest : 0, overhead_ns / 1e3, share / .01);
+}
+
+static bool ended_early(const struct run_figures *f)
+{
+    return f->error != NULL && strcmp(f->error, "missed") != 0;
+}
+
+/* Prints the error; a message that only repeats the word is left out. */
+static void print_end(const struct told *t)
+{
+    const struct run_figures *f = t->f;
+    bool has_text =
+        f->error != NULL && f->error_text[0] != '\0' && strcmp(f->error_text, f->error) != 0;
+
+    if (ended_early(f))
+        text_comment(t->file, "ended early: %s (exit %d)%s%s", f->error, f->exit_code,
+                     has_text ? ": " : "", has_text ? f->error_text : "");
+}
+
+static void print_traffic(FILE *file, const struct run_figures *f)
+{
+    for (uint32_t i = 0; i < f->operation->n_phases; i++) {
+        const struct run_traffic *t = &f->phase[i];
+        char needed[32], sent[32], most[32];
+
+        if (t->needed > 0 || t->bottleneck > 0)
+            text_comment(file, "%s: %s payload, %s sent per rank and iteration; busiest rank %s",
+                         f->operation->phase[i].name,
+                         text_size(needed, sizeof(needed), (uint64_t)llround(t->needed)),
+                         text_size(sent, sizeof(sent), (uint64_t)llround(t->wire)),
+                         text_size(most, sizeof(most), (uint64_t)llround(t->bottleneck)));
     }
 }
 
@@ -445,84 +614,86 @@ static void print_verdicts(FILE *file, const struct session *s, const struct run
         return;
     if (s->verb == VERB_VERIFY)
         text_comment(file, "expect: verify takes no times; only expect.wrong is looked at");
-    else if (f->error != NULL && strcmp(f->error, "missed") != 0)
+    else if (ended_early(f))
         text_comment(file, "expect: not looked at, as it ended early");
 }
 
 /* Prints the share of compared outputs, the tolerance, and the reason if not all were compared. */
-static void print_share(FILE *file, const struct session *s, const json_t *result)
+static void print_share(FILE *file, const struct verify_options *options,
+                        const struct run_verify *v)
 {
-    const struct verify_options *v = &s->experiment->verify;
-    double outputs = json_number_at(result, "verify.outputs");
-    double compared = json_number_at(result, "verify.outputs_compared");
-    double widest = json_number_at(result, "verify.outputs_bound");
-    const char *partly = json_text_at(result, "verify.outputs_partly");
+    const struct op_share *share = &v->share;
+    double compared = (double)share->compared;
     text_auto bound = {0};
     char count[32];
 
-    if (!(outputs > 0))
+    if (share->outputs == 0)
         return;
-    if (v->tolerance == TOLERANCE_ALLCLOSE)
-        text_add(&bound, "within %.3g + %.3g of the reference", v->atol, v->rtol);
-    else if (widest > 0)
+    if (options->tolerance == TOLERANCE_ALLCLOSE)
+        text_add(&bound, "within %.3g + %.3g of the reference", options->atol, options->rtol);
+    else if (share->compared > 0 && share->widest > 0)
         text_add(&bound, "in intervals of %.2g of the sum of magnitudes, %.2g at most",
-                 json_number_at(result, "verify.outputs_mean_bound"), widest);
+                 share->widths / compared, share->widest);
     else
         text_add(&bound, "to the bit");
-    text_comment(file, "outputs: %.3g %% of %s compared, %s%s%s", 100 * compared / outputs,
-                 text_count(count, sizeof(count), (uint64_t)outputs), bound.data,
-                 partly[0] != '\0' ? "; " : "", partly);
+    text_comment(file, "outputs: %.3g %% of %s compared, %s%s%s",
+                 100 * compared / (double)share->outputs,
+                 text_count(count, sizeof(count), share->outputs), bound.data,
+                 v->partly != NULL ? "; " : "", v->partly != NULL ? v->partly : "");
 }
 
-static void print_checks(FILE *file, const struct session *s, const json_t *result)
+static void print_checks(FILE *file, const struct session *s, const struct run_verify *v)
 {
-    bool wrong = json_number_at(result, "verify.wrong") > 0;
-    text_auto line = {0};
+    const char *which = s->verb == VERB_BENCH ? ""
+                        : v->iterations == 2  ? "first and last iteration "
+                                              : "iterations ";
+    char compared[32], wrong[32], count[32];
+    text_auto more = {0};
 
-    fputs(wrong ? colour_on(file, COLOUR_BAD) : "", file);
-    if (s->verb == VERB_VERIFY) {
-        fill_add(&line,
-                 "verified {iterations} iteration{iterations?s}: {compared%count} elements "
-                 "compared, {wrong%count} wrong"
-                 "[{outputs_overflowed>0}, {outputs_overflowed%count} not compared]",
-                 json_object_get(result, "verify"), NULL);
-        fprintf(file, "%s\n", line.data);
-    } else {
-        fill_comment(file,
-                     "[{verify.compared>0}[{verb=bench}|{verify.iterations=2}first and last "
-                     "iteration |iterations ]checked: {verify.compared%count} elements, "
-                     "{verify.wrong%count} wrong"
-                     "[{verify.outputs_overflowed>0}, {verify.outputs_overflowed%count} not "
-                     "compared]|not checked: {verify.unchecked}]",
-                     result);
-    }
-    fputs(wrong ? colour_off(file) : "", file);
-}
-
-void report_table(FILE *file, const struct session *s, const struct run_figures *f,
-                  const json_t *result)
-{
-    json_auto_t *facts = report_facts(s, f, result);
-
-    print_header(file, s, result);
-    if (s->verb != VERB_VERIFY) {
-        print_stages(file, result);
-        print_all(file, clocks, facts);
-        print_all(file, samples, facts);
-        print_layers(file, &s->experiment->model, result);
-    }
-    print_traffic(file, s, result);
-    if (s->experiment->problem.ranks > 1)
-        fill_comment(file, "sent: as planned, and not counted: {verify.uncounted}", facts);
-    print_all(file, computes, facts);
-    fill_comment(file,
-                 "{memory.device_bytes>0}scratch memory of a rank's device: "
-                 "{memory.device_bytes%size}",
-                 facts);
+    text_count(compared, sizeof(compared), v->compared);
+    text_count(wrong, sizeof(wrong), v->wrong);
+    text_add(&more, "%s", "");
+    if (v->share.overflowed > 0)
+        text_add(&more, ", %s not compared", text_count(count, sizeof(count), v->share.overflowed));
+    fputs(v->wrong > 0 ? colour_on(file, COLOUR_BAD) : "", file);
     if (s->verb == VERB_VERIFY)
-        print_share(file, s, result);
+        fprintf(file, "verified %llu iteration%s: %s elements compared, %s wrong%s\n",
+                (unsigned long long)v->iterations, plural(v->iterations), compared, wrong,
+                more.data);
+    else if (v->compared > 0)
+        text_comment(file, "%schecked: %s elements, %s wrong%s", which, compared, wrong, more.data);
+    else if (v->unchecked != NULL && v->unchecked[0] != '\0')
+        text_comment(file, "not checked: %s", v->unchecked);
+    fputs(v->wrong > 0 ? colour_off(file) : "", file);
+}
+
+void report_table(FILE *file, const struct result *result, const struct run_figures *f,
+                  const struct facts *facts)
+{
+    const struct session *s = result->session;
+    const struct experiment *x = s->experiment;
+    const struct told t = {file, result, f, s, run_total(f)};
+    char size[32];
+
+    print_header(file, s, f, facts);
+    if (s->verb != VERB_VERIFY) {
+        print_stages(file, f);
+        print_clock(&t);
+        print_samples(&t);
+        print_layers(file, &x->model, t.total);
+    }
+    print_traffic(file, f);
+    if (f->ranks > 1 && s->verb == VERB_VERIFY && s->uncounted[0] != '\0')
+        text_comment(file, "sent: as planned, and not counted: %s", s->uncounted);
+    print_compute(&t);
+    if (s->footprint.device_bytes > 0)
+        text_comment(file, "scratch memory of a rank's device: %s",
+                     text_size(size, sizeof(size), s->footprint.device_bytes));
+    if (s->verb == VERB_VERIFY)
+        print_share(file, &x->verify, &f->verify);
     print_stats(file, s);
-    print_all(file, ends, facts);
+    print_profile(&t);
+    print_end(&t);
     print_verdicts(file, s, f);
-    print_checks(file, s, result);
+    print_checks(file, s, &f->verify);
 }

@@ -1,8 +1,7 @@
-/* Facts of results that do not depend on the run, and access to rows of their JSON. */
+/* Facts of results that do not depend on the run. */
 #ifndef REPORT_RESULT_PARTS_H
 #define REPORT_RESULT_PARTS_H
 
-#include "base/json.h"
 #include "report/machine_facts.h"
 #include "run/run.h"
 
@@ -14,13 +13,5 @@ struct facts {
     const char *const *context; /* "NAME=TEXT" notes of the user */
     uint32_t n_context;
 };
-
-/* Returns the last row: "total", "wall" or "latency". */
-static inline const json_t *result_total(const json_t *result)
-{
-    const json_t *stages = json_object_get(result, "stages");
-
-    return json_array_get(stages, json_array_size(stages) - 1);
-}
 
 #endif

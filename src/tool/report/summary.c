@@ -142,6 +142,14 @@ static double median_of(const struct session *s, enum epa_stage_kind kind, uint6
     return median;
 }
 
+/* Returns the last row: "total", "wall" or "latency". */
+static const json_t *result_total(const json_t *result)
+{
+    const json_t *stages = json_object_get(result, "stages");
+
+    return json_array_get(stages, json_array_size(stages) - 1);
+}
+
 static void fill_parts(json_t *row, const struct session *s, const json_t *result)
 {
     static const enum epa_stage_kind kind[] = {EPA_STAGE_DISPATCH, EPA_STAGE_EXPERTS,
