@@ -102,7 +102,6 @@ static enum epa_status print_runs(struct config_command *c, const struct batch *
 static enum epa_status check_experiment(struct config_command *c, const struct experiment *x)
 {
     enum epa_status worst = EPA_OK;
-    struct epa_error before = {EPA_OK, ""};
 
     for (enum verb verb = VERB_RUN; verb <= VERB_VERIFY; verb++) {
         struct epa_error err = {EPA_OK, ""};
@@ -114,11 +113,12 @@ static enum epa_status check_experiment(struct config_command *c, const struct e
             status = trace_write_check(session, true, &err);
         session_destroy(session);
         worst = worse_status(worst, status);
-        if (status == EPA_OK || strcmp(err.text, before.text) == 0)
+        if (status == EPA_OK)
             continue;
         at = origin_of_error(x, &err);
+        diag_run_begin(c->diag); /* an error of several verbs is reported once */
         diag_error(c->diag, &at, NULL, "%s", err.text);
-        before = err;
+        diag_run_end(c->diag, x->file, x->file, false);
     }
     return worst;
 }
