@@ -288,8 +288,9 @@ static const struct {
      "LD_LIBRARY_PATH"},
     {"plugins.4.name='other'", "missing", "transport ucx .. built",
      "UCX (Debian: libucx-dev) .. build"},
-    {"plugins.4.loaded=false;plugins.4.text='its library libucp.so.0 is missing'", "missing",
+    {"plugins.4.lacks=true;plugins.4.text='its library libucp.so.0 is missing'", "missing",
      "transport ucx .. libucp.so.0", "apt install libucx0"},
+    {"plugins.4.loaded=false;plugins.4.text='its function open is missing'", NULL, NULL, NULL},
 };
 
 /* The cases are cgroup v2 and v1; only groups with a quota count. */
@@ -325,6 +326,7 @@ TEST(throttling_by_a_cpu_quota_is_counted)
 TEST(each_finding_has_a_remedy)
 {
     for (size_t i = 0; i < LENGTH(findings); i++) {
+        struct registry_entry ucx = {.kind = EPA_PLUGIN_TRANSPORT, .name = "ucx"};
         json_t *d = json_of(good), *found;
         char text[256], *rest = text, *word;
         size_t n;
@@ -338,7 +340,8 @@ TEST(each_finding_has_a_remedy)
             *key++ = '\0';
             json_object_set_new(json_at(d, word), key, json_of(value));
         }
-        machine_judge(d, NULL);
+        ucx.lacks_library = json_is_true(json_at(d, "plugins.4.lacks"));
+        machine_judge(d, NULL, &ucx, 1);
         n = json_array_size(json_at(d, "warnings")) + json_array_size(json_at(d, "missing"));
         if (n != (findings[i].list != NULL)) {
             json_dumpf(json_at(d, "warnings"), stderr, 0);

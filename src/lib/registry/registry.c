@@ -341,6 +341,9 @@ void registry_destroy(struct registry *registry)
     free(registry);
 }
 
+/* Key of the error of a plugin whose library is missing. */
+#define MISSING_LIBRARY "library"
+
 /* dlerror() returns "libx.so.0: cannot open shared object file: ..." for a library that `path`
  * needs, and "PATH: undefined symbol: x" for a defect of the file itself. */
 static enum epa_status explain_dlopen(const char *path, int failed, struct epa_error *err)
@@ -356,8 +359,8 @@ static enum epa_status explain_dlopen(const char *path, int failed, struct epa_e
                             memory_limit());
     colon = strstr(text, ": cannot open shared object file");
     if (colon != NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "its library %.*s is missing",
-                        (int)(colon - text), text);
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, MISSING_LIBRARY,
+                            "its library %.*s is missing", (int)(colon - text), text);
     /* The dynamic linker leaves out the reason: too little memory, or a file system without exec. */
     return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s%s", text,
                     strstr(text, "failed to map segment") != NULL ? memory_limit() : "");
@@ -422,6 +425,7 @@ static enum epa_status load_entry(struct registry *registry, struct registry_ent
     if (found.status == EPA_ERR_NOMEM)
         return epa_fail_key(err, found.status, found.key, "%s plugin '%s' cannot be loaded: %s",
                             plugin_kind_name(entry->kind), entry->name, found.text);
+    entry->lacks_library = strcmp(found.key, MISSING_LIBRARY) == 0;
     entry->why = arena_try_strndup(registry->arena, found.text, strlen(found.text));
     return entry->why != NULL ? EPA_OK : fail_memory(err);
 }

@@ -46,8 +46,9 @@ struct registry_entry {
     const char *name, *file; /* file NULL: built in */
     const struct epa_plugin *plugin;
     const char *why;
-    const char *hides; /* files of the same kind and name in later folders; NULL: none */
-    void *handle;      /* handle of dlopen(), owned by the registry */
+    bool lacks_library; /* `why`: a library that the plugin needs is missing */
+    const char *hides;  /* files of the same kind and name in later folders; NULL: none */
+    void *handle;       /* handle of dlopen(), owned by the registry */
 };
 uint32_t registry_list(struct registry *, const struct registry_entry **out);
 

@@ -339,8 +339,11 @@ enum epa_status doctor_examine(const char *const *plugin_path, bool quick, json_
     json_object_set_new(d, "plugins", x.plugins);
     if (status == EPA_OK && d == NULL)
         status = epa_fail(err, EPA_ERR_NOMEM, "no memory for an examination");
-    if (status == EPA_OK)
-        machine_judge(d, no_plugins);
+    if (status == EPA_OK) {
+        uint32_t n = registry_list(registry, &entry);
+
+        machine_judge(d, no_plugins, entry, n);
+    }
     registry_destroy(registry);
     stdout_take_back(own);
     *out = d;

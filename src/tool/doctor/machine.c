@@ -414,7 +414,18 @@ static json_t *found_json(const json_t *devices)
         NULL);
 }
 
-void machine_judge(json_t *d, const char *no_plugins)
+/* Returns true if the plugin exists, and a library that it needs is missing. */
+static bool lacks_library(const struct registry_entry *entry, uint32_t n,
+                          const struct plugin_part *part)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (entry[i].kind == part->kind && strcmp(entry[i].name, part->name) == 0)
+            return entry[i].lacks_library;
+    return false;
+}
+
+void machine_judge(json_t *d, const char *no_plugins, const struct registry_entry *entry,
+                   uint32_t n)
 {
     json_auto_t *facts = json_copy(d);
     json_t *warned = json_array(), *missed = json_array();
@@ -431,8 +442,7 @@ void machine_judge(json_t *d, const char *no_plugins)
                            json_text(part->name), "build", json_text(part->build), "run",
                            json_text_or_null(part->run), "text", json_text_or_null(text), NULL);
 
-        if (p == NULL ? no_plugins == NULL
-                      : json_is_false(json_at(p, "loaded")) && strstr(text, " is missing") != NULL)
+        if (p == NULL ? no_plugins == NULL : lacks_library(entry, n, part))
             add_findings(missed, &lacking, 1, of);
     }
     json_object_set_new(d, "warnings", warned);
