@@ -44,9 +44,9 @@ void op_wrong(struct op_finding *f, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    (void)epa_fail(f->err, EPA_ERR_MISMATCH, "rank %u, iteration %llu, %s: %s%s%s", f->rank,
-                   (unsigned long long)f->iteration, f->stage, f->where,
-                   f->where[0] != 0 ? ": " : "", text);
+    (void)epa_fail_key(f->err, EPA_ERR_MISMATCH, OP_PLACED, "rank %u, iteration %llu, %s: %s%s%s",
+                       f->rank, (unsigned long long)f->iteration, f->stage, f->where,
+                       f->where[0] != 0 ? ": " : "", text);
 }
 
 enum epa_status op_backend_done(struct epa_backend *b, enum epa_status status,

@@ -58,6 +58,9 @@ struct op_share {
                               of the terms: maximum, and sum over the compared elements */
 };
 
+/* Key of an error whose message begins with rank, iteration and stage. */
+#define OP_PLACED "place"
+
 /* Inputs and comparisons of a verification; {0} otherwise. */
 struct op_oracle {
     /* Some inputs are hard for numerics (zeros, outliers, denormals): in verify only, since they

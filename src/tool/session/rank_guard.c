@@ -100,16 +100,17 @@ static void check_around_heap(struct rank *r)
     unsigned long long size = bytes;
 
     if (before < r->heap_at)
-        rank_fail(r, EPA_ERR_MISMATCH,
-                  "rank %u, iteration %llu: the algorithm wrote byte %llu before its part of this "
-                  "rank's heap; the part begins at epa_algorithm_params.heap",
-                  t->rank, (unsigned long long)r->shared->iteration,
-                  (unsigned long long)(r->heap_at - before));
+        rank_fail_key(
+            r, EPA_ERR_MISMATCH, OP_PLACED,
+            "rank %u, iteration %llu: the algorithm wrote byte %llu before its part of this "
+            "rank's heap; the part begins at epa_algorithm_params.heap",
+            t->rank, (unsigned long long)r->shared->iteration,
+            (unsigned long long)(r->heap_at - before));
     else if (end + behind < t->heap_bytes)
-        rank_fail(r, EPA_ERR_MISMATCH,
-                  "rank %u, iteration %llu: the algorithm wrote byte %llu of this rank's heap; "
-                  "plan() requested %llu bytes",
-                  t->rank, (unsigned long long)r->shared->iteration, size + behind, size);
+        rank_fail_key(r, EPA_ERR_MISMATCH, OP_PLACED,
+                      "rank %u, iteration %llu: the algorithm wrote byte %llu of this rank's heap; "
+                      "plan() requested %llu bytes",
+                      t->rank, (unsigned long long)r->shared->iteration, size + behind, size);
 }
 
 /* Lists the arrays of the operation in a slot: at full size, and the bytes in use. Returns the number of
@@ -157,12 +158,12 @@ void rank_guard_check(struct rank *r, uint32_t slot)
 
         if (at != NULL && !all[i].output &&
             hash_bytes(at, used[i].bytes) != r->guard->inputs[slot][i])
-            rank_fail(r, EPA_ERR_MISMATCH,
-                      "rank %u, iteration %llu: the algorithm wrote the input '%s'",
-                      r->comm.boot->world.rank, iteration, all[i].what);
+            rank_fail_key(r, EPA_ERR_MISMATCH, OP_PLACED,
+                          "rank %u, iteration %llu: the algorithm wrote the input '%s'",
+                          r->comm.boot->world.rank, iteration, all[i].what);
         else if (behind < OP_SPARE)
-            rank_fail(
-                r, EPA_ERR_MISMATCH,
+            rank_fail_key(
+                r, EPA_ERR_MISMATCH, OP_PLACED,
                 "rank %u, iteration %llu: the algorithm wrote byte %llu of '%s', which has %llu",
                 r->comm.boot->world.rank, iteration, (unsigned long long)(all[i].bytes + behind),
                 all[i].what, (unsigned long long)all[i].bytes);

@@ -207,6 +207,7 @@ static void record_failure(struct rank *r, bool set_up_done)
 {
     struct session_rank *to = r->shared;
     const char *stage = session_stage(r->session->notes, to->stage), *why = r->err.text;
+    bool placed = strcmp(r->err.key, OP_PLACED) == 0;
     size_t n = strlen(stage);
     char me[32], at[64] = "";
 
@@ -215,14 +216,14 @@ static void record_failure(struct rank *r, bool set_up_done)
     if (strncmp(why, stage, n) == 0 && strchr("/,:", why[n]) != NULL)
         stage = ""; /* the message of an algorithm begins with its stage: "dispatch/wait: ..." */
     snprintf(at, sizeof(at), "iteration %llu, ", (unsigned long long)to->iteration);
-    if (strncmp(why, me, strlen(me)) == 0) /* the message of a check names rank and iteration */
+    if (placed)
         snprintf(to->text, sizeof(to->text), "%s", why);
     else if (!set_up_done)
         snprintf(to->text, sizeof(to->text), "rank %u: %s", r->comm.boot->world.rank, why);
     else
         snprintf(to->text, sizeof(to->text), "%s%s%s%s%s", me, at, stage,
                  stage[0] != '\0' ? ": " : "", why);
-    snprintf(to->key, sizeof(to->key), "%s", r->err.key);
+    snprintf(to->key, sizeof(to->key), "%s", placed ? "" : r->err.key);
     to->failed_ns = realtime_ns();
     /* Release: pairs with the acquire in first_failure(). The text precedes the status. */
     __atomic_store_n(&to->status, r->status, __ATOMIC_RELEASE);

@@ -122,8 +122,8 @@ static void compare_sent(struct rank *r, const char *stage, uint64_t claimed,
     uint64_t off = claimed > nearest ? claimed - nearest : nearest - claimed;
 
     if (off * 100 > claimed && off > (uint64_t)(r->comm.boot->world.size - 1) * SPARE_BYTES)
-        rank_fail(
-            r, EPA_ERR_MISMATCH,
+        rank_fail_key(
+            r, EPA_ERR_MISMATCH, OP_PLACED,
             "rank %u, iteration %llu, %s: plan() claims %llu bytes sent to other ranks, but "
             "%llu were put (a signal counts 8); correct the bytes of a row, or control bytes, "
             "in its footprint",

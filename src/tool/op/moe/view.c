@@ -283,7 +283,7 @@ enum epa_status op_moe_view(struct op_moe *op, const struct op_slot *s, struct v
     enum epa_status status = make_view(op, s, out, &why);
 
     if (status != EPA_OK)
-        (void)epa_fail(err, status, "rank %u, iteration %llu, dispatch: %.400s", op->r.world.rank,
-                       (unsigned long long)s->iteration, why.text);
+        (void)epa_fail_key(err, status, OP_PLACED, "rank %u, iteration %llu, dispatch: %.400s",
+                           op->r.world.rank, (unsigned long long)s->iteration, why.text);
     return status;
 }
