@@ -20,9 +20,9 @@ DOCUMENTS = {
         predict_world.c repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
         tune.h tune_candidates.c tune_candidates.h tune_report.c tune_report.h tune_tasks.c tune_tasks.h
         compare_turns.c""".split(),
-    "src/tool/report": """best.c best.h csv_cells.c csv_cells.h figures.c figures.h fill.c fill.h form.c form.h import.c import.h
-        junit.c junit.h means.c means.h openmetrics.c openmetrics.h origin.c origin.h plot.c plot.h predict.c predict.h report.c result_json.c
-        result_json.h results.c results.h rows.h stage_names.c summary.c summary.h table.c table.h""".split(),
+    "src/tool/report": """best.c best.h csv_cells.c csv_cells.h figures_json.c figures_json.h fill.c fill.h form.c form.h import.c import.h
+        junit.c junit.h means.c means.h openmetrics.c openmetrics.h origin.c origin.h plot.c plot.h predict.c predict.h result_json.c
+        result_json.h results.c results.h rows.h stage_names.c summary.c summary.h table_json.c table_json.h""".split(),
     "src/tool/op": ["op.h"],
     "src/tool/op/moe": ["moe.c", "routing_file.c", "routing_log.c", "routing_log.h"],
 }

@@ -10,7 +10,7 @@
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
-#include "report/table.h"
+#include "report/table_json.h"
 #include "report/lines.h"
 #include "report/import.h"
 #include "report/results.h"
@@ -43,7 +43,7 @@ static void print_imported(const json_t *results)
     }
     text_comment(stdout, "epa2a import: %zu results; size: bytes, or tokens of a rank",
                  json_array_size(results));
-    table_text(stdout, columns, rows);
+    table_json_text(stdout, columns, rows);
 }
 
 int cmd_import(const struct cli *cli)

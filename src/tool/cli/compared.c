@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/documents.h"
-#include "report/table.h"
+#include "report/table_json.h"
 #include "report/lines.h"
 #include "report/summary.h"
 
@@ -199,7 +199,7 @@ static void print_table(FILE *file, const struct compared *c)
         if (of->judged && words[of->verdict].colour != NULL)
             json_object_set_new(row.value, "colour", json_string(words[of->verdict].colour));
     }
-    table_text(file, columns_of(c).column, rows);
+    table_json_text(file, columns_of(c).column, rows);
     print_mean_ratio(file, c);
     print_remedy(file, c);
 }
@@ -208,7 +208,7 @@ static void add_markdown(struct text *out, const struct compared *c)
 {
     json_auto_t *rows = rows_json(c, "a", "b");
 
-    table_add(out, TABLE_MARKDOWN, columns_of(c).column, rows);
+    table_json_add(out, TABLE_MARKDOWN, columns_of(c).column, rows);
     text_add(out, "\nA ");
     text_add_markdown(out, c->a);
     text_add(out, ", B ");

@@ -14,7 +14,7 @@
 #include "op/op.h"
 #include "report/best.h"
 #include "report/figures.h"
-#include "report/table.h"
+#include "report/table_json.h"
 #include "report/xml.h"
 #include "report/fill.h"
 #include "report/verdicts.h"
@@ -116,7 +116,7 @@ static void add_contests(struct text *out, struct results *results)
                 json_array_append(rows, run.value);
             }
         }
-        table_add(out, TABLE_HTML, contest_columns, rows);
+        table_json_add(out, TABLE_HTML, contest_columns, rows);
     }
     best_destroy(best);
 }
@@ -175,7 +175,7 @@ static void add_stages(struct text *out, const json_t *stages)
     for (const struct figure *f = figures; f->path != NULL; f++)
         if (f->heading != NULL)
             column[n++] = figure_column(f, f->path, 0);
-    table_add(out, TABLE_HTML, column, stages);
+    table_json_add(out, TABLE_HTML, column, stages);
     free(column);
 }
 

@@ -10,7 +10,7 @@
 #include "config/diag.h"
 #include "config/model.h"
 #include "config/node.h"
-#include "report/table.h"
+#include "report/table_json.h"
 #include "report/summary.h"
 
 /* Columns of the table. The keys are also the keys of --json. */
@@ -83,7 +83,7 @@ int list_models(const struct cli *cli)
     if (diag_errors(diag) > 0)
         code = EXIT_USAGE;
     if (n > 0 && !cli_has_stdout(cli))
-        table_text(stdout, shown, models);
+        table_json_text(stdout, shown, models);
     if (n == 0) {
         fprintf(stderr, "epa2a: no models: the folder models of the installation is missing or "
                         "empty\n");

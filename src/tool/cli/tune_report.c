@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "cli/tune.h"
 #include "cli/turns.h"
-#include "report/table.h"
+#include "report/table_json.h"
 #include "report/lines.h"
 #include "report/origin.h"
 #include "report/summary.h"
@@ -115,7 +115,7 @@ void tune_print(FILE *file, const struct tune *t)
         pass = x->pass;
         json_array_append_new(rows, setting_json(t, x));
     }
-    table_text(file, columns, rows);
+    table_json_text(file, columns, rows);
     for (struct json_walk row = {t->not_tried}; json_next(&row);)
         text_comment(file, "not tried: %s: %s", json_text_at(row.value, "setting"),
                      json_text_at(row.value, "why"));

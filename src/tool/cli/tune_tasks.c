@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "cli/tune.h"
 #include "cli/tune_report.h"
-#include "report/table.h"
+#include "report/table_json.h"
 #include "report/lines.h"
 #include "report/summary.h"
 
@@ -101,7 +101,7 @@ void tune_tasks_print(FILE *file, const struct tune_tasks *all, const char *from
     add_summary(all, &head);
     text_comment(file, "epa2a tune: %s: %s", from, head.data);
     text_comment(file, "file: the file's settings; best: the fastest settings, confirmed in turns");
-    table_text(file, columns, all->rows);
+    table_json_text(file, columns, all->rows);
 }
 
 json_t *tune_tasks_json(const struct tune_tasks *all, const char *from, bool interrupted)

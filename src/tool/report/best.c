@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "op/op.h"
 #include "report/figures.h"
-#include "report/table.h"
+#include "report/table_json.h"
 #include "report/fill.h"
 #include "report/lines.h"
 
@@ -567,7 +567,7 @@ void best_text(FILE *file, const struct best *b)
             else
                 before = size;
         }
-        table_text(file, columns_of(b, g).column, rows);
+        table_json_text(file, columns_of(b, g).column, rows);
         fill_comment(file, overall_form, facts);
     }
 }
@@ -583,7 +583,7 @@ void best_markdown(struct text *out, const struct best *b)
         for (size_t k = json_array_size(rows); k > 0; k--)
             if (json_object_get(json_array_get(rows, k - 1), "more") != NULL)
                 json_array_remove(rows, k - 1);
-        table_add(out, TABLE_MARKDOWN, columns_of(b, g).column, rows);
+        table_json_add(out, TABLE_MARKDOWN, columns_of(b, g).column, rows);
         text_add(out, "%s", g->overall.name != NULL ? "\n" : "");
         if (fill_add(out, overall_form, facts, text_add_markdown))
             text_add(out, "\n");

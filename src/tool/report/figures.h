@@ -8,7 +8,6 @@
 
 #include <epa2a/status.h>
 
-#include "base/json.h"
 #include "base/stats.h"
 #include "report/table.h"
 
@@ -79,10 +78,5 @@ void figures_round(struct stage_figures *);
 /* Returns a column that shows the figure of rows at `key` in the unit of tables. `width` is the least
  * width; the heading is not cut. */
 struct table_column figure_column(const struct figure *, const char *key, int width);
-
-/* Adds all figures to the JSON of a stage. */
-void figures_write(json_t *stage, const struct stage_figures *);
-/* Reads all figures from the JSON of a stage. Missing figures are NaN or 0. */
-void figures_read(const json_t *stage, struct stage_figures *out);
 
 #endif

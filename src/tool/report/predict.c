@@ -2,7 +2,7 @@
 #include "report/predict.h"
 
 #include "base/memory.h"
-#include "report/table.h"
+#include "report/table_json.h"
 #include "report/fill.h"
 #include "report/lines.h"
 
@@ -280,7 +280,7 @@ void predict_text(FILE *file, const json_t *d)
     text_comment(file, "%s", answer.data);
     text_comment(file, "%s", head.data);
     if (rows != NULL)
-        table_text(file, is_sweep(d) ? worlds : stages, rows);
+        table_json_text(file, is_sweep(d) ? worlds : stages, rows);
     print_notes(file, d);
 }
 
@@ -293,7 +293,7 @@ void predict_markdown(struct text *out, const json_t *d)
     text_add_markdown(out, answer.data);
     text_add(out, "\n\n");
     if (rows != NULL)
-        table_add(out, TABLE_MARKDOWN, is_sweep(d) ? worlds : stages, rows);
+        table_json_add(out, TABLE_MARKDOWN, is_sweep(d) ? worlds : stages, rows);
     text_add(out, "\nerror: ");
     text_add_markdown(out, json_text_at(d, "error.text"));
     text_add(out, "\n");
@@ -315,5 +315,5 @@ void predict_csv(struct text *out, const json_t *d)
             json_array_append_new(lines, line);
         }
     }
-    table_add(out, TABLE_CSV, values, lines);
+    table_json_add(out, TABLE_CSV, values, lines);
 }

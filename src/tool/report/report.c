@@ -276,11 +276,16 @@ static void print_stages(FILE *file, const struct run_figures *f)
     bool p999 = f->stop.samples >= STATS_P999_LEAST;
     int time = peak && p999 ? 6 : peak || p999 ? 8 : 9, rate = peak ? 7 : 8;
     int digits = run_total(f)->figures.ns.median < 100e3 ? 2 : 1;
-    struct table_column *column = memory_alloc(figures_count() + 2, sizeof(*column));
-    json_auto_t *rows = json_array();
-    uint32_t n = 0;
+    uint32_t room = figures_count() + 2, n = 0;
+    struct table_column *column = memory_alloc(room, sizeof(*column));
+    struct table_cell *cell = memory_alloc((size_t)f->n_stages * room, sizeof(*cell));
+    struct table_row *row = memory_alloc(f->n_stages, sizeof(*row));
 
     column[n++] = (struct table_column){"name", "stage", .digits = 10};
+    for (uint32_t i = 0; i < f->n_stages; i++) {
+        row[i].cell = cell + (size_t)i * room;
+        cell[i * room].text = f->stage[i].name;
+    }
     for (const struct figure *of = figures; of->path != NULL; of++) {
         bool is_peak = of->needs == FIGURE_LINKS;
 
@@ -289,21 +294,16 @@ static void print_stages(FILE *file, const struct run_figures *f)
         column[n] = figure_column(of, of->path, is_peak ? 7 : of->kind == FIGURE_NS ? time : rate);
         if (of->kind == FIGURE_NS)
             column[n].digits = digits;
+        for (uint32_t i = 0; i < f->n_stages; i++)
+            cell[i * room + n] = (struct table_cell){is_peak && f->stage[i].beaten ? "?" : NULL,
+                                                     figure_value(of, &f->stage[i].figures)};
         n++;
     }
-    for (uint32_t i = 0; i < f->n_stages; i++) {
-        json_t *row = json_object_of("name", json_text(f->stage[i].name), NULL);
-
-        figures_write(row, &f->stage[i].figures);
-        if (f->stage[i].beaten) {
-            json_object_set_new(row, "peak_ns", json_string("?"));
-            json_object_set_new(row, "of_peak", json_string("?"));
-        }
-        json_array_append_new(rows, row);
-    }
     fputs("#\n", file);
-    table_text(file, column, rows);
+    table_text(file, column, row, f->n_stages);
     fputs("#\n", file);
+    free(row);
+    free(cell);
     free(column);
 }
 

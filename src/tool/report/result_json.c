@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "config/experiment.h"
+#include "report/figures_json.h"
 #include "report/origin.h"
 #include "report/verdicts.h"
 

@@ -14,6 +14,7 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "op/operations.h"
+#include "report/figures_json.h"
 #include "report/result_parts.h"
 
 /* Collectives of other programs, from imported results. */

@@ -3,7 +3,7 @@
  * unmeasured figures stay empty. */
 #include "report/summary.h"
 
-#include "report/table.h"
+#include "report/table_json.h"
 #include "report/csv_cells.h"
 #include "report/xml.h"
 #include "report/fill.h"
@@ -474,7 +474,7 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
     if (base.bytes > 0)
         text_comment(file, "%s%s", layout.repeated ? "" : "medians; ", base.data);
     fprintf(file, "#\n");
-    table_text(file, layout.column, layout.rows);
+    table_json_text(file, layout.column, layout.rows);
     for (int of = 0; of < MEANS_OF; of++) {
         report_means(layout.rows, (enum means_of)of, &means);
         if (means.bytes > 0)
@@ -502,7 +502,7 @@ void report_batch_page(struct text *out, const struct report_batch *batch, bool 
     struct layout layout = layout_of(batch, html ? HTML : MARKDOWN);
     text_auto note = {0};
 
-    table_add(out, html ? TABLE_HTML : TABLE_MARKDOWN, layout.column, layout.rows);
+    table_json_add(out, html ? TABLE_HTML : TABLE_MARKDOWN, layout.column, layout.rows);
     describe_base(&layout, &note);
     add_note(out, html, &note);
     for (int of = 0; of < MEANS_OF; of++) {
@@ -541,7 +541,7 @@ void report_batch_csv(struct text *out, const struct report_batch *batch)
 
         column[n++] = (struct table_column){key, key};
     }
-    table_add(out, TABLE_CSV, column, rows);
+    table_json_add(out, TABLE_CSV, column, rows);
     arena_destroy(arena);
 }
 

@@ -1,6 +1,8 @@
 /* Prints rows under columns: as text, Markdown, HTML or CSV. */
 #include "report/table.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -9,8 +11,7 @@
 #include "report/lines.h"
 #include "report/xml.h"
 
-/* Tables of JSON objects as text, Markdown, HTML and CSV. The text of a cell is the same in each
- * format. */
+/* The text of a cell is the same in each format. */
 
 enum { WIDTH = 100, TEXT = 12 /* TEXT: width of a text between the first and the last */ };
 
@@ -29,20 +30,18 @@ static int width_of(const char *text)
     return n;
 }
 
-/* Adds a cell. `none` replaces an unknown number: null; without its key a cell is empty. */
-static void add_cell(struct text *out, const struct table_column *c, const json_t *row,
+/* Adds a cell. `none` replaces an unknown number. */
+static void add_cell(struct text *out, const struct table_column *c, const struct table_cell *cell,
                      const char *none, bool fits)
 {
-    const json_t *whole = json_object_get(row, c->key);
-    const json_t *value = whole != NULL ? whole : json_at(row, c->key);
-    double x = json_number_value(value) / (c->scale > 0 ? c->scale : 1);
+    double x = cell->number / (c->scale > 0 ? c->scale : 1);
     int digits = c->digits != -2 ? c->digits : x != 0 && x < 0.1 ? 4 : 2;
     char number[400];
 
-    if (json_is_string(value)) {
-        text_add(out, "%s", json_string_value(value));
-    } else if (!json_is_number(value)) {
-        text_add(out, "%s", is_text(c) || value == NULL ? "" : none);
+    if (cell->text != NULL) {
+        text_add(out, "%s", cell->text);
+    } else if (!isfinite(x)) {
+        text_add(out, "%s", is_text(c) ? "" : none);
     } else {
         int n = digits < 0 ? snprintf(number, sizeof(number), "%.2g", x)
                            : snprintf(number, sizeof(number), "%.*f", digits, x);
@@ -57,7 +56,7 @@ static void add_cell(struct text *out, const struct table_column *c, const json_
 
 /* Returns the width of the first text: its longest cell, within the room that other columns
  * leave. */
-static int label_width(const struct table_column *columns, const json_t *rows)
+static int label_width(const struct table_column *columns, const struct table_row *row, size_t n)
 {
     const struct table_column *label = NULL;
     int longest = 0, room = WIDTH - 1;
@@ -70,10 +69,10 @@ static int label_width(const struct table_column *columns, const json_t *rows)
             room -= c[1].key != NULL ? TEXT + 2 : 8;
     }
     longest = label->digits > 0 ? label->digits : TABLE_LABEL;
-    for (struct json_walk row = {rows}; json_next(&row);) {
+    for (size_t i = 0; i < n; i++) {
         text_auto cell = {0};
 
-        add_cell(&cell, label, row.value, "", true);
+        add_cell(&cell, label, &row[i].cell[label - columns], "", true);
         if (cell.data != NULL && width_of(cell.data) > longest)
             longest = width_of(cell.data);
     }
@@ -81,21 +80,21 @@ static int label_width(const struct table_column *columns, const json_t *rows)
 }
 
 /* Prints the cells of a line; row NULL: headings, `unit`: units. */
-static void print_cells(FILE *file, const struct table_column *columns, const json_t *row,
+static void print_cells(FILE *file, const struct table_column *columns, const struct table_row *row,
                         bool unit, int label)
 {
-    const char *named = json_string_value(json_object_get(row, "colour"));
+    bool coloured = row != NULL && row->colour != TABLE_PLAIN;
     bool first = true;
     text_auto line = {0};
 
     for (const struct table_column *c = columns; c->key != NULL; c++) {
         text_auto cell = {0};
         int width = !is_text(c) ? c->width : first ? label : c[1].key == NULL ? 0 : TEXT;
-        bool last = c[1].key == NULL && named != NULL;
-        enum colour colour = last && strcmp(named, "bad") == 0 ? COLOUR_BAD : COLOUR_GOOD;
+        bool last = c[1].key == NULL && coloured;
+        enum colour colour = last && row->colour == TABLE_BAD ? COLOUR_BAD : COLOUR_GOOD;
 
         if (row != NULL)
-            add_cell(&cell, c, row, "-", true);
+            add_cell(&cell, c, &row->cell[c - columns], "-", true);
         else if (!unit && c->name != NULL)
             text_add(&cell, "%s", c->name);
         else if (unit && c->unit != NULL)
@@ -120,9 +119,10 @@ static void print_cells(FILE *file, const struct table_column *columns, const js
     fprintf(file, "%s%s\n", row != NULL ? "  " : "# ", line.data);
 }
 
-void table_text(FILE *file, const struct table_column *columns, const json_t *rows)
+void table_text(FILE *file, const struct table_column *columns, const struct table_row *row,
+                size_t n)
 {
-    int label = label_width(columns, rows);
+    int label = label_width(columns, row, n);
     bool units = false;
 
     for (const struct table_column *c = columns; c->key != NULL; c++)
@@ -130,8 +130,8 @@ void table_text(FILE *file, const struct table_column *columns, const json_t *ro
     print_cells(file, columns, NULL, false, label);
     if (units)
         print_cells(file, columns, NULL, true, label);
-    for (struct json_walk row = {rows}; json_next(&row);)
-        print_cells(file, columns, row.value, false, label);
+    for (size_t i = 0; i < n; i++)
+        print_cells(file, columns, &row[i], false, label);
 }
 
 /* ---- Markdown, HTML and CSV ---- */
@@ -166,7 +166,7 @@ static const struct table_words {
 };
 
 void table_add(struct text *out, enum table_form how, const struct table_column *columns,
-               const json_t *rows)
+               const struct table_row *row, size_t n)
 {
     const struct table_words *form = &forms[how];
     bool commas = how == TABLE_CSV, markdown = how == TABLE_MARKDOWN;
@@ -184,12 +184,12 @@ void table_add(struct text *out, enum table_form how, const struct table_column 
     for (const struct table_column *c = columns; markdown && c->key != NULL; c++)
         text_add(out, is_text(c) ? "---|" : "---:|");
     text_add(out, "%s", markdown ? "\n" : "");
-    for (struct json_walk row = {rows}; json_next(&row);) {
+    for (size_t i = 0; i < n; i++) {
         text_add(out, "%s", form->row);
         for (const struct table_column *c = columns; c->key != NULL; c++) {
             text_auto cell = {0};
 
-            add_cell(&cell, c, row.value, form->none, false);
+            add_cell(&cell, c, &row[i].cell[c - columns], form->none, false);
             text_add(out, "%s", commas && c == columns ? "" : form->cell[is_text(c)]);
             form->escape(out, cell.data != NULL ? cell.data : "");
             text_add(out, "%s", form->end_cell);

@@ -1,14 +1,14 @@
-/* Tables: rows, which are JSON objects, under columns. */
+/* Tables: rows of cells under columns, as text of 100 columns, as Markdown, HTML and CSV. */
 #ifndef TABLE_H
 #define TABLE_H
 
-#include "base/json.h"
+#include <stddef.h>
+#include <stdio.h>
+
 #include "base/text.h"
 
-/* Rows, which are JSON objects, under columns: as text of 100 columns, as Markdown and as CSV. */
-
 struct table_column {
-    const char *key;  /* in a row, or a path; NULL ends the list */
+    const char *key;  /* of the value in rows of table_json.h; NULL ends the list */
     const char *name; /* the heading */
     const char *unit; /* or NULL */
     double scale;     /* divisor of numbers; 0: none */
@@ -23,11 +23,25 @@ enum { TABLE_LABEL = 24 };
 /* CSV by RFC 4180; an unknown value is an empty cell. */
 enum table_form { TABLE_MARKDOWN, TABLE_HTML, TABLE_CSV };
 
-/* Prints a comment with the headings, one with the units, and a line for each row. A last text
- * without a heading is not padded. The key "colour" of a row ("bad", "good") sets the colour of its
- * last text. */
-void table_text(FILE *, const struct table_column *, const json_t *rows);
+/* A text; NULL: the number; not finite: unknown. */
+struct table_cell {
+    const char *text;
+    double number;
+};
 
-void table_add(struct text *, enum table_form, const struct table_column *, const json_t *rows);
+/* Colour of the last text of a row. */
+enum table_colour { TABLE_PLAIN, TABLE_BAD, TABLE_GOOD };
+
+struct table_row {
+    const struct table_cell *cell; /* one for each column */
+    enum table_colour colour;
+};
+
+/* Prints a comment with the headings, one with the units, and a line for each of `n` rows. A last
+ * text without a heading is not padded. */
+void table_text(FILE *, const struct table_column *, const struct table_row *, size_t n);
+
+void table_add(struct text *, enum table_form, const struct table_column *,
+               const struct table_row *, size_t n);
 
 #endif
