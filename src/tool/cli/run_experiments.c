@@ -240,7 +240,7 @@ static int report_result(struct run_command *c, const struct run *run, json_t *r
     else if (!c->cli->quiet)
         report_warnings(stderr, f);
     run_print_result(run, &run->process_id, result, f);
-    report_row_fill(row, result->session, document);
+    report_row_fill(row, result->session, f, json_object_get(document, "experiment"));
     documents_add(&c->documents, document);
     result_free(f);
     code = finish_row(run, row, result->status, code);

@@ -3,25 +3,12 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "report/figures.h"
-#include "report/fill.h"
 #include "report/results.h"
 
-/* Adds the cells of a row by the names of their columns: for each stage "dispatch.p95_us", ... */
+/* Adds the figures of stages. */
 static void add_figures(json_t *row, json_t *cells)
 {
-    for (struct json_walk stage = {json_object_get(row, "stages")}; json_next(&stage);) {
-        for (const struct figure *f = figures; f->path != NULL; f++) {
-            text_auto cell = {0}, key = {0}, form = {0};
-
-            if (f->csv == NULL)
-                continue;
-            text_add(&key, "%s.%s", json_text_at(stage.value, "name"), f->csv);
-            text_add(&form, "{%s%s%%.6g}", f->path, f->kind == FIGURE_NS ? "/1e3" : "");
-            fill_add(&cell, form.data, stage.value, NULL);
-            json_object_set_new(cells, key.data, json_text(cell.data));
-        }
-    }
+    json_object_update(cells, json_object_get(row, "cells"));
 }
 
 /* Adds all keys of the experiment. */

@@ -24,8 +24,9 @@ struct run_stage {
     double *sample; /* [n] ns of the slowest rank, in order */
     uint64_t n;
     struct stage_figures figures;
-    bool beaten;        /* the measured time is below the least possible time */
-    struct stats *rank; /* [ranks]; NULL: read from a file */
+    bool beaten; /* the measured time is below the least possible time */
+    uint32_t n_ranks;
+    struct stats *rank; /* [n_ranks]; of a file: min, median, p95 and max alone */
 };
 
 enum figure_kind {

@@ -406,28 +406,22 @@ static enum epa_status draw_distribution(struct plot *p, struct epa_error *err)
 
 /* ---- skew of ranks, and stacked stages ---- */
 
-static const json_t *stage_json(const struct results_run *s, const char *name)
+/* Returns microseconds; NaN: unknown. */
+static double us_or_nan(double ns)
 {
-    return json_find(json_object_get(s->json, "stages"), "name", name);
-}
-
-/* Returns microseconds; NaN: the number does not exist. */
-static double us_at(const json_t *object, const char *path)
-{
-    double ns = json_number_at(object, path);
-
     return isnan(ns) ? NAN : clamp_us(ns);
 }
 
-/* Computes the distance of each of `n` ranks from the median of all, in percent; returns false if
+/* Computes the distance of each rank from the median of all, in percent; returns false if
  * fewer than two have times. */
-static bool ranks_off(struct plot *p, const json_t *ranks, double *off, size_t n)
+static bool ranks_off(struct plot *p, const struct run_stage *stage, double *off)
 {
+    uint32_t n = stage->n_ranks;
     double *known = arena_alloc(p->arena, (n + 1) * sizeof(*known)), median;
     uint32_t have = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        off[i] = us_at(json_array_get(ranks, i), "median_ns");
+    for (uint32_t i = 0; i < n; i++) {
+        off[i] = us_or_nan(stage->rank[i].median);
         if (!isnan(off[i]))
             known[have++] = off[i];
     }
@@ -451,18 +445,17 @@ static enum epa_status draw_skew(struct plot *p, struct epa_error *err)
     label_runs(p);
     for (uint32_t i = 0; i < all; i++) {
         const struct results_run *s = &p->run[p->n > 1 ? i : 0];
-        const char *stage = p->n > 1 ? s->timed->name : one->stage[i].name;
-        const json_t *ranks = json_object_get(stage_json(s, stage), "ranks");
-        size_t n = json_array_size(ranks), slowest = 0;
+        const struct run_stage *stage = p->n > 1 ? s->timed : &one->stage[i];
+        size_t n = stage->n_ranks, slowest = 0;
         double *off = arena_alloc(p->arena, (n + 1) * sizeof(*off));
 
-        if ((p->n == 1 && one->stage[i].n == 0) || !ranks_off(p, ranks, off, n))
+        if ((p->n == 1 && stage->n == 0) || !ranks_off(p, stage, off))
             continue;
         for (size_t r = 0; r < n; r++)
             slowest = off[r] > off[slowest] || isnan(off[slowest]) ? r : slowest;
         most = n > most ? n : most;
         if (!begin_line(p, arena_printf(p->arena, "%s, slowest: rank %zu (%+.1f %%)",
-                                        p->n > 1 ? s->title : stage, slowest, off[slowest])))
+                                        p->n > 1 ? s->title : stage->name, slowest, off[slowest])))
             return too_many(LINES_MOST, "runs", err);
         for (size_t r = 0; r < n; r++)
             add_point(&p->data, 2, (double[]){(double)r, off[r]});
@@ -492,7 +485,7 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
     label_runs(p);
     for (uint32_t i = 0; i < p->n; i++) {
         row[i] = p->run[i].title;
-        mark[i] = us_at(stage_json(&p->run[i], p->run[i].timed->name), "peak_ns");
+        mark[i] = us_or_nan(p->run[i].timed->figures.peak_ns);
         limits = limits || !isnan(mark[i]);
     }
     for (uint32_t i = 0; i < p->n; i++) {
@@ -508,7 +501,7 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
                 continue;
             for (uint32_t r = 0; r < p->n; r++) {
                 const struct run_stage *of = results_stage(&p->run[r], stage);
-                double took = us_at(stage_json(&p->run[r], stage), "ns.median");
+                double took = of != NULL ? us_or_nan(of->figures.ns.median) : NAN;
 
                 if (of != NULL && p->run[r].imported) /* one mean */
                     took = clamp_us(of->sample[0]);
@@ -587,8 +580,9 @@ static void add_prediction(struct plot *p, const json_t *d, const char *name, co
     text_add(&p->below, "%s\n%11s %10s %10s %10s\n", name, "ranks", "time", "from", "to");
     for (struct json_walk world = {json_object_get(d, "worlds")}; json_next(&world);) {
         const json_t *at = json_at(world.value, path);
-        double point[] = {json_number_at(world.value, "ranks"), us_at(at, "ns"),
-                          us_at(at, "low_ns"), us_at(at, "high_ns")};
+        double point[] = {json_number_at(world.value, "ranks"), us_or_nan(json_number_at(at, "ns")),
+                          us_or_nan(json_number_at(at, "low_ns")),
+                          us_or_nan(json_number_at(at, "high_ns"))};
 
         if (at == NULL)
             continue;

@@ -104,7 +104,8 @@ static void make_stage(struct making *m, const char *name, uint64_t n,
     double peak_ns = NAN, median;
     struct stage_figures of;
 
-    *stage = (struct run_stage){.name = arena_printf(out->arena, "%s", name), .n = n};
+    *stage = (struct run_stage){
+        .name = arena_printf(out->arena, "%s", name), .n = n, .n_ranks = m->ranks};
     stage->sample = arena_alloc(out->arena, n * sizeof(*stage->sample));
     for (uint64_t k = 0; k < n; k++)
         stage->sample[k] = round(m->sample[k]);

@@ -3,6 +3,7 @@
 #include "report/results.h"
 
 #include <fnmatch.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,23 @@ static const struct operation collective = {.name = "collective",
                                             .head = collective_head,
                                             .unit = "bytes"};
 
+/* Returns a count; 0: unknown. */
+static uint64_t count_at(const json_t *from, const char *path)
+{
+    return (uint64_t)json_integer_value(json_at(from, path));
+}
+
+/* Reads the times of ranks. */
+static void read_ranks(const struct results *r, const json_t *from, struct run_stage *to)
+{
+    to->rank = arena_alloc(r->arena, json_array_size(from) * sizeof(*to->rank));
+    for (struct json_walk it = {from}; json_next(&it);)
+        to->rank[to->n_ranks++] = (struct stats){.min = json_number_at(it.value, "min_ns"),
+                                                 .median = json_number_at(it.value, "median_ns"),
+                                                 .p95 = json_number_at(it.value, "p95_ns"),
+                                                 .max = json_number_at(it.value, "max_ns")};
+}
+
 static enum epa_status read_stage(const struct results *r, const char *path, const json_t *from,
                                   struct run_stage *to, struct epa_error *err)
 {
@@ -38,6 +56,7 @@ static enum epa_status read_stage(const struct results *r, const char *path, con
                         path);
     figures_read(from, &to->figures);
     to->beaten = json_is_true(json_object_get(from, "beaten"));
+    read_ranks(r, json_object_get(from, "ranks"), to);
     to->sample = arena_alloc(r->arena, json_array_size(samples) * sizeof(*to->sample));
     for (struct json_walk it = {samples}; json_next(&it);) {
         double ns = json_number_value(it.value);
@@ -49,6 +68,28 @@ static enum epa_status read_stage(const struct results *r, const char *path, con
         to->sample[to->n++] = ns;
     }
     return EPA_OK;
+}
+
+/* Reads figures of the whole run; the stages are read before. */
+static void read_figures(const json_t *from, struct results_run *to)
+{
+    struct run_figures *f = &to->figures;
+    double flops_ns = json_number_at(from, "compute.limit.flops_ns");
+
+    *f = (struct run_figures){.operation = to->operation,
+                              .stage = to->stage,
+                              .n_stages = to->n_stages,
+                              .partial = json_is_object(json_object_get(from, "partial")),
+                              .status = to->status,
+                              .exit_code = (int)json_number_at(from, "exit_code")};
+    f->compute.flops = fmax(json_number_at(from, "compute.flops"), 0);
+    f->compute.flops_ns = flops_ns;
+    f->stop.reason = stop_reason(json_text_at(from, "stop.reason"));
+    f->stop.samples = count_at(from, "stop.samples");
+    f->stop.ci95 = json_number_at(from, "stop.ci95");
+    f->verify.iterations = count_at(from, "verify.iterations");
+    f->verify.compared = count_at(from, "verify.compared");
+    f->verify.wrong = count_at(from, "verify.wrong");
 }
 
 static enum epa_status read_run(const struct results *r, const char *path, const json_t *document,
@@ -89,6 +130,7 @@ static enum epa_status read_run(const struct results *r, const char *path, const
         if (status == EPA_OK)
             status = read_stage(r, path, stage.value, &to->stage[to->n_stages++], err);
     }
+    read_figures(from, to);
     return status;
 }
 

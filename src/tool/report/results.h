@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "report/figures.h"
+#include "report/result.h"
 
 struct operation;
 
@@ -29,6 +29,7 @@ struct results_run {
     struct run_stage *stage;
     uint32_t n_stages;
     const struct run_stage *timed; /* the selected stage */
+    struct run_figures figures;    /* the same rows, and figures of summaries */
     const json_t *json;            /* the whole result */
     const json_t *document;        /* the document that contains it */
 };

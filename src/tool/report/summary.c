@@ -47,7 +47,6 @@ static const struct field {
     const char *csv; /* name in CSV; NULL: the key */
     int digits;      /* in CSV */
     unsigned where;
-    const char *from; /* path in a result; NULL: computed */
 } fields[] = {
     {{"who", "run"}, .where = TABLES | BOTH},
     {{"file"}, .where = CSV | JSON | BOTH},
@@ -63,19 +62,15 @@ static const struct field {
     {{"limit_ns", "limit", "us", 1e3, 1, 10}, NULL, 0, MARKDOWN | HTML | TIMED | OPTIONAL},
     {{"ratio", "ratio", NULL, 0, 2, 10}, NULL, 2, TABLES | CSV | JSON | TIMED | OPTIONAL},
     {{"spread", "spread", "%", 0.01, 1, 10}, NULL, 0, TABLES | TIMED | OPTIONAL},
-    {{"iterations", "iterations", NULL, 0, 0, 10},
-     NULL,
-     0,
-     TABLES | CSV | VERIFIED,
-     "verify.iterations"},
-    {{"elements", "elements", NULL, 0, 0, 10}, NULL, 0, TABLES | CSV | VERIFIED, "verify.compared"},
-    {{"wrong", "wrong", NULL, 0, 0, 10}, NULL, 0, TABLES | CSV | VERIFIED, "verify.wrong"},
+    {{"iterations", "iterations", NULL, 0, 0, 10}, NULL, 0, TABLES | CSV | VERIFIED},
+    {{"elements", "elements", NULL, 0, 0, 10}, NULL, 0, TABLES | CSV | VERIFIED},
+    {{"wrong", "wrong", NULL, 0, 0, 10}, NULL, 0, TABLES | CSV | VERIFIED},
     {{"end"}, .where = CSV | JSON | BOTH},
     {{"status"}, .where = CSV | BOTH},
     {{"error"}, .where = CSV | JSON | BOTH},
-    {{"samples", .width = 1}, NULL, 0, CSV | TIMED, "stop.samples"},
-    {{"stop"}, NULL, 0, CSV | TIMED, "stop.reason"},
-    {{"ci95", .width = 1}, NULL, 6, CSV | TIMED, "stop.ci95"},
+    {{"samples", .width = 1}, NULL, 0, CSV | TIMED},
+    {{"stop"}, NULL, 0, CSV | TIMED},
+    {{"ci95", .width = 1}, NULL, 6, CSV | TIMED},
     {{"ended"}, .where = TABLES | BOTH | OPTIONAL},
     {{0}},
 };
@@ -142,86 +137,88 @@ static double median_of(const struct session *s, enum epa_stage_kind kind, uint6
     return median;
 }
 
-/* Returns the last row: "total", "wall" or "latency". */
-static const json_t *result_total(const json_t *result)
-{
-    const json_t *stages = json_object_get(result, "stages");
-
-    return json_array_get(stages, json_array_size(stages) - 1);
-}
-
-static void fill_parts(json_t *row, const struct session *s, const json_t *result)
+static void fill_parts(json_t *row, const struct session *s, const struct run_figures *run)
 {
     static const enum epa_stage_kind kind[] = {EPA_STAGE_DISPATCH, EPA_STAGE_EXPERTS,
                                                EPA_STAGE_COMBINE};
-    const json_t *stages = json_object_get(result, "stages");
-    uint64_t n = (uint64_t)json_number_at(result, "stop.samples");
 
     for (uint32_t i = 0; i + 1 < TIMES; i++) {
         double ns = NAN;
 
         if (s->notes->clock == CLOCK_HOST || s->notes->clock == CLOCK_EVENTS)
-            ns = median_of(s, kind[i], n);
-        for (struct json_walk stage = {stages}; json_next(&stage);)
+            ns = median_of(s, kind[i], run->stop.samples);
+        for (uint32_t k = 0; k < run->n_stages; k++)
             /* of graphs, whose rows have these names */
             if (s->notes->clock == CLOCK_GRAPH &&
-                strncmp(json_text_at(stage.value, "name"), times[i], strlen(times[i]) - 3) == 0)
-                ns = json_number_at(stage.value, "ns.median");
+                strncmp(run->stage[k].name, times[i], strlen(times[i]) - 3) == 0)
+                ns = run->stage[k].figures.ns.median;
         json_object_set_new(row, times[i], json_whole(ns));
     }
 }
 
+/* Returns the cells of CSV for the figures of stages: {"dispatch.p95_us": "12.3", ...} */
+static json_t *stage_cells(const struct run_figures *run)
+{
+    json_t *cells = json_object();
+
+    for (uint32_t i = 0; i < run->n_stages; i++)
+        for (const struct figure *f = figures; f->path != NULL; f++) {
+            double value = figure_value(f, &run->stage[i].figures);
+            char name[128], cell[32] = "";
+
+            if (f->csv == NULL)
+                continue;
+            snprintf(name, sizeof(name), "%s.%s", run->stage[i].name, f->csv);
+            if (isfinite(value))
+                snprintf(cell, sizeof(cell), "%.6g", f->kind == FIGURE_NS ? value / 1e3 : value);
+            json_object_set_new(cells, name, json_text(cell));
+        }
+    return cells;
+}
+
 /* Copies figures of the result; figures of stages, and the experiment, are for CSV and JSON. The
  * limit is the largest of the minimum times of products, weights and links. */
-static void copy_figures(json_t *row, const json_t *result)
+static void copy_figures(json_t *row, const struct run_figures *run, json_t *experiment)
 {
-    bool any = json_number_at(result, "stop.samples") > 0;
-    bool limited = json_is_object(json_at(result, "compute.limit"));
-    json_t *stages = json_array();
+    const struct run_verify *v = &run->verify;
+    const struct run_stop *stop = &run->stop;
+    const struct stage_figures *total = run->n_stages > 0 ? &run_total(run)->figures : NULL;
+    bool any = stop->samples > 0;
+    bool limited = run->compute.flops > 0 && isfinite(run->compute.flops_ns);
 
-    for (const struct field *f = fields; f->is.key != NULL; f++)
-        if (f->from != NULL)
-            json_object_set_new(row, f->is.key,
-                                any || (f->where & VERIFIED) != 0
-                                    ? json_incref(json_at(result, f->from))
-                                    : json_null());
-    json_object_set_new(row, "mean_ns",
-                        json_whole(json_number_at(result_total(result), "ns.mean")));
+    json_object_set_new(row, "iterations", json_count(v->iterations));
+    json_object_set_new(row, "elements", json_count(v->compared));
+    json_object_set_new(row, "wrong", json_count(v->wrong));
+    json_object_set_new(row, "samples", any ? json_count(stop->samples) : json_null());
+    json_object_set_new(row, "stop", json_text_or_null(any ? stop_name(stop->reason) : NULL));
+    json_object_set_new(row, "ci95", json_number(any ? stop->ci95 : NAN));
+    json_object_set_new(row, "mean_ns", json_whole(total != NULL ? total->ns.mean : NAN));
     json_object_set_new(row, "limit_ns",
-                        limited ? json_incref(json_at(result_total(result), "peak_ns"))
-                                : json_null());
-    for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);) {
-        json_t *copy = json_copy(stage.value);
-
-        json_object_del(copy, "samples_ns");
-        json_object_del(copy, "ranks");
-        json_array_append_new(stages, copy);
-    }
-    json_object_set_new(row, "stages", stages);
-    json_object_set(row, "partial", json_object_get(result, "partial"));
-    json_object_set(row, "experiment", json_object_get(result, "experiment"));
+                        json_whole(limited && total != NULL ? total->peak_ns : NAN));
+    json_object_set_new(row, "cells", stage_cells(run));
+    json_object_set_new(row, "partial", run->partial ? json_count(stop->samples) : json_null());
+    json_object_set(row, "experiment", experiment);
 }
 
-void report_row_fill(json_t *row, const struct session *s, const json_t *result)
+void report_row_fill(json_t *row, const struct session *s, const struct run_figures *run,
+                     json_t *experiment)
 {
-    const char *status = json_text_at(result, "status");
-    bool ok = strcmp(status, "ok") == 0, missed = strcmp(status, "missed") == 0;
-    double total = json_number_at(result_total(result), "ns.median");
+    bool ok = strcmp(run->status, "ok") == 0, missed = strcmp(run->status, "missed") == 0;
 
-    report_row_end(row, ok ? REPORT_OK : REPORT_FAILED, EPA_OK, json_text_at(result, "error.text"));
+    report_row_end(row, ok ? REPORT_OK : REPORT_FAILED, EPA_OK,
+                   run->error != NULL ? run->error_text : "");
     if (!ok)
         json_object_set_new(row, "status",
-                            json_text(missed ? status_name(EPA_ERR_MISMATCH)
-                                             : json_text_at(result, "error.status")));
-    copy_figures(row, result);
-    fill_parts(row, s, result);
-    json_object_set_new(row, "total_ns", json_whole(total));
+                            json_text(missed ? status_name(EPA_ERR_MISMATCH) : run->error));
+    copy_figures(row, run, experiment);
+    fill_parts(row, s, run);
+    json_object_set_new(row, "total_ns", json_whole(run_total(run)->figures.ns.median));
 }
 
-void report_row_read(json_t *row, const json_t *result, const json_t *saved)
+void report_row_read(json_t *row, const struct results_run *was, const json_t *saved)
 {
     report_row_end(row, REPORT_OK, EPA_OK, "");
-    copy_figures(row, result);
+    copy_figures(row, &was->figures, json_object_get(was->json, "experiment"));
     for (uint32_t i = 0; i < TIMES; i++)
         json_object_set(row, times[i], json_object_get(saved, times[i]));
 }
@@ -281,7 +278,7 @@ static json_t *end_json(const json_t *row, size_t good, size_t n)
     fill_add(&out, "{end}[{end=failed} ({status})]", row, NULL);
     if (more)
         fill_add(&out, ": {error}", row, NULL);
-    fill_add(&out, "; partial: {partial.samples} samples", row, NULL);
+    fill_add(&out, "; partial: {partial} samples", row, NULL);
     return json_text(out.data);
 }
 

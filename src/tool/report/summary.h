@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "report/result_parts.h"
+#include "report/results.h"
 #include "report/rows.h"
 #include "op/op.h"
 
@@ -19,10 +19,11 @@
 json_t *report_row(const char *who, const char *file, const char *label, const char *id);
 void report_row_end(json_t *row, const char *end, enum epa_status, const char *error);
 
-/* Fills the row from a result; the caller marks skipped runs. */
-void report_row_fill(json_t *row, const struct session *, const json_t *result);
-/* The same for a successful run, from its result and its row of "summary". */
-void report_row_read(json_t *row, const json_t *result, const json_t *saved);
+/* Fills the row from a result and its "experiment"; the caller marks skipped runs. */
+void report_row_fill(json_t *row, const struct session *, const struct run_figures *,
+                     json_t *experiment);
+/* The same for a successful run of a file, with its row of "summary". */
+void report_row_read(json_t *row, const struct results_run *, const json_t *saved);
 
 void report_batch_text(FILE *, const struct report_batch *);
 /* Adds the summary as Markdown or HTML. */

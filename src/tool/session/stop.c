@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/stats.h"
 
@@ -105,4 +106,13 @@ const char *stop_name(enum stop_reason reason)
            : reason == STOP_CI95     ? "ci95"
            : reason == STOP_TIME     ? "time"
                                      : NULL;
+}
+
+enum stop_reason stop_reason(const char *name)
+{
+    enum stop_reason reason = STOP_TIME;
+
+    while (reason != STOP_NOT && strcmp(stop_name(reason), name) != 0)
+        reason--;
+    return reason;
 }

@@ -32,5 +32,7 @@ enum stop_reason stop_poll(struct stop *, uint64_t elapsed_ns);
 
 /* "iterations", "ci95", "time"; NULL: STOP_NOT. */
 const char *stop_name(enum stop_reason);
+/* Returns the reason of that name; STOP_NOT: unknown name. */
+enum stop_reason stop_reason(const char *name);
 
 #endif
