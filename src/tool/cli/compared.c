@@ -1,27 +1,29 @@
-/* The table of a comparison, and its document for --json. */
+/* The table of a comparison. */
 #include "cli/compared.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/compared_json.h"
 #include "cli/documents.h"
-#include "report/table_json.h"
+#include "report/table.h"
 #include "report/lines.h"
 #include "report/summary.h"
 
 /* Words for verdicts: on times of samples, and on other figures. */
 static const struct {
     const char *time, *figure;
-    const char *colour; /* of the row; NULL: none */
+    enum table_colour colour; /* of the row */
 } words[] = {
-    [COMPARE_SAME] = {"same", "same", NULL},
-    [COMPARE_SLOWER] = {"SLOWER", "WORSE", "bad"},
-    [COMPARE_FASTER] = {"faster", "better", "good"},
-    [COMPARE_UNCLEAR] = {"unclear", "unclear", NULL},
+    [COMPARE_SAME] = {"same", "same", TABLE_PLAIN},
+    [COMPARE_SLOWER] = {"SLOWER", "WORSE", TABLE_BAD},
+    [COMPARE_FASTER] = {"faster", "better", TABLE_GOOD},
+    [COMPARE_UNCLEAR] = {"unclear", "unclear", TABLE_PLAIN},
 };
 
 char *compared_name(const struct results_run *run, char *out, size_t room)
@@ -62,9 +64,19 @@ bool compared_is_slower(const struct compared *c)
 }
 
 /* Returns true if the sides are compared by their samples. */
-static bool is_by_samples(const struct compared *c)
+bool compared_is_by_samples(const struct compared *c)
 {
     return c->figure == figure_default();
+}
+
+const char *compared_word(const struct compared *c, const struct compared_row *row)
+{
+    return compared_is_by_samples(c) ? words[row->verdict].time : words[row->verdict].figure;
+}
+
+double compared_value(const struct compared *c, double value)
+{
+    return c->figure->kind == FIGURE_NS ? round(value) : value;
 }
 
 /* ---- the table ---- */
@@ -92,31 +104,45 @@ static struct compared_columns columns_of(const struct compared *c)
     return out;
 }
 
-/* Returns a value of a side; times are whole nanoseconds. */
-static json_t *side_json(const struct compared *c, double value)
-{
-    return c->figure->kind == FIGURE_NS ? json_whole(value) : json_number(value);
-}
+enum { COLUMNS = sizeof(struct compared_columns) / sizeof(struct table_column) };
 
-/* Returns the rows; the values of the sides have the keys `a` and `b`. */
-static json_t *rows_json(const struct compared *c, const char *a, const char *b)
+/* The rows of the table, and their cells. */
+struct compared_table {
+    struct table_row *row; /* [n] */
+    struct table_cell (*cell)[COLUMNS];
+};
+
+static struct compared_table table_of(const struct compared *c)
 {
-    json_t *rows = json_array();
+    struct compared_table t = {memory_alloc(c->n, sizeof(*t.row)),
+                               memory_alloc(c->n, sizeof(*t.cell))};
 
     for (uint32_t i = 0; i < c->n; i++) {
         const struct compared_row *row = &c->row[i];
-        const char *word = is_by_samples(c) ? words[row->verdict].time : words[row->verdict].figure;
+        const struct comparison *of = &row->of;
+        const double number[] = {compared_value(c, of->a),
+                                 compared_value(c, of->b),
+                                 of->ratio,
+                                 of->low,
+                                 of->high,
+                                 of->p};
+        uint32_t n = 0;
 
-        json_array_append_new(
-            rows,
-            json_object_of("run", json_text(row->run), "stage", json_text(row->stage), a,
-                           side_json(c, row->of.a), b, side_json(c, row->of.b), "ratio",
-                           json_number(row->of.ratio), "low", json_number(row->of.low), "high",
-                           json_number(row->of.high), "p", json_number(row->of.p), "runs_a",
-                           json_count(row->of.runs_a), "runs_b", json_count(row->of.runs_b),
-                           "verdict", row->judged ? json_text(word) : json_null(), NULL));
+        t.cell[i][n++].text = row->run;
+        t.cell[i][n++].text = row->stage;
+        for (size_t k = 0; k < sizeof(number) / sizeof(number[0]); k++)
+            t.cell[i][n++].number = number[k];
+        t.cell[i][n].text = row->judged ? compared_word(c, row) : "";
+        t.row[i] =
+            (struct table_row){t.cell[i], row->judged ? words[row->verdict].colour : TABLE_PLAIN};
     }
-    return rows;
+    return t;
+}
+
+static void table_free(struct compared_table *t)
+{
+    free(t->row);
+    free(t->cell);
 }
 
 /* Explains the figures below the table. */
@@ -129,7 +155,7 @@ static void add_legend(struct text *out, const struct compared *c)
                  "ratio is B / A over %u rounds of A B or B A; bounds by signed ranks, with "
                  "%g %% confidence over all looks; slower or faster: by more than %g %%",
                  c->turns.rounds, 100 * (1 - c->alpha), 100 * c->threshold);
-    else if (is_by_samples(c))
+    else if (compared_is_by_samples(c))
         text_add(out,
                  "ratio is B / A of the medians; 95 %% bounds by bootstrap; p by Mann-Whitney over "
                  "%d or more runs per side; slower or faster: by more than %g %%, with p < %g",
@@ -172,7 +198,7 @@ static void print_remedy(FILE *file, const struct compared *c)
         text_comment(
             file, "unclear: the rounds differ too much from each other; use a larger --budget, a "
                   "quieter machine, or real-time priority: chrt -r 1 epa2a compare ...");
-    else if (unclear > 0 && is_by_samples(c))
+    else if (unclear > 0 && compared_is_by_samples(c))
         text_comment(
             file,
             "%u unclear: two runs of one program differ by as much. To decide, let the sides take "
@@ -186,29 +212,25 @@ static void print_remedy(FILE *file, const struct compared *c)
 
 static void print_table(FILE *file, const struct compared *c)
 {
-    json_auto_t *rows = rows_json(c, "a", "b");
+    struct compared_table table = table_of(c);
     text_auto legend = {0};
 
     add_legend(&legend, c);
     text_comment(file, "%s", legend.data);
     if (c->turns.taken != NULL)
         text_comment(file, "%s", c->turns.taken);
-    for (struct json_walk row = {rows}; json_next(&row);) {
-        const struct compared_row *of = &c->row[row.n - 1];
-
-        if (of->judged && words[of->verdict].colour != NULL)
-            json_object_set_new(row.value, "colour", json_string(words[of->verdict].colour));
-    }
-    table_json_text(file, columns_of(c).column, rows);
+    table_text(file, columns_of(c).column, table.row, c->n);
+    table_free(&table);
     print_mean_ratio(file, c);
     print_remedy(file, c);
 }
 
 static void add_markdown(struct text *out, const struct compared *c)
 {
-    json_auto_t *rows = rows_json(c, "a", "b");
+    struct compared_table table = table_of(c);
 
-    table_json_add(out, TABLE_MARKDOWN, columns_of(c).column, rows);
+    table_add(out, TABLE_MARKDOWN, columns_of(c).column, table.row, c->n);
+    table_free(&table);
     text_add(out, "\nA ");
     text_add_markdown(out, c->a);
     text_add(out, ", B ");
@@ -216,28 +238,6 @@ static void add_markdown(struct text *out, const struct compared *c)
     text_add(out, "; ");
     add_legend(out, c);
     text_add(out, ".\n");
-}
-
-/* ---- the document ---- */
-
-static json_t *document_json(const struct compared *c)
-{
-    bool samples = is_by_samples(c);
-    json_t *out = json_object_of(
-        "schema", json_integer(1), "program", json_text("epa2a"), "a", json_text(c->a), "b",
-        json_text(c->b), "rounds", json_count_or_null(c->turns.rounds), "threshold",
-        json_number(c->threshold), "alpha", json_number(c->alpha), "compared",
-        samples ? rows_json(c, "a_ns", "b_ns") : rows_json(c, "a", "b"), NULL);
-
-    if (!samples) {
-        json_object_set_new(out, "figure", json_text(figure_name(c->figure)));
-        json_object_set_new(out, "unit", json_text(figure_unit(c->figure)));
-    }
-    if (c->turns.rounds > 0) {
-        json_object_set_new(out, "alternated", json_boolean(c->turns.alternated));
-        json_object_set_new(out, "percentile", json_number(c->turns.percentile));
-    }
-    return out;
 }
 
 enum epa_status compare_print(const struct cli *cli, const struct compared *c, bool documents,
@@ -250,5 +250,5 @@ enum epa_status compare_print(const struct cli *cli, const struct compared *c, b
     if (!documents)
         return EPA_OK;
     add_markdown(&markdown, c);
-    return cli_write_documents(cli, document_json(c), &markdown, err);
+    return cli_write_documents(cli, compared_json(c), &markdown, err);
 }

@@ -1,4 +1,4 @@
-/* A comparison of two sides, with a row for each stage: its table and its document. */
+/* A comparison of two sides, with a row for each stage: its table. */
 #ifndef COMPARED_H
 #define COMPARED_H
 
@@ -38,6 +38,11 @@ void compared_add(struct compared *, const struct results_run *, const char *sta
                   const struct comparison *, enum compare_verdict, bool judged);
 /* Returns true if a row has the verdict COMPARE_SLOWER. */
 bool compared_is_slower(const struct compared *);
+/* Returns true if the sides are compared by their samples. */
+bool compared_is_by_samples(const struct compared *);
+/* Returns the word for a verdict, and a value of a side: times are whole nanoseconds. */
+const char *compared_word(const struct compared *, const struct compared_row *);
+double compared_value(const struct compared *, double);
 /* Writes the label of a run without the number of its repetition, or its name. Returns out. */
 char *compared_name(const struct results_run *run, char *out, size_t room);
 

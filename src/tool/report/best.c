@@ -16,8 +16,7 @@
 #include "base/text.h"
 #include "op/op.h"
 #include "report/figures.h"
-#include "report/table_json.h"
-#include "report/fill.h"
+#include "report/table.h"
 #include "report/lines.h"
 
 enum { LOSERS = 5 /* slower candidates in the table of a contest */ };
@@ -265,18 +264,18 @@ static const char *verdict_word(const struct candidate *one)
 
 /* Returns the loss of a candidate in words: "+14.4 %", "+1.0 % close", or for an undecided
  * comparison "+37.0 % unclear (-5.1 % to +153.0 %)". */
-static json_t *loss_json(const struct candidate *one)
+static const char *loss_text(const struct best *b, const struct candidate *one)
 {
     double loss = 100 * one->loss;
 
     if (one->best)
-        return json_text("best");
+        return "best";
     if (one->verdict == COMPARE_UNCLEAR && isnan(one->loss_low))
-        return json_sprintf("%+.1f %% unclear (a single run)", loss);
+        return arena_printf(b->arena, "%+.1f %% unclear (a single run)", loss);
     if (one->verdict == COMPARE_UNCLEAR)
-        return json_sprintf("%+.1f %% unclear (%+.1f %% to %+.1f %%)", loss, 100 * one->loss_low,
-                            100 * one->loss_high);
-    return json_sprintf("%+.1f %%%s", loss, one->verdict == COMPARE_SAME ? " close" : "");
+        return arena_printf(b->arena, "%+.1f %% unclear (%+.1f %% to %+.1f %%)", loss,
+                            100 * one->loss_low, 100 * one->loss_high);
+    return arena_printf(b->arena, "%+.1f %%%s", loss, one->verdict == COMPARE_SAME ? " close" : "");
 }
 
 /* Adds the contest of entries `from` to `end`; repetitions of one run are adjacent. */
@@ -438,37 +437,73 @@ void best_destroy(struct best *b)
 
 /* ---- output ---- */
 
-/* Returns the rows of the table: for each contest all candidates that are close or unclear, and the
- * first few of the others. */
-static json_t *table_rows(const struct group *g)
-{
-    json_t *rows = json_array();
+enum { COLUMNS = 7 };
 
+/* The rows of a table and their cells; in the arena. */
+struct best_table {
+    struct table_row *row;
+    uint32_t n;
+};
+
+static struct table_cell *append_row(const struct best *b, struct best_table *t)
+{
+    struct table_cell *cell = arena_alloc(b->arena, COLUMNS * sizeof(*cell));
+
+    t->row[t->n++].cell = cell;
+    return cell;
+}
+
+static void append_candidate(const struct best *b, const char *size, const struct candidate *one,
+                             struct best_table *t)
+{
+    struct table_cell *cell = append_row(b, t);
+
+    cell[0].text = size;
+    cell[1].text = one->first->name;
+    cell[2].number = one->n;
+    cell[3].number = one->spread.median;
+    cell[4].number = one->spread.low;
+    cell[5].number = one->spread.high;
+    cell[6].text = loss_text(b, one);
+}
+
+/* Appends the line of the candidates from `i` on. */
+static void append_others(const struct best *b, const struct contest *c, uint32_t i,
+                          struct best_table *t)
+{
+    struct table_cell *cell = append_row(b, t);
+
+    for (uint32_t k = 0; k < COLUMNS; k++)
+        cell[k].text = "";
+    cell[1].text = arena_printf(b->arena, "and %u more, +%.1f %% to +%.1f %%", c->n - i,
+                                100 * c->candidate[i].loss, 100 * c->candidate[c->n - 1].loss);
+}
+
+/* Returns the rows of the table: for each contest all candidates that are close or unclear, and the
+ * first few of the others. Text has the size in the first line of a contest alone, and a line for
+ * the other candidates. */
+static struct best_table table_of(const struct best *b, const struct group *g, bool is_text)
+{
+    struct best_table t = {.n = 0};
+    uint32_t room = 0;
+
+    for (uint32_t k = 0; k < g->n; k++)
+        room += g->contest[k].n + 1;
+    t.row = arena_alloc(b->arena, room * sizeof(*t.row));
     for (uint32_t k = 0; k < g->n; k++) {
         const struct contest *c = &g->contest[k];
+        const char *size = arena_printf(b->arena, "%.0f", c->size);
         uint32_t losers = 0, i = 0;
 
         /* A line "and 1 more" would take as much space as the candidate itself. */
         for (; i < c->n && (losers < LOSERS || i + 1 == c->n); i++) {
-            const struct candidate *one = &c->candidate[i];
-
-            losers += one->verdict == COMPARE_SLOWER;
-            json_array_append_new(
-                rows, json_object_of("size", json_sprintf("%.0f", c->size), "name",
-                                     json_text(one->first->name), "runs", json_count(one->n),
-                                     "value", json_number(one->spread.median), "low",
-                                     json_number(one->spread.low), "high",
-                                     json_number(one->spread.high), "loss", loss_json(one), NULL));
+            append_candidate(b, is_text && i > 0 ? "" : size, &c->candidate[i], &t);
+            losers += c->candidate[i].verdict == COMPARE_SLOWER;
         }
-        if (i < c->n)
-            json_array_append_new(rows,
-                                  json_object_of("name",
-                                                 json_sprintf("and %u more, +%.1f %% to +%.1f %%",
-                                                              c->n - i, 100 * c->candidate[i].loss,
-                                                              100 * c->candidate[c->n - 1].loss),
-                                                 "size", json_text(""), "more", json_true(), NULL));
+        if (i < c->n && is_text)
+            append_others(b, c, i, &t);
     }
-    return rows;
+    return t;
 }
 
 /* Columns, with the operation's word for a size, and the unit of the figure. */
@@ -493,18 +528,20 @@ static struct best_columns columns_of(const struct best *b, const struct group *
     return out;
 }
 
-/* Returns the facts about a group that text and Markdown print around its table. */
-static json_t *group_facts(const struct group *g)
+/* Adds the run that is best for all sizes together; without such a run adds nothing. */
+static void add_overall(struct text *out, const struct group *g)
 {
-    return json_object_of(
-        "title", json_text(g->title), "delivers", json_text_or_null(g->delivers), "note",
-        json_text_or_null(g->note), "overall", json_text_or_null(g->overall.name), "mean",
-        json_number(g->overall.mean - 1), "worst", json_number(g->overall.worst - 1), NULL);
+    if (g->overall.name != NULL && isfinite(g->overall.mean) && isfinite(g->overall.worst))
+        text_add(
+            out,
+            "one for all sizes: %s, %.1f %% behind the best of each on average, %.1f %% at worst",
+            g->overall.name, (g->overall.mean - 1) / .01, (g->overall.worst - 1) / .01);
 }
 
-static const char overall_form[] =
-    "one for all sizes: {overall}, {mean/.01%.1f} % behind the best of "
-    "each on average, {worst/.01%.1f} % at worst";
+static bool is_given(const char *text)
+{
+    return text != NULL && text[0] != '\0';
+}
 
 /* Explains the figures, for text and Markdown. */
 static void add_legend(struct text *out, const struct best *b)
@@ -551,24 +588,20 @@ void best_text(FILE *file, const struct best *b)
         text_comment(file, "%s", at);
     for (uint32_t i = 0; i < b->n_groups; i++) {
         const struct group *g = &b->group[i];
-        const char *before = "";
-        json_auto_t *rows = table_rows(g), *facts = group_facts(g);
+        struct best_table table = table_of(b, g, true);
+        text_auto overall = {0};
 
         fprintf(file, "#\n");
-        fill_comment(file, "{title}", facts);
-        fill_comment(file, "delivers: {delivers}", facts);
-        fill_comment(file, "differs from a group above: {note}", facts);
-        /* The first line of a size contains the size. */
-        for (struct json_walk row = {rows}; json_next(&row);) {
-            const char *size = json_text_at(row.value, "size");
-
-            if (strcmp(size, before) == 0)
-                json_object_set_new(row.value, "size", json_string(""));
-            else
-                before = size;
-        }
-        table_json_text(file, columns_of(b, g).column, rows);
-        fill_comment(file, overall_form, facts);
+        if (is_given(g->title))
+            text_comment(file, "%s", g->title);
+        if (is_given(g->delivers))
+            text_comment(file, "delivers: %s", g->delivers);
+        if (is_given(g->note))
+            text_comment(file, "differs from a group above: %s", g->note);
+        table_text(file, columns_of(b, g).column, table.row, table.n);
+        add_overall(&overall, g);
+        if (overall.bytes > 0)
+            text_comment(file, "%s", overall.data);
     }
 }
 
@@ -576,17 +609,25 @@ void best_markdown(struct text *out, const struct best *b)
 {
     for (uint32_t i = 0; i < b->n_groups; i++) {
         const struct group *g = &b->group[i];
-        json_auto_t *rows = table_rows(g), *facts = group_facts(g);
+        struct best_table table = table_of(b, g, false);
+        text_auto overall = {0};
 
         text_add(out, "%s", i > 0 ? "\n" : "");
-        fill_add(out, "{title}[; delivers: {delivers}][; {note}]\n\n", facts, text_add_markdown);
-        for (size_t k = json_array_size(rows); k > 0; k--)
-            if (json_object_get(json_array_get(rows, k - 1), "more") != NULL)
-                json_array_remove(rows, k - 1);
-        table_json_add(out, TABLE_MARKDOWN, columns_of(b, g).column, rows);
-        text_add(out, "%s", g->overall.name != NULL ? "\n" : "");
-        if (fill_add(out, overall_form, facts, text_add_markdown))
+        if (is_given(g->title)) {
+            text_add_markdown(out, g->title);
+            text_add(out, "%s", is_given(g->delivers) ? "; delivers: " : "");
+            text_add_markdown(out, is_given(g->delivers) ? g->delivers : "");
+            text_add(out, "%s", is_given(g->note) ? "; " : "");
+            text_add_markdown(out, is_given(g->note) ? g->note : "");
+            text_add(out, "\n\n");
+        }
+        table_add(out, TABLE_MARKDOWN, columns_of(b, g).column, table.row, table.n);
+        add_overall(&overall, g);
+        if (overall.bytes > 0) {
             text_add(out, "\n");
+            text_add_markdown(out, overall.data);
+            text_add(out, "\n");
+        }
     }
     text_add(out, "\n");
     add_legend(out, b);
@@ -609,10 +650,10 @@ static json_t *candidate_json(const struct best *b, const struct candidate *one)
                           "verdict", json_text(verdict_word(one)), "loss", json_number(one->loss),
                           "loss_low", one->best ? json_null() : json_number(one->loss_low),
                           "loss_high", one->best ? json_null() : json_number(one->loss_high),
-                          "loss_text", loss_json(one), samples ? "median_ns" : "value",
-                          value_json(b, one->spread.median), samples ? "low_ns" : "low",
-                          value_json(b, one->spread.low), samples ? "high_ns" : "high",
-                          value_json(b, one->spread.high), NULL);
+                          "loss_text", json_text(loss_text(b, one)),
+                          samples ? "median_ns" : "value", value_json(b, one->spread.median),
+                          samples ? "low_ns" : "low", value_json(b, one->spread.low),
+                          samples ? "high_ns" : "high", value_json(b, one->spread.high), NULL);
 }
 
 static json_t *group_json(const struct best *b, const struct group *g)
