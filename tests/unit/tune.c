@@ -97,11 +97,9 @@ static double search_over(struct made_up *m, double budget_s, char *found, size_
     int fd = mkstemp(path);
     const char *arg[] = {path};
     struct cli cli = {.arg = arg, .n_args = 1, .alpha = 0.01, .progress = PROGRESS_NEVER};
-    struct tune_search s = {.t = {.cli = &cli,
-                                  .arena = arena_create(),
-                                  .not_tried = json_array(),
-                                  .budget_ns = (uint64_t)(budget_s * 1e9)},
-                            .take = take};
+    struct tune_search s = {
+        .t = {.cli = &cli, .arena = arena_create(), .budget_ns = (uint64_t)(budget_s * 1e9)},
+        .take = take};
     double out;
 
     assert_int_equal(write(fd, text, sizeof(text) - 1), sizeof(text) - 1);
@@ -123,7 +121,6 @@ static double search_over(struct made_up *m, double budget_s, char *found, size_
     unlink(path);
     for (struct tune_kept *k = s.kept; k != NULL; k = k->next)
         runs_finish(&k->runs);
-    json_decref(s.t.not_tried);
     json_decref(s.delivers);
     json_decref(s.shape);
     json_decref(s.tasks);

@@ -16,6 +16,7 @@
 #include "run/stop_signals.h"
 #include "cli/tune.h"
 #include "cli/tune_candidates.h"
+#include "cli/tune_json.h"
 #include "cli/tune_report.h"
 #include "cli/tune_search.h"
 #include "cli/tune_tasks.h"
@@ -83,7 +84,6 @@ static void search_init(struct tune_search *s, const struct cli *cli)
     *s = (struct tune_search){
         .t = {.cli = cli,
               .arena = arena_create(),
-              .not_tried = json_array(),
               .budget_ns = cli->budget_ns != 0 ? cli->budget_ns : CLI_BUDGET_NS},
         .take = tune_take_turn,
         .stop_fd = -1};
@@ -92,7 +92,6 @@ static void search_init(struct tune_search *s, const struct cli *cli)
 
 static void search_finish(struct tune_search *s)
 {
-    json_decref(s->t.not_tried);
     json_decref(s->shape);
     json_decref(s->tasks);
     json_decref(s->delivers);

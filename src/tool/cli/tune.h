@@ -36,12 +36,18 @@ struct tune_setting {
     uint32_t added;                    /* index of that value in the search */
 };
 
+/* A setting that the search cannot try; in the arena. */
+struct tune_skipped {
+    const char *setting, *why;
+    struct tune_skipped *next;
+};
+
 struct tune {
     const struct cli *cli;
     struct arena *arena;
     struct tune_setting **setting; /* [n]; 0: the file's settings */
     uint32_t n;
-    json_t *not_tried; /* [{"setting", "why"}] */
+    struct tune_skipped *not_tried; /* list, the first one first */
     const struct tune_setting *best;
     bool is_better;         /* `best` is faster than the file's settings in the last comparison */
     struct comparison last; /* last comparison of both, over `rounds` rounds */

@@ -3,6 +3,7 @@
  * file. */
 #include "cli/tune_candidates.h"
 
+#include <stdarg.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,24 @@ static void add_base(struct tune_search *s, const char *name, const struct exper
     memcpy(&bare.profile, section_find("profile")->options.defaults, sizeof(bare.profile));
     s->base[s->n_bases++] = (struct tune_base){arena_strndup(s->t.arena, name, strlen(name)),
                                                experiment_text(s, x), experiment_text(s, &bare), x};
+}
+
+/* Records a setting that the search cannot try, and the reason. */
+__attribute__((format(printf, 3, 4))) static void skip_setting(struct tune *t, const char *setting,
+                                                               const char *fmt, ...)
+{
+    struct tune_skipped **end = &t->not_tried, *one = arena_alloc(t->arena, sizeof(*one));
+    char why[600];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(why, sizeof(why), fmt, args);
+    va_end(args);
+    *one = (struct tune_skipped){arena_printf(t->arena, "%s", setting),
+                                 arena_printf(t->arena, "%s", why), NULL};
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = one;
 }
 
 json_t *tune_delivered(const struct tune_search *s, const struct experiment *x)
@@ -151,8 +170,7 @@ static enum epa_status add_algorithm(struct tune_search *s, const char *name)
     if (runs != NULL && find_same_setting(s, runs->run[0].x) == NULL)
         add_base(s, name, runs->run[0].x);
     else if (runs == NULL)
-        json_array_append_new(s->t.not_tried, json_object_of("setting", json_text(name), "why",
-                                                             json_text(why), NULL));
+        skip_setting(&s->t, name, "%s", why);
     return EPA_OK;
 }
 
@@ -197,9 +215,7 @@ enum epa_status tune_read_bases(struct tune_search *s)
         json_t *shape;
 
         if (run->x == NULL) {
-            json_array_append_new(s->t.not_tried,
-                                  json_object_of("setting", json_text(run->label), "why",
-                                                 json_text(run->refused.text), NULL));
+            skip_setting(&s->t, run->label, "%s", run->refused.text);
             continue;
         }
         shape = result_shape(run->x);
@@ -213,13 +229,9 @@ enum epa_status tune_read_bases(struct tune_search *s)
         if (find_same_setting(s, run->x) == NULL)
             add_base(s, label_of_setting(s, run), run->x);
         else if (run->repetition == 1)
-            json_array_append_new(
-                s->t.not_tried,
-                json_object_of("setting", json_text(run->label), "why",
-                               json_sprintf("same settings as '%s': only names, seeds or lengths "
-                                            "of runs differ",
-                                            find_same_setting(s, run->x)->name),
-                               NULL));
+            skip_setting(&s->t, run->label,
+                         "same settings as '%s': only names, seeds or lengths of runs differ",
+                         find_same_setting(s, run->x)->name);
         json_decref(shape);
     }
     if (s->n_bases == 0 && s->err.status == EPA_OK)
@@ -282,8 +294,7 @@ struct tune_setting *tune_add_setting(struct tune_search *s, uint32_t base, cons
     runs = tune_read_runs(s, s->base[base].text, set, n, why);
     if (runs == NULL || delivers_other_outputs(s, runs->run[0].x, why) || t->n == TUNE_SETTINGS) {
         if (pass == 1 && change != NULL)
-            json_array_append_new(t->not_tried, json_object_of("setting", json_text(name.data),
-                                                               "why", json_text(why), NULL));
+            skip_setting(t, name.data, "%s", why);
         return NULL;
     }
     out = t->setting[t->n++] = arena_alloc(t->arena, sizeof(*out));

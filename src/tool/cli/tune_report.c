@@ -1,20 +1,19 @@
-/* Reports of a search: a table, JSON, and the fastest experiment. */
+/* Reports of a search: a table, and the fastest experiment. */
 #include "cli/tune_report.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/exit_code.h"
-#include "base/json.h"
 #include "base/memory.h"
 #include "cli/tune.h"
 #include "cli/turns.h"
-#include "report/table_json.h"
+#include "report/table.h"
 #include "report/lines.h"
-#include "report/origin.h"
-#include "report/summary.h"
+#include "report/machine_facts.h"
 
 static double median_of(const double *x, uint32_t n)
 {
@@ -29,21 +28,22 @@ double tune_median(const struct tune_setting *s)
     return s->rounds > 0 ? median_of(s->ns, s->rounds) : NAN;
 }
 
-static json_t *setting_json(const struct tune *t, const struct tune_setting *s)
+/* Returns the word for the end of a setting's turns. */
+const char *tune_outcome(const struct tune *t, const struct tune_setting *s)
 {
-    json_t *set = json_array();
+    if (s == t->best && s != t->setting[0])
+        return "best";
+    return s->why != NULL ? s->why : "kept";
+}
 
-    for (uint32_t i = 0; i < s->n; i++)
-        json_array_append_new(set, json_text(s->set[i]));
-    return json_object_of(
-        "setting", json_text(s->name), "set", set, "pass", json_count(s->pass), "rounds",
-        json_count(s->rounds), "median_ns", json_whole(median_of(s->ns, s->rounds)), "ratio",
-        json_number(exp(median_of(s->log_ratio, s->rounds))), "estimate",
-        json_number(s->rounds > 0 ? exp(s->log - t->setting[0]->log) : NAN), "outcome",
-        json_text(s == t->best && s != t->setting[0] ? "best"
-                  : s->why != NULL                   ? s->why
-                                                     : "kept"),
-        NULL);
+double tune_ratio(const struct tune_setting *s)
+{
+    return s->rounds > 0 ? exp(median_of(s->log_ratio, s->rounds)) : NAN;
+}
+
+double tune_estimate(const struct tune *t, const struct tune_setting *s)
+{
+    return s->rounds > 0 ? exp(s->log - t->setting[0]->log) : NAN;
 }
 
 void tune_verdict(const struct tune *t, struct text *out)
@@ -85,7 +85,29 @@ static void add_summary(const struct tune *t, struct text *out)
                       "instead of its median");
 }
 
-void tune_print(FILE *file, const struct tune *t)
+enum { COLUMNS = 6 };
+
+/* Fills the cells of a setting. */
+static void fill_cells(const struct tune *t, const struct tune_setting *s,
+                       struct table_cell cell[COLUMNS])
+{
+    cell[0].text = s->name;
+    cell[1].number = s->rounds;
+    cell[2].number = round(tune_median(s));
+    cell[3].number = tune_ratio(s);
+    cell[4].number = tune_estimate(t, s);
+    cell[5].text = tune_outcome(t, s);
+}
+
+/* Fills a line above settings of the same pass. */
+static void fill_heading(uint32_t pass, struct table_cell cell[COLUMNS])
+{
+    for (uint32_t i = 0; i < COLUMNS; i++)
+        cell[i].text = "";
+    cell[0].text = pass == 1 ? "alone:" : "together:";
+}
+
+static void print_settings(FILE *file, const struct tune *t)
 {
     static const struct table_column columns[] = {{"setting", "setting", .width = 0},
                                                   {"rounds", "rounds", NULL, 0, 0, 6},
@@ -94,56 +116,41 @@ void tune_print(FILE *file, const struct tune *t)
                                                   {"estimate", "estimate", NULL, 0, 3, 8},
                                                   {"outcome", "", .width = 0},
                                                   {0}};
-    json_auto_t *rows = json_array();
-    text_auto text = {0}, verdict = {0};
-    uint32_t pass = 0;
+    uint32_t room = 2 * t->n, n = 0, pass = 0;
+    struct table_cell(*cell)[COLUMNS] = memory_alloc(room, sizeof(*cell));
+    struct table_row *row = memory_alloc(room, sizeof(*row));
 
-    add_summary(t, &text);
-    text_comment(file, "epa2a tune: %s: %s", t->cli->arg[0], text.data);
-    text_comment(file,
-                 "ratio: median ratio to the file's settings in the same rounds; estimate: mean "
-                 "ratio");
+    for (uint32_t i = 0; i < room; i++)
+        row[i].cell = cell[i];
     for (uint32_t k = 0; k < t->n; k++) {
         const struct tune_setting *x = t->setting[k];
 
         if (x->pass == 2 && x->rounds < TUNE_SHOWN && x != t->best)
             continue;
         if (x->pass != pass)
-            json_array_append_new(
-                rows,
-                json_object_of("setting", json_text(x->pass == 1 ? "alone:" : "together:"), NULL));
+            fill_heading(x->pass, cell[n++]);
         pass = x->pass;
-        json_array_append_new(rows, setting_json(t, x));
+        fill_cells(t, x, cell[n++]);
     }
-    table_json_text(file, columns, rows);
-    for (struct json_walk row = {t->not_tried}; json_next(&row);)
-        text_comment(file, "not tried: %s: %s", json_text_at(row.value, "setting"),
-                     json_text_at(row.value, "why"));
-    tune_verdict(t, &verdict);
-    text_comment(file, "%s", verdict.data);
+    table_text(file, columns, row, n);
+    free(row);
+    free(cell);
 }
 
-json_t *tune_json(const struct tune *t)
+void tune_print(FILE *file, const struct tune *t)
 {
-    json_t *settings = json_array(), *turns = json_null();
-    struct machine_facts machine;
+    text_auto text = {0}, verdict = {0};
 
-    machine_facts_read("", &machine);
-    for (uint32_t k = 0; k < t->n; k++)
-        json_array_append_new(settings, setting_json(t, t->setting[k]));
-    if (t->rounds > 0)
-        turns = json_object_of("rounds", json_count(t->rounds), "file_ns", json_whole(t->last.a),
-                               "best_ns", json_whole(t->last.b), "ratio",
-                               json_number(t->last.ratio), "low", json_number(t->last.low), "high",
-                               json_number(t->last.high), "p", json_number(t->last.p), NULL);
-    return json_object_of(
-        "schema", json_integer(1), "program", json_text("epa2a"), "file", json_text(t->cli->arg[0]),
-        "percentile", json_number(t->permille / 10.0), "budget_s",
-        json_number((double)t->budget_ns / 1e9), "spent_s", json_number((double)t->spent_ns / 1e9),
-        "turns", json_count(t->turns), "samples", json_count(t->samples), "settings", settings,
-        "not_tried", json_incref(t->not_tried), "best", setting_json(t, t->best), "in_turns", turns,
-        "better", json_boolean(t->is_better), "interrupted", json_boolean(t->stopped != EXIT_OK),
-        "machine", machine_json(&machine), NULL);
+    add_summary(t, &text);
+    text_comment(file, "epa2a tune: %s: %s", t->cli->arg[0], text.data);
+    text_comment(file,
+                 "ratio: median ratio to the file's settings in the same rounds; estimate: mean "
+                 "ratio");
+    print_settings(file, t);
+    for (const struct tune_skipped *one = t->not_tried; one != NULL; one = one->next)
+        text_comment(file, "not tried: %s: %s", one->setting, one->why);
+    tune_verdict(t, &verdict);
+    text_comment(file, "%s", verdict.data);
 }
 
 void tune_origin(const char *what, const char *from, const char *how, struct text *out)

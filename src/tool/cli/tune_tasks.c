@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "cli/tune.h"
+#include "cli/tune_json.h"
 #include "cli/tune_report.h"
 #include "report/table_json.h"
 #include "report/lines.h"
