@@ -118,6 +118,21 @@ TEST_OF_FAKE(a_peak_slower_than_the_result_is_dropped, VERB_BENCH, 2, 1)
     assert_true(isnan(num(f, "stages.0.peak_ns")));
 }
 
+/* ---- expectations ---- */
+
+/* A bound of `expect` is the bound of the figure of its name: a maximum of a time in ns, otherwise a
+ * minimum. */
+TEST(each_expectation_is_a_figure)
+{
+    for (const struct epa_option *o = expect_figures; o->name != NULL; o++) {
+        const struct figure *figure = figure_find(o->name);
+
+        assert_non_null(figure);
+        assert_int_equal(o->type == EPA_OPTION_DURATION, figure->kind == FIGURE_NS);
+        assert_int_equal(o->type == EPA_OPTION_DURATION, figure->better == FIGURE_SMALLER);
+    }
+}
+
 /* ---- warnings ---- */
 
 static bool warned(const struct fake *f, const char *what)
