@@ -16,8 +16,8 @@ WRAPPER = "src/tool/base/json.h"  # the only file that includes jansson
 # Files of commands and operations that read or write documents.
 DOCUMENTS = {
     "src/tool/cli": """complete.c cmd_doctor.c cmd_import.c cmd_list.c cmd_predict.c cmd_routing.c cmd_status.c cmd_tune.c cmd_version.c
-        compared_json.c compared_json.h documents.c documents.h experiment_schema.c html_page.c list_configs.c list_models.c main.c predict.h predict_measure.c
-        predict_world.c repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
+        compared_json.c compared_json.h documents.c documents.h experiment_schema.c html_page.c list_configs.c list_models.c main.c predict.h predict_world.c
+        repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
         tune.h tune_candidates.c tune_candidates.h tune_json.c tune_json.h tune_tasks.c tune_tasks.h
         compare_turns.c""".split(),
     "src/tool/report": """best.c best.h csv_cells.c csv_cells.h figures_json.c figures_json.h fill.c fill.h form.c form.h import.c import.h

@@ -103,7 +103,7 @@ static enum epa_status write_outputs(struct prediction *p)
 
 int cmd_predict(const struct cli *cli)
 {
-    struct prediction p = {.cli = cli, .arena = arena_create(), .notes = json_array()};
+    struct prediction p = {.cli = cli, .arena = arena_create()};
     enum epa_status status;
     int code;
 
@@ -121,7 +121,6 @@ int cmd_predict(const struct cli *cli)
     if (p.err.status != EPA_OK)
         code = cli_fail(&p.err);
     json_decref(p.document);
-    json_decref(p.notes);
     if (p.source != NULL)
         p.op->source_close(p.source);
     for (uint32_t i = 0; i < p.n_read; i++)

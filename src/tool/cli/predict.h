@@ -54,7 +54,9 @@ struct prediction {
     /* Costs fitted to all worlds [0], and to all worlds but world i - 1 [i]. */
     double cost[WORLDS_MOST + 1][OP_PHASES][PREDICT_TERMS];
     double error; /* largest error of the fit, and spread of the rounds, as a logarithm */
-    json_t *notes, *document;
+    const char *note[WORLDS_MOST + 3]; /* one for each dropped world, and three others */
+    uint32_t n_notes;
+    json_t *document;
     struct epa_error err;
 };
 

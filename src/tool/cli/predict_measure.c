@@ -198,7 +198,7 @@ static bool drop_worlds(struct prediction *p, uint32_t ranks)
     p->n = kept;
     while (p->world[p->n_worlds - 1] >= ranks)
         p->n_worlds--;
-    json_array_append_new(p->notes, json_text(p->err.text));
+    p->note[p->n_notes++] = arena_printf(p->arena, "%s", p->err.text);
     p->err = (struct epa_error){EPA_OK, ""};
     return true;
 }

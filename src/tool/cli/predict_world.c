@@ -330,6 +330,15 @@ static enum epa_status compare_with_results(struct prediction *p, const json_t *
     return p->err.status;
 }
 
+static json_t *notes_json(const struct prediction *p)
+{
+    json_t *out = json_array();
+
+    for (uint32_t i = 0; i < p->n_notes; i++)
+        json_array_append_new(out, json_text(p->note[i]));
+    return out;
+}
+
 static const char *measured_text(const struct prediction *p)
 {
     struct text text = {0};
@@ -370,23 +379,19 @@ enum epa_status prediction_make(struct prediction *p)
     node = p->ranks < p->per_node ? p->ranks : p->per_node;
     times = fmax(1, node * prediction_threads(p->x) / p->cores);
     if (times > 1)
-        json_array_append_new(
-            p->notes,
-            json_text(arena_printf(p->arena,
-                                   "%u ranks of a node share %u cores: local work takes %g "
-                                   "times as long; --cores sets the cores of a node",
-                                   node, p->cores, times)));
+        p->note[p->n_notes++] = arena_printf(p->arena,
+                                             "%u ranks of a node share %u cores: local work takes "
+                                             "%g times as long; --cores sets the cores of a node",
+                                             node, p->cores, times);
     if (json_number_at(asked, "planned_ranks") < json_number_at(asked, "ranks"))
-        json_array_append_new(
-            p->notes, json_text(arena_printf(
-                          p->arena,
-                          "%s supports up to %.0f ranks: memory and messages of larger "
-                          "worlds are extrapolated from its plan for these",
-                          p->x->algorithm.plugin->name, json_number_at(asked, "planned_ranks"))));
+        p->note[p->n_notes++] =
+            arena_printf(p->arena,
+                         "%s supports up to %.0f ranks: memory and messages of larger worlds are "
+                         "extrapolated from its plan for these",
+                         p->x->algorithm.plugin->name, json_number_at(asked, "planned_ranks"));
     if (p->n_worlds < 2)
-        json_array_append_new(
-            p->notes, json_text("only one world could be measured: the cost of a peer is not "
-                                "known and is taken as 0"));
+        p->note[p->n_notes++] = "only one world could be measured: the cost of a peer is not known "
+                                "and is taken as 0";
     if (p->cli->predict.check)
         compare_with_check(p, asked, check);
     if (p->cli->predict.measured != NULL)
@@ -406,7 +411,7 @@ enum epa_status prediction_make(struct prediction *p)
         "sweep", json_boolean(p->cli->predict.sweep != NULL), "link", link, "cores",
         json_count(p->cores), "signal_ns", json_whole(p->signal_ns), "worlds", worlds, "scales",
         scales, "measured", measured_json(p), "measured_text", json_text(measured_text(p)), "costs",
-        costs_json(p), "notes", json_incref(p->notes), "error",
+        costs_json(p), "notes", notes_json(p), "error",
         json_object_of("part", json_number(expm1(p->error)), "text", json_text(text), NULL),
         "check", json_array_size(check) > 0 ? json_incref(check) : json_null(), "machine",
         machine_json(&p->machine), NULL);
