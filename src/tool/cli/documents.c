@@ -244,6 +244,16 @@ void documents_add(struct documents *d, json_t *result)
         add_to_stream(d, result);
 }
 
+static void add_openmetrics(struct text *out, json_t *list)
+{
+    struct epa_error ignored = {EPA_OK, ""};
+    struct results results = {0};
+
+    if (results_of("now", report_document(json_incref(list), NULL), &results, &ignored) == EPA_OK)
+        export_openmetrics(out, &results);
+    results_free(&results);
+}
+
 static enum epa_status write_document(struct documents *d, enum document_kind kind,
                                       const struct report_batch *batch, struct epa_error *err)
 {
@@ -263,7 +273,7 @@ static enum epa_status write_document(struct documents *d, enum document_kind ki
     else if (kind == DOCUMENT_HTML)
         page_html(&text, d, batch);
     else if (kind == DOCUMENT_METRICS)
-        export_openmetrics(&text, d->results);
+        add_openmetrics(&text, d->results);
     else
         report_batch_csv(&text, batch);
     text_clean_lines(&text);

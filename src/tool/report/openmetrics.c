@@ -1,10 +1,11 @@
 /* OpenMetrics text: percentiles and rates of all stages. */
 #include "report/openmetrics.h"
 
+#include <math.h>
+
 #include "base/memory.h"
 #include "base/text.h"
 #include "report/figures.h"
-#include "report/fill.h"
 #include "report/results.h"
 
 static void add_label(struct text *out, const char *text)
@@ -19,81 +20,111 @@ static void add_label(struct text *out, const char *text)
     }
 }
 
-/* Labels of a sample, which distinguish runs; unknown values are left out. */
-#define RUN \
-    "file=\"[{file}]\",run=\"[{label}]\",id=\"[{id}]\",algorithm=\"" \
-    "[{experiment.algorithm.name}]\",transport=\"[{experiment.transport.name}]\",host=\"" \
-    "[{machine.host}]\""
-#define STAGE RUN ",stage=\"{stage.name}\""
-/* Families with a sample for each figure of this kind of each stage. */
-static const struct {
-    const char *head;
-    enum figure_kind kind;
-    const char *form; /* of the label and the path of a figure */
-} stage_families[] = {
-    {"# TYPE epa2a_stage_seconds summary\n# UNIT epa2a_stage_seconds seconds\n"
-     "# HELP epa2a_stage_seconds Time of a stage on the slowest rank of each iteration.\n",
-     FIGURE_NS, "epa2a_stage_seconds{{" STAGE ",quantile=\"%s\"} {stage.%s/1e9%%.9g}\n"},
-    {"# TYPE epa2a_stage_rate_bytes_per_second gauge\n"
-     "# UNIT epa2a_stage_rate_bytes_per_second bytes_per_second\n"
-     "# HELP epa2a_stage_rate_bytes_per_second Bytes of a stage over its median.\n",
-     FIGURE_RATE,
-     "epa2a_stage_rate_bytes_per_second{{" STAGE ",rate=\"%s\"} {stage.%s/1e-9%%.9g}\n"},
-};
-static const char counts[] =
-    "{stage.ns.n>0}epa2a_stage_seconds_count{{" STAGE "} {stage.ns.n%.9g}\n";
-static const char sums[] = "epa2a_stage_seconds_sum{{" STAGE "} {sum_ns/1e9%.9g}\n";
-
-/* Families with a sample for each run. */
-static const struct {
-    const char *name, *path, *help;
-} run_families[] = {
-    {"epa2a_verify_compared_elements", "verify.compared", "Elements that were compared."},
-    {"epa2a_verify_wrong_elements", "verify.wrong", "Elements that were wrong."},
-    {"epa2a_run_exit_code", "exit_code", "0: the run ended well."},
-};
-
-/* Adds the samples of all stages of a result. */
-static void add_stages(struct text *out, const json_t *result, enum figure_kind kind,
-                       const char *form)
+/* Adds the labels of a run, which distinguish runs; unknown values are left out. */
+static void add_labels(struct text *out, const struct results_run *run)
 {
-    json_auto_t *facts = json_copy((json_t *)result);
+    static const struct {
+        const char *name, *path;
+    } labels[] = {{"file", "file"},
+                  {"run", "label"},
+                  {"id", "id"},
+                  {"algorithm", "experiment.algorithm.name"},
+                  {"transport", "experiment.transport.name"},
+                  {"host", "machine.host"}};
 
-    for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);) {
-        json_object_set(facts, "stage", stage.value);
-        json_object_set_new(facts, "sum_ns",
-                            json_number(json_number_at(stage.value, "ns.mean") *
-                                        json_number_at(stage.value, "ns.n")));
-        for (const struct figure *f = figures; f->path != NULL; f++) {
-            text_auto sample = {0};
-
-            if (f->kind != kind || f->label == NULL)
-                continue;
-            text_add(&sample, form, f->label, f->path);
-            fill_add(out, sample.data, facts, add_label);
-        }
-        if (kind == FIGURE_NS) {
-            fill_add(out, counts, facts, add_label);
-            fill_add(out, sums, facts, add_label);
-        }
+    for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++) {
+        text_add(out, "%s%s=\"", i > 0 ? "," : "", labels[i].name);
+        add_label(out, json_text_at(run->json, labels[i].path));
+        text_add(out, "\"");
     }
 }
 
-void export_openmetrics(struct text *out, const json_t *results)
+/* Families with a sample for each figure of this kind of each stage. */
+static const struct family {
+    const char *head, *name, *label;
+    enum figure_kind kind;
+    double unit; /* in units of JSON */
+} stage_families[] = {
+    {"# TYPE epa2a_stage_seconds summary\n# UNIT epa2a_stage_seconds seconds\n"
+     "# HELP epa2a_stage_seconds Time of a stage on the slowest rank of each iteration.\n",
+     "epa2a_stage_seconds", "quantile", FIGURE_NS, 1e9},
+    {"# TYPE epa2a_stage_rate_bytes_per_second gauge\n"
+     "# UNIT epa2a_stage_rate_bytes_per_second bytes_per_second\n"
+     "# HELP epa2a_stage_rate_bytes_per_second Bytes of a stage over its median.\n",
+     "epa2a_stage_rate_bytes_per_second", "rate", FIGURE_RATE, 1e-9},
+};
+
+/* Adds "NAME{LABELS,stage="total"" without the end of the braces. */
+static void begin_sample(struct text *out, const char *name, const char *labels, const char *stage)
+{
+    text_add(out, "%s{%s,stage=\"", name, labels);
+    add_label(out, stage);
+    text_add(out, "\"");
+}
+
+static void add_stage(struct text *out, const struct family *family, const char *labels,
+                      const struct run_stage *stage)
+{
+    const struct stats *ns = &stage->figures.ns;
+
+    for (const struct figure *f = figures; f->path != NULL; f++) {
+        double value = figure_value(f, &stage->figures) / family->unit;
+
+        if (f->kind != family->kind || f->label == NULL || !isfinite(value))
+            continue;
+        begin_sample(out, family->name, labels, stage->name);
+        text_add(out, ",%s=\"%s\"} %.9g\n", family->label, f->label, value);
+    }
+    if (family->kind != FIGURE_NS || ns->n == 0)
+        return;
+    begin_sample(out, "epa2a_stage_seconds_count", labels, stage->name);
+    text_add(out, "} %.9g\n", (double)ns->n);
+    begin_sample(out, "epa2a_stage_seconds_sum", labels, stage->name);
+    text_add(out, "} %.9g\n", ns->mean * (double)ns->n / 1e9);
+}
+
+/* Adds a family with a value of each run. */
+static void add_family(struct text *out, const char *name, const char *help,
+                       const struct results *results, double (*value)(const struct run_figures *))
+{
+    text_add(out, "# TYPE %s gauge\n# HELP %s %s\n", name, name, help);
+    for (uint32_t i = 0; i < results->n; i++) {
+        text_add(out, "%s{", name);
+        add_labels(out, &results->run[i]);
+        text_add(out, "} %.9g\n", value(&results->run[i].figures));
+    }
+}
+
+static double compared_of(const struct run_figures *f)
+{
+    return (double)f->verify.compared;
+}
+
+static double wrong_of(const struct run_figures *f)
+{
+    return (double)f->verify.wrong;
+}
+
+static double exit_code_of(const struct run_figures *f)
+{
+    return f->exit_code;
+}
+
+void export_openmetrics(struct text *out, const struct results *results)
 {
     for (size_t f = 0; f < sizeof(stage_families) / sizeof(stage_families[0]); f++) {
         text_add(out, "%s", stage_families[f].head);
-        for (struct json_walk result = {results}; json_next(&result);)
-            add_stages(out, result.value, stage_families[f].kind, stage_families[f].form);
-    }
-    for (size_t f = 0; f < sizeof(run_families) / sizeof(run_families[0]); f++) {
-        const char *name = run_families[f].name;
-        text_auto form = {0};
+        for (uint32_t i = 0; i < results->n; i++) {
+            text_auto labels = {0};
 
-        text_add(out, "# TYPE %s gauge\n# HELP %s %s\n", name, name, run_families[f].help);
-        text_add(&form, "%s{{" RUN "} {%s%%.9g}\n", name, run_families[f].path);
-        for (struct json_walk result = {results}; json_next(&result);)
-            fill_add(out, form.data, result.value, add_label);
+            add_labels(&labels, &results->run[i]);
+            for (uint32_t k = 0; k < results->run[i].n_stages; k++)
+                add_stage(out, &stage_families[f], labels.data, &results->run[i].stage[k]);
+        }
     }
+    add_family(out, "epa2a_verify_compared_elements", "Elements that were compared.", results,
+               compared_of);
+    add_family(out, "epa2a_verify_wrong_elements", "Elements that were wrong.", results, wrong_of);
+    add_family(out, "epa2a_run_exit_code", "0: the run ended well.", results, exit_code_of);
     text_add(out, "# EOF\n");
 }
