@@ -1,11 +1,11 @@
 /* JUnit XML: a test case for each run. */
 #include "report/junit.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "report/fill.h"
 #include "report/results.h"
 #include "report/rows.h"
 #include "report/xml.h"
@@ -45,24 +45,47 @@ static void add_counts(struct text *out, const json_t *rows, const char *file)
              errors, skipped);
 }
 
-static void add_case(struct text *out, const json_t *row, const json_t *results)
+/* Adds ` NAME="TEXT"`. */
+static void add_attribute(struct text *out, const char *name, const char *text)
 {
-    json_auto_t *facts = json_copy((json_t *)(uintptr_t)row);
+    text_add(out, " %s=\"", name);
+    export_add_xml(out, text);
+    text_add(out, "\"");
+}
 
-    for (struct json_walk result = {results}; json_next(&result);) {
+/* Returns the duration of a run; NaN: it has no result. */
+static double elapsed_of(const json_t *row, const json_t *results)
+{
+    double elapsed_s = NAN;
+
+    for (struct json_walk result = {results}; json_next(&result);)
         if (strcmp(json_text_at(result.value, "label"), json_text_at(row, "label")) == 0 &&
             strcmp(json_text_at(result.value, "file"), json_text_at(row, "file")) == 0)
-            json_object_set(facts, "elapsed_s", json_object_get(result.value, "elapsed_s"));
+            elapsed_s = json_number_at(result.value, "elapsed_s");
+    return elapsed_s;
+}
+
+static void add_case(struct text *out, const json_t *row, const json_t *results)
+{
+    const char *what = is_failure(row) ? "failure" : is_skipped(row) ? "skipped" : "error";
+    const json_t *error = json_object_get(row, "error");
+    double elapsed_s = elapsed_of(row, results);
+
+    text_add(out, "    <testcase");
+    add_attribute(out, "classname", json_text_at(row, "file"));
+    add_attribute(out, "name", json_text_at(row, "label"));
+    if (isfinite(elapsed_s))
+        text_add(out, " time=\"%.3f\"", elapsed_s);
+    if (ended(row, REPORT_OK)) {
+        text_add(out, "/>\n");
+        return;
     }
-    json_object_set_new(facts, "what",
-                        json_text(is_failure(row)   ? "failure"
-                                  : is_skipped(row) ? "skipped"
-                                                    : "error"));
-    fill_add(out,
-             "    <testcase classname=\"[{file}]\" name=\"[{label}]\"[ time=\"{elapsed_s%.3f}\"]"
-             "[{end=ok}/>\n|>\n      <{what}[{what!skipped} type=\"[{status}]\"] "
-             "message=\"[{error}|{end}]\"/>\n    </testcase>\n]",
-             facts, export_add_xml);
+    text_add(out, ">\n      <%s", what);
+    if (!is_skipped(row))
+        add_attribute(out, "type", json_text_at(row, "status"));
+    add_attribute(out, "message",
+                  json_is_string(error) ? json_string_value(error) : json_text_at(row, "end"));
+    text_add(out, "/>\n    </testcase>\n");
 }
 
 /* Returns true if this row is the first of its file. */
@@ -90,7 +113,8 @@ void export_junit(struct text *out, const struct report_batch *batch, const json
 
         if (!begins_file(rows, i))
             continue;
-        fill_add(out, "  <testsuite name=\"[{file}]\"", json_array_get(rows, i), export_add_xml);
+        text_add(out, "  <testsuite");
+        add_attribute(out, "name", file);
         add_counts(out, rows, file);
         text_add(out, ">\n");
         for (struct json_walk row = {rows}; json_next(&row);) {
