@@ -293,30 +293,33 @@ TEST(repetitions_are_one_line_and_ratios_within_a_question)
     static const struct {
         const char *label, *end;
         double total;
-        int question, repetition, baseline;
+        const char *question;
+        uint32_t repetition;
+        bool baseline;
     } of[] = {
-        {"a\x1b n=1", REPORT_OK, 10000, 1, 0, 0},  {"a n=8", REPORT_OK, 40000, 8, 0, 0},
-        {"b n=1 #1", REPORT_OK, 22000, 1, 1, 0},   {"b n=1 #2", REPORT_OK, 20000, 1, 2, 0},
-        {"b n=1 #3", REPORT_OK, 19000, 1, 3, 0},   {"b n=8 #1", REPORT_OK, 20000, 8, 1, 1},
-        {"b n=8 #2", REPORT_FAILED, NAN, 8, 2, 1},
+        {"a\x1b n=1", REPORT_OK, 10000, "1", 0, 0},  {"a n=8", REPORT_OK, 40000, "8", 0, 0},
+        {"b n=1 #1", REPORT_OK, 22000, "1", 1, 0},   {"b n=1 #2", REPORT_OK, 20000, "1", 2, 0},
+        {"b n=1 #3", REPORT_OK, 19000, "1", 3, 0},   {"b n=8 #1", REPORT_OK, 20000, "8", 1, 1},
+        {"b n=8 #2", REPORT_FAILED, NAN, "8", 2, 1},
     };
     struct text text = {0};
-    json_t *rows = json_array();
+    struct report_row rows[LENGTH(of)];
 
     for (size_t i = 0; i < LENGTH(of); i++) {
-        json_t *row = report_row(of[i].label, "a.yaml", of[i].label, NULL);
+        struct report_row *row = &rows[i];
+
+        report_row(row, of[i].label, "a.yaml", of[i].label, NULL);
 
         report_row_end(row, of[i].end, strcmp(of[i].end, REPORT_OK) == 0 ? EPA_OK : EPA_ERR_DIED,
                        NULL);
-        json_object_set_new(row, "dispatch_ns", json_number(i == 0 ? 1250 : NAN));
-        json_object_set_new(row, "total_ns", json_number(of[i].total));
-        json_object_set_new(row, "question", json_integer(of[i].question));
-        json_object_set_new(row, "repetition", json_integer(of[i].repetition));
-        json_object_set_new(row, "baseline", json_boolean(of[i].baseline));
-        json_array_append_new(rows, row);
+        row->time_ns[ROW_DISPATCH] = i == 0 ? 1250 : NAN;
+        row->time_ns[ROW_TOTAL] = of[i].total;
+        row->question = of[i].question;
+        row->repetition = of[i].repetition;
+        row->baseline = of[i].baseline;
     }
-    report_batch_page(&text, &(struct report_batch){VERB_BENCH, rows, "declared", 0}, false);
-    json_decref(rows);
+    report_batch_page(&text, &(struct report_batch){VERB_BENCH, rows, LENGTH(of), "declared", 0},
+                      false);
     assert_words(
         text.data,
         "| run | id | dispatch [us] | combine [us] | total [us] | ratio | spread [%] | end |"

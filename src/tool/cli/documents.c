@@ -163,18 +163,22 @@ void documents_init(struct documents *d, const struct cli *cli, enum verb verb,
             d->path[k] = memory_printf(name == NULL ? "%s" : "%s/%s", path, name);
         d->is_ours[k] = name != NULL; /* the process with the lock of the folder owns its tables */
     }
-    d->rows = json_array();
+    d->arena = arena_create();
+    d->row = arena_alloc(d->arena, runs->n * sizeof(*d->row));
     d->results = json_array();
     for (uint32_t i = 0; i < runs->n && !cli->batch.dry_run; i++) {
         const struct run *run = &runs->run[i];
+        struct report_row *row = &d->row[d->n_rows++];
+        json_auto_t *shape = run->x != NULL ? result_shape(run->x) : NULL;
+        text_auto question = {0};
 
-        json_t *row =
-            report_row(run->name, run->batch->file, run->label, run->x != NULL ? run->x->id : NULL);
-
-        json_object_set_new(row, "question", run->x != NULL ? result_shape(run->x) : json_null());
-        json_object_set_new(row, "repetition", json_count(run->repetition));
-        json_object_set_new(row, "baseline", json_boolean(run->baseline));
-        json_array_append_new(d->rows, row);
+        report_row(row, run->name, run->batch->file, run->label,
+                   run->x != NULL ? run->x->id : NULL);
+        json_write(&question, shape, JSON_COMPACT);
+        if (shape != NULL)
+            row->question = arena_printf(d->arena, "%s", question.data);
+        row->repetition = run->repetition;
+        row->baseline = run->baseline;
     }
 }
 
@@ -199,7 +203,9 @@ void documents_finish(struct documents *d)
     json_decref(d->one);
     json_decref(d->results);
     warnings_free(&d->warnings);
-    json_decref(d->rows);
+    for (uint32_t i = 0; i < d->n_rows; i++)
+        report_row_free(&d->row[i]);
+    arena_destroy(d->arena);
     *d = (struct documents){0};
 }
 
@@ -261,8 +267,7 @@ static enum epa_status write_document(struct documents *d, enum document_kind ki
     enum epa_status status;
 
     if (kind == DOCUMENT_JSON) {
-        json_auto_t *all = report_document(json_incref(d->results),
-                                           json_array_size(batch->rows) > 1 ? batch : NULL);
+        json_auto_t *all = report_document(json_incref(d->results), batch->n > 1 ? batch : NULL);
 
         json_write(&text, all, JSON_INDENT(1) | JSON_DIGITS);
         text_add(&text, "\n");
@@ -334,7 +339,8 @@ bool documents_are_due(const struct documents *d)
 bool documents_write(struct documents *d, bool last)
 {
     const struct report_batch batch = {.verb = d->verb,
-                                       .rows = d->rows,
+                                       .row = d->row,
+                                       .n = d->n_rows,
                                        .order = runs_order_name(d->runs->how),
                                        .seed = d->runs->seed,
                                        .context = d->cli->batch.context,

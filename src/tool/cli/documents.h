@@ -32,8 +32,10 @@ struct documents {
     const struct cli *cli;
     const struct runs *runs;
     enum verb verb;
-    bool ours;             /* this process reports */
-    json_t *rows;          /* [runs->n] rows of the summary, in file order */
+    bool ours;              /* this process reports */
+    struct arena *arena;    /* owns the texts of rows */
+    struct report_row *row; /* [n_rows]: rows of the summary, in file order */
+    uint32_t n_rows;
     char *path[DOCUMENTS]; /* NULL: not requested */
     /* Temporary file of a document that could not be renamed, and the message about it; or NULL. */
     char *kept[DOCUMENTS], *why[DOCUMENTS];

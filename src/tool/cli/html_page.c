@@ -223,7 +223,7 @@ void page_html(struct text *out, const struct documents *d, const struct report_
     bool times = batch->verb != VERB_VERIFY;
     struct epa_error ignored = {EPA_OK, ""};
     struct results results = {0};
-    const char *file = json_text_at(json_array_get(batch->rows, 0), "file");
+    const char *file = batch->n > 0 ? batch->row[0].file : "";
     json_auto_t *head = json_object_of("verb", json_text(session_verb_name(batch->verb)), "file",
                                        json_text(file), NULL);
 

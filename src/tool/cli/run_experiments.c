@@ -214,16 +214,17 @@ static void print_launchers(const struct run_command *c)
 /* ---- one run after the other ---- */
 
 /* Returns `code`; for a skipped run marks its row and returns EXIT_OK. */
-static int finish_row(const struct run *run, json_t *row, enum epa_status status, int code)
+static int finish_row(const struct run *run, struct report_row *row, enum epa_status status,
+                      int code)
 {
     if (!run_is_skipped(run, status))
         return code;
-    json_object_set_new(row, "end", json_string(REPORT_SKIPPED));
+    row->end = REPORT_SKIPPED;
     return EXIT_OK;
 }
 
 /* Reports a result and returns its exit code. Wrong data has priority over a full disk. */
-static int report_result(struct run_command *c, const struct run *run, json_t *row,
+static int report_result(struct run_command *c, const struct run *run, struct report_row *row,
                          const struct result *result)
 {
     struct run_figures *f = result_make(result, &c->machine);
@@ -240,7 +241,8 @@ static int report_result(struct run_command *c, const struct run *run, json_t *r
     else if (!c->cli->quiet)
         report_warnings(stderr, f);
     run_print_result(run, &run->process_id, result, f);
-    report_row_fill(row, result->session, f, json_object_get(document, "experiment"));
+    report_row_fill(row, result->session, f, json_object_get(document, "experiment"),
+                    c->documents.arena);
     documents_add(&c->documents, document);
     result_free(f);
     code = finish_row(run, row, result->status, code);
@@ -248,9 +250,11 @@ static int report_result(struct run_command *c, const struct run *run, json_t *r
 }
 
 /* Fills the row of a run that cannot start. The reason has been printed. */
-static int reject_run(const struct run *run, json_t *row, const struct epa_error *why)
+static int reject_run(struct run_command *c, const struct run *run, struct report_row *row,
+                      const struct epa_error *why)
 {
-    report_row_end(row, REPORT_FAILED, why->status, why->text);
+    report_row_end(row, REPORT_FAILED, why->status,
+                   arena_printf(c->documents.arena, "%s", why->text));
     return finish_row(run, row, why->status, exit_code(why->status, SIGINT));
 }
 
@@ -267,7 +271,7 @@ static bool replaces_rank_0(struct run_command *c, const struct run *run,
 }
 
 /* Reports a result if this process reports, and returns its exit code. */
-static int finish_run(struct run_command *c, const struct run *run, json_t *row,
+static int finish_run(struct run_command *c, const struct run *run, struct report_row *row,
                       const struct result *result)
 {
     const struct session *session = result->session;
@@ -286,7 +290,7 @@ static int finish_run(struct run_command *c, const struct run *run, json_t *row,
 static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
 {
     const struct run *run = &c->runs.run[i];
-    json_t *row = json_array_get(c->documents.rows, i);
+    struct report_row *row = &c->documents.row[i];
     const struct live_run shown = {.file = run->batch->file,
                                    .label = run->batch->n > 1 ? run->label : "",
                                    .number = c->number,
@@ -303,11 +307,11 @@ static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
     c->session[i] = NULL;
     *status = EPA_OK;
     if (run->refused.status != EPA_OK)
-        return reject_run(run, row, &run->refused);
+        return reject_run(c, run, row, &run->refused);
     result = run_experiment(run->x, c->verb, &how, &observer);
     if (result.session == NULL) {
         run_print_refusal(run, &run->process_id, &result.error);
-        return reject_run(run, row, &result.error);
+        return reject_run(c, run, row, &result.error);
     }
     *status = result.status;
     result.skips = run->skips;
@@ -334,7 +338,7 @@ static void report_lost(const struct run_command *c, uint32_t at)
 static bool all_skipped(const struct run_command *c)
 {
     for (uint32_t i = 0; i < c->runs.n; i++)
-        if (strcmp(json_text_at(json_array_get(c->documents.rows, i), "end"), REPORT_SKIPPED) != 0)
+        if (strcmp(c->documents.row[i].end, REPORT_SKIPPED) != 0)
             return false;
     return true;
 }

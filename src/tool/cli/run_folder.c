@@ -264,13 +264,13 @@ static void warn_about_launcher(const struct run_folder *f)
 
 static void add_pending_line(struct run_folder *f, const struct documents *d, uint32_t i)
 {
-    const struct report_batch batch = {.rows = json_pack("[O]", json_array_get(d->rows, i)),
+    const struct report_batch batch = {.row = &d->row[i],
+                                       .n = 1,
                                        .verb = d->verb,
                                        .order = runs_order_name(f->runs->how),
                                        .seed = f->runs->seed};
 
     documents_line(&f->pending, d->one, &batch);
-    json_decref(batch.rows);
 }
 
 /* Keeps the lines of finished runs and adds their results to the documents. */
@@ -281,7 +281,7 @@ static void keep_finished_runs(struct run_folder *f, struct documents *d)
 
         if (was == NULL)
             continue;
-        report_row_read(json_array_get(d->rows, i), was, json_at(was->document, "summary.0"));
+        report_row_read(&d->row[i], was, json_at(was->document, "summary.0"), d->arena);
         documents_add(d, json_incref((json_t *)was->json));
         add_pending_line(f, d, i);
     }

@@ -9,17 +9,17 @@
 #include "base/text.h"
 #include "report/results.h"
 
-const json_t *report_base(const json_t *lines, const json_t *question)
+const struct report_row *report_base(const struct report_row *row, uint32_t n, const char *question)
 {
-    const json_t *first = NULL;
+    const struct report_row *first = NULL;
 
-    for (struct json_walk line = {lines}; json_next(&line);) {
-        if (!json_equal(json_object_get(line.value, "question"), question) ||
-            !(json_number_at(line.value, "total_ns") > 0))
+    for (uint32_t i = 0; i < n && question != NULL; i++) {
+        if (row[i].question == NULL || strcmp(row[i].question, question) != 0 ||
+            !(row[i].time_ns[ROW_TOTAL] > 0))
             continue;
-        if (json_is_true(json_object_get(line.value, "baseline")))
-            return line.value;
-        first = first != NULL ? first : line.value;
+        if (row[i].baseline)
+            return &row[i];
+        first = first != NULL ? first : &row[i];
     }
     return first;
 }
@@ -55,34 +55,38 @@ static void add_means_name(struct text *out, const struct means *all, uint32_t n
     }
 }
 
-static void add_total(struct means *means, uint32_t *n, const json_t *line, const char *time)
+static void add_total(struct means *means, uint32_t *n, const struct report_row *row, double ns)
 {
-    json_t *keys = results_part(json_object_get(line, "experiment"), RESULTS_MEANS);
+    json_t *keys = results_part(row->experiment, RESULTS_MEANS);
     uint32_t k = 0;
 
     while (k < *n && !json_equal(means[k].keys, keys))
         k++;
     if (k == *n)
         means[(*n)++].keys = json_incref(keys);
-    means[k].sum += log(json_number_at(line, time));
+    means[k].sum += log(ns);
     means[k].n++;
     json_decref(keys);
 }
 
-void report_means(const json_t *lines, enum means_of of, struct text *out)
+static double time_of(const struct report_row *row, enum means_of of)
+{
+    return of == MEANS_OF_MEDIANS ? row->time_ns[ROW_TOTAL] : row->mean_ns;
+}
+
+void report_means(const struct report_row *row, uint32_t n_rows, enum means_of of, struct text *out)
 {
     static const struct {
-        const char *time, *what;
+        const char *what;
         uint32_t settings; /* minimum */
-    } kinds[MEANS_OF] = {[MEANS_OF_MEDIANS] = {"total_ns", "totals", 2},
-                         [MEANS_OF_MEANS] = {"mean_ns", "mean totals", 1}};
-    struct means *means = memory_alloc(json_array_size(lines) + 1, sizeof(*means));
+    } kinds[MEANS_OF] = {[MEANS_OF_MEDIANS] = {"totals", 2}, [MEANS_OF_MEANS] = {"mean totals", 1}};
+    struct means *means = memory_alloc(n_rows + 1, sizeof(*means));
     uint32_t n = 0, shapes = 0, whole = 0;
 
-    for (struct json_walk line = {lines}; json_next(&line);) {
-        shapes += report_base(lines, json_object_get(line.value, "question")) == line.value;
-        if (json_number_at(line.value, kinds[of].time) > 0)
-            add_total(means, &n, line.value, kinds[of].time);
+    for (uint32_t i = 0; i < n_rows; i++) {
+        shapes += report_base(row, n_rows, row[i].question) == &row[i];
+        if (time_of(&row[i], of) > 0)
+            add_total(means, &n, &row[i], time_of(&row[i], of));
     }
     for (uint32_t i = 0; i < n; i++)
         whole += means[i].n == shapes;

@@ -2,9 +2,8 @@
 #ifndef MEANS_H
 #define MEANS_H
 
-#include "base/json.h"
 #include "base/text.h"
-#include "report/result_parts.h"
+#include "report/rows.h"
 
 /* Times of which report_means() takes geometric means. */
 enum means_of {
@@ -15,9 +14,9 @@ enum means_of {
 
 /* Adds "geometric means of totals over 3 shapes: ll_v2 12.3 us, ll_v1 14.1 us", for all settings
  * with a total at each shape. Adds nothing with one shape, and for medians of a single setting. */
-void report_means(const json_t *lines, enum means_of, struct text *out);
+void report_means(const struct report_row *, uint32_t n, enum means_of, struct text *out);
 
-/* Returns the line with the denominator of a question's ratios; NULL: no line has a total. */
-const json_t *report_base(const json_t *lines, const json_t *question);
+/* Returns the row with the denominator of a question's ratios; NULL: no row has a total. */
+const struct report_row *report_base(const struct report_row *, uint32_t n, const char *question);
 
 #endif

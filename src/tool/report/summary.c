@@ -3,26 +3,23 @@
  * unmeasured figures stay empty. */
 #include "report/summary.h"
 
-#include "report/table_json.h"
-#include "report/csv_cells.h"
-#include "report/xml.h"
-#include "report/fill.h"
-#include "report/lines.h"
-#include "report/verdicts.h"
-#include "report/means.h"
-#include "report/result_parts.h"
-
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/stats.h"
 #include "base/text.h"
+#include "report/csv_cells.h"
+#include "report/lines.h"
+#include "report/means.h"
 #include "report/results.h"
-#include "report/rows.h"
+#include "report/table.h"
+#include "report/xml.h"
 
 /* ---- the row of a run ---- */
 
@@ -41,66 +38,116 @@ enum {
     OPTIONAL = 128, /* no column if no row has a value */
 };
 
+#define WORD(member) .at = offsetof(struct report_row, member), .is_text = true
+#define NUMBER(member) .at = offsetof(struct report_row, member)
+
 /* Fields of a row, in the order of columns. */
 static const struct field {
     struct table_column is;
     const char *csv; /* name in CSV; NULL: the key */
     int digits;      /* in CSV */
     unsigned where;
+    size_t at; /* in struct report_row: a text if is_text, otherwise a double */
+    bool is_text;
 } fields[] = {
-    {{"who", "run"}, .where = TABLES | BOTH},
-    {{"file"}, .where = CSV | JSON | BOTH},
-    {{"label"}, .where = CSV | JSON | BOTH},
-    {{"id", "id"}, .where = MARKDOWN | CSV | JSON | BOTH},
-    {{"dispatch_ns", "dispatch", "us", 1e3, 1, 10}, "dispatch_us", 3, TABLES | CSV | JSON | TIMED},
+    {{"who", "run"}, .where = TABLES | BOTH, WORD(who)},
+    {{"file"}, .where = CSV | JSON | BOTH, WORD(file)},
+    {{"label"}, .where = CSV | JSON | BOTH, WORD(label)},
+    {{"id", "id"}, .where = MARKDOWN | CSV | JSON | BOTH, WORD(id)},
+    {{"dispatch_ns", "dispatch", "us", 1e3, 1, 10},
+     "dispatch_us",
+     3,
+     TABLES | CSV | JSON | TIMED,
+     NUMBER(time_ns[ROW_DISPATCH])},
     {{"experts_ns", "experts", "us", 1e3, 1, 10},
      "experts_us",
      3,
-     TABLES | CSV | JSON | TIMED | OPTIONAL},
-    {{"combine_ns", "combine", "us", 1e3, 1, 10}, "combine_us", 3, TABLES | CSV | JSON | TIMED},
-    {{"total_ns", "total", "us", 1e3, 1, 10}, "total_us", 3, TABLES | CSV | JSON | TIMED},
-    {{"limit_ns", "limit", "us", 1e3, 1, 10}, NULL, 0, MARKDOWN | HTML | TIMED | OPTIONAL},
-    {{"ratio", "ratio", NULL, 0, 2, 10}, NULL, 2, TABLES | CSV | JSON | TIMED | OPTIONAL},
-    {{"spread", "spread", "%", 0.01, 1, 10}, NULL, 0, TABLES | TIMED | OPTIONAL},
-    {{"iterations", "iterations", NULL, 0, 0, 10}, NULL, 0, TABLES | CSV | VERIFIED},
-    {{"elements", "elements", NULL, 0, 0, 10}, NULL, 0, TABLES | CSV | VERIFIED},
-    {{"wrong", "wrong", NULL, 0, 0, 10}, NULL, 0, TABLES | CSV | VERIFIED},
-    {{"end"}, .where = CSV | JSON | BOTH},
-    {{"status"}, .where = CSV | BOTH},
-    {{"error"}, .where = CSV | JSON | BOTH},
-    {{"samples", .width = 1}, NULL, 0, CSV | TIMED},
-    {{"stop"}, NULL, 0, CSV | TIMED},
-    {{"ci95", .width = 1}, NULL, 6, CSV | TIMED},
-    {{"ended"}, .where = TABLES | BOTH | OPTIONAL},
+     TABLES | CSV | JSON | TIMED | OPTIONAL,
+     NUMBER(time_ns[ROW_EXPERTS])},
+    {{"combine_ns", "combine", "us", 1e3, 1, 10},
+     "combine_us",
+     3,
+     TABLES | CSV | JSON | TIMED,
+     NUMBER(time_ns[ROW_COMBINE])},
+    {{"total_ns", "total", "us", 1e3, 1, 10},
+     "total_us",
+     3,
+     TABLES | CSV | JSON | TIMED,
+     NUMBER(time_ns[ROW_TOTAL])},
+    {{"limit_ns", "limit", "us", 1e3, 1, 10},
+     NULL,
+     0,
+     MARKDOWN | HTML | TIMED | OPTIONAL,
+     NUMBER(limit_ns)},
+    {{"ratio", "ratio", NULL, 0, 2, 10},
+     NULL,
+     2,
+     TABLES | CSV | JSON | TIMED | OPTIONAL,
+     NUMBER(ratio)},
+    {{"spread", "spread", "%", 0.01, 1, 10}, NULL, 0, TABLES | TIMED | OPTIONAL, NUMBER(spread)},
+    {{"iterations", "iterations", NULL, 0, 0, 10},
+     NULL,
+     0,
+     TABLES | CSV | VERIFIED,
+     NUMBER(count[ROW_ITERATIONS])},
+    {{"elements", "elements", NULL, 0, 0, 10},
+     NULL,
+     0,
+     TABLES | CSV | VERIFIED,
+     NUMBER(count[ROW_ELEMENTS])},
+    {{"wrong", "wrong", NULL, 0, 0, 10},
+     NULL,
+     0,
+     TABLES | CSV | VERIFIED,
+     NUMBER(count[ROW_WRONG])},
+    {{"end"}, .where = CSV | JSON | BOTH, WORD(end)},
+    {{"status"}, .where = CSV | BOTH, WORD(status)},
+    {{"error"}, .where = CSV | JSON | BOTH, WORD(error)},
+    {{"samples", .width = 1}, NULL, 0, CSV | TIMED, NUMBER(samples)},
+    {{"stop"}, NULL, 0, CSV | TIMED, WORD(stop)},
+    {{"ci95", .width = 1}, NULL, 6, CSV | TIMED, NUMBER(ci95)},
+    {{"ended"}, .where = TABLES | BOTH | OPTIONAL, WORD(ended)},
     {{0}},
 };
 
-static const char *const times[] = {"dispatch_ns", "experts_ns", "combine_ns", "total_ns"};
-static const char *const counts[] = {"iterations", "elements", "wrong"};
-enum { TIMES = sizeof(times) / sizeof(times[0]), COUNTS = sizeof(counts) / sizeof(counts[0]) };
-
-static bool ended(const json_t *row, const char *end)
+/* Returns the text of a field, or its number. */
+static struct table_cell cell_of(const struct field *f, const struct report_row *row)
 {
-    return strcmp(json_text_at(row, "end"), end) == 0;
+    struct table_cell cell = {.number = NAN};
+    const char *at = (const char *)row + f->at;
+
+    if (f->is_text)
+        memcpy(&cell.text, at, sizeof(cell.text));
+    else
+        memcpy(&cell.number, at, sizeof(cell.number));
+    return cell;
 }
 
-json_t *report_row(const char *who, const char *file, const char *label, const char *id)
+static bool ended(const struct report_row *row, const char *end)
 {
-    json_t *row = json_object_of("who", json_text(who), "file", json_text(file), "label",
-                                 json_text(label), "id", json_text_or_null(id), NULL);
+    return strcmp(row->end, end) == 0;
+}
 
+void report_row(struct report_row *row, const char *who, const char *file, const char *label,
+                const char *id)
+{
+    *row = (struct report_row){.who = who, .file = file, .label = label, .id = id};
     report_row_end(row, REPORT_NOT_RUN, EPA_OK, "");
-    json_object_set_new(row, "status", json_text(""));
-    for (uint32_t i = 0; i < TIMES; i++)
-        json_object_set_new(row, times[i], json_null());
-    return row;
+    row->status = "";
+    row->mean_ns = row->limit_ns = row->samples = row->ci95 = row->partial = NAN;
+    row->ratio = row->spread = NAN;
+    for (uint32_t i = 0; i < ROW_TIMES; i++)
+        row->time_ns[i] = NAN;
+    for (uint32_t i = 0; i < ROW_COUNTS; i++)
+        row->count[i] = NAN;
 }
 
-void report_row_end(json_t *row, const char *end, enum epa_status status, const char *error)
+void report_row_end(struct report_row *row, const char *end, enum epa_status status,
+                    const char *error)
 {
-    json_object_set_new(row, "end", json_text(end));
-    json_object_set_new(row, "status", json_text(status_name(status)));
-    json_object_set_new(row, "error", json_text_or_null(error));
+    row->end = end;
+    row->status = status_name(status);
+    row->error = error != NULL && error[0] != '\0' ? error : NULL;
 }
 
 /* Returns the kind of a stage. The first half of a split stage is a separate stage, and counts with
@@ -137,233 +184,220 @@ static double median_of(const struct session *s, enum epa_stage_kind kind, uint6
     return median;
 }
 
-static void fill_parts(json_t *row, const struct session *s, const struct run_figures *run)
+static void fill_parts(struct report_row *row, const struct session *s,
+                       const struct run_figures *run)
 {
     static const enum epa_stage_kind kind[] = {EPA_STAGE_DISPATCH, EPA_STAGE_EXPERTS,
                                                EPA_STAGE_COMBINE};
+    static const char *const name[] = {"dispatch", "experts", "combine"}; /* rows of graphs */
 
-    for (uint32_t i = 0; i + 1 < TIMES; i++) {
+    for (uint32_t i = 0; i < ROW_TOTAL; i++) {
         double ns = NAN;
 
         if (s->notes->clock == CLOCK_HOST || s->notes->clock == CLOCK_EVENTS)
             ns = median_of(s, kind[i], run->stop.samples);
         for (uint32_t k = 0; k < run->n_stages; k++)
-            /* of graphs, whose rows have these names */
             if (s->notes->clock == CLOCK_GRAPH &&
-                strncmp(run->stage[k].name, times[i], strlen(times[i]) - 3) == 0)
+                strncmp(run->stage[k].name, name[i], strlen(name[i])) == 0)
                 ns = run->stage[k].figures.ns.median;
-        json_object_set_new(row, times[i], json_whole(ns));
+        row->time_ns[i] = round(ns);
     }
 }
 
-/* Returns the cells of CSV for the figures of stages: {"dispatch.p95_us": "12.3", ...} */
-static json_t *stage_cells(const struct run_figures *run)
+/* Copies figures of the result. The limit is the largest of the minimum times of products, weights
+ * and links. */
+static void copy_figures(struct report_row *row, const struct run_figures *run, json_t *experiment,
+                         struct arena *arena)
 {
-    json_t *cells = json_object();
+    const struct run_stop *stop = &run->stop;
+    struct run_stage *stage = arena_alloc(arena, run->n_stages * sizeof(*stage));
+    bool any = stop->samples > 0;
 
     for (uint32_t i = 0; i < run->n_stages; i++)
-        for (const struct figure *f = figures; f->path != NULL; f++) {
-            double value = figure_value(f, &run->stage[i].figures);
-            char name[128], cell[32] = "";
-
-            if (f->csv == NULL)
-                continue;
-            snprintf(name, sizeof(name), "%s.%s", run->stage[i].name, f->csv);
-            if (isfinite(value))
-                snprintf(cell, sizeof(cell), "%.6g", f->kind == FIGURE_NS ? value / 1e3 : value);
-            json_object_set_new(cells, name, json_text(cell));
-        }
-    return cells;
+        stage[i] = (struct run_stage){.name = arena_printf(arena, "%s", run->stage[i].name),
+                                      .figures = run->stage[i].figures};
+    row->stage = stage;
+    row->n_stages = run->n_stages;
+    row->count[ROW_ITERATIONS] = (double)run->verify.iterations;
+    row->count[ROW_ELEMENTS] = (double)run->verify.compared;
+    row->count[ROW_WRONG] = (double)run->verify.wrong;
+    row->samples = any ? (double)stop->samples : NAN;
+    row->stop = any ? stop_name(stop->reason) : NULL;
+    row->ci95 = any ? stop->ci95 : NAN;
+    row->partial = run->partial ? (double)stop->samples : NAN;
+    if (run->n_stages > 0)
+        row->mean_ns = run_total(run)->figures.ns.mean;
+    if (run->n_stages > 0 && run->compute.flops > 0 && isfinite(run->compute.flops_ns))
+        row->limit_ns = run_total(run)->figures.peak_ns;
+    row->experiment = json_incref(experiment);
 }
 
-/* Copies figures of the result; figures of stages, and the experiment, are for CSV and JSON. The
- * limit is the largest of the minimum times of products, weights and links. */
-static void copy_figures(json_t *row, const struct run_figures *run, json_t *experiment)
-{
-    const struct run_verify *v = &run->verify;
-    const struct run_stop *stop = &run->stop;
-    const struct stage_figures *total = run->n_stages > 0 ? &run_total(run)->figures : NULL;
-    bool any = stop->samples > 0;
-    bool limited = run->compute.flops > 0 && isfinite(run->compute.flops_ns);
-
-    json_object_set_new(row, "iterations", json_count(v->iterations));
-    json_object_set_new(row, "elements", json_count(v->compared));
-    json_object_set_new(row, "wrong", json_count(v->wrong));
-    json_object_set_new(row, "samples", any ? json_count(stop->samples) : json_null());
-    json_object_set_new(row, "stop", json_text_or_null(any ? stop_name(stop->reason) : NULL));
-    json_object_set_new(row, "ci95", json_number(any ? stop->ci95 : NAN));
-    json_object_set_new(row, "mean_ns", json_whole(total != NULL ? total->ns.mean : NAN));
-    json_object_set_new(row, "limit_ns",
-                        json_whole(limited && total != NULL ? total->peak_ns : NAN));
-    json_object_set_new(row, "cells", stage_cells(run));
-    json_object_set_new(row, "partial", run->partial ? json_count(stop->samples) : json_null());
-    json_object_set(row, "experiment", experiment);
-}
-
-void report_row_fill(json_t *row, const struct session *s, const struct run_figures *run,
-                     json_t *experiment)
+void report_row_fill(struct report_row *row, const struct session *s, const struct run_figures *run,
+                     json_t *experiment, struct arena *arena)
 {
     bool ok = strcmp(run->status, "ok") == 0, missed = strcmp(run->status, "missed") == 0;
 
     report_row_end(row, ok ? REPORT_OK : REPORT_FAILED, EPA_OK,
-                   run->error != NULL ? run->error_text : "");
+                   run->error != NULL ? arena_printf(arena, "%s", run->error_text) : NULL);
     if (!ok)
-        json_object_set_new(row, "status",
-                            json_text(missed ? status_name(EPA_ERR_MISMATCH) : run->error));
-    copy_figures(row, run, experiment);
+        row->status = missed ? status_name(EPA_ERR_MISMATCH) : run->error;
+    copy_figures(row, run, experiment, arena);
     fill_parts(row, s, run);
-    json_object_set_new(row, "total_ns", json_whole(run_total(run)->figures.ns.median));
+    row->time_ns[ROW_TOTAL] = run_total(run)->figures.ns.median;
 }
 
-void report_row_read(json_t *row, const struct results_run *was, const json_t *saved)
+void report_row_read(struct report_row *row, const struct results_run *was, const json_t *saved,
+                     struct arena *arena)
 {
-    report_row_end(row, REPORT_OK, EPA_OK, "");
-    copy_figures(row, &was->figures, json_object_get(was->json, "experiment"));
-    for (uint32_t i = 0; i < TIMES; i++)
-        json_object_set(row, times[i], json_object_get(saved, times[i]));
+    report_row_end(row, REPORT_OK, EPA_OK, NULL);
+    copy_figures(row, &was->figures, json_object_get(was->json, "experiment"), arena);
+    for (const struct field *f = fields; f->is.key != NULL; f++)
+        for (uint32_t i = 0; i < ROW_TIMES; i++)
+            if (f->at == offsetof(struct report_row, time_ns) + i * sizeof(double))
+                row->time_ns[i] = json_number_at(saved, f->is.key);
+}
+
+void report_row_free(struct report_row *row)
+{
+    json_decref((json_t *)(uintptr_t)row->experiment);
+    row->experiment = NULL;
 }
 
 /* Returns true if the row has figures; a failed run may have some. */
-static bool has_figures(const json_t *row)
+static bool has_figures(const struct report_row *row)
 {
-    return ended(row, REPORT_OK) ||
-           (ended(row, REPORT_FAILED) &&
-            (json_number_at(row, "total_ns") > 0 || json_number_at(row, "elements") > 0));
+    return ended(row, REPORT_OK) || (ended(row, REPORT_FAILED) &&
+                                     (row->time_ns[ROW_TOTAL] > 0 || row->count[ROW_ELEMENTS] > 0));
 }
 
 /* ---- repetitions ---- */
 
-static bool is_repetition(const json_t *row, const json_t *before)
+static bool is_repetition(const struct report_row *row, const struct report_row *before)
 {
-    const char *label = json_text_at(row, "label"), *other = json_text_at(before, "label");
-    size_t bytes = results_label_bytes(label);
+    size_t bytes = results_label_bytes(row->label);
 
-    return json_integer_value(json_object_get(row, "repetition")) >
-               json_integer_value(json_object_get(before, "repetition")) &&
-           strcmp(json_text_at(row, "file"), json_text_at(before, "file")) == 0 &&
-           bytes == results_label_bytes(other) && strncmp(label, other, bytes) == 0;
+    return row->repetition > before->repetition && strcmp(row->file, before->file) == 0 &&
+           bytes == results_label_bytes(before->label) &&
+           strncmp(row->label, before->label, bytes) == 0;
 }
 
-/* Returns the median of a figure of rows `from` to `end - 1`, nearest rank; NaN: no row has it.
+/* Returns the median of the double at an offset of `n` rows, nearest rank; NaN: no row has it.
  * *spread: (maximum - minimum) / median; NaN: fewer than two rows have it. */
-static double merge_figure(const json_t *rows, size_t from, size_t end, const char *key,
-                           double *spread)
+static double merge_figure(const struct report_row *row, uint32_t n, size_t at, double *spread)
 {
-    double *value = memory_alloc(end - from, sizeof(*value)), median;
-    uint32_t n = 0;
+    double *value = memory_alloc(n, sizeof(*value)), median;
+    uint32_t known = 0;
 
-    for (size_t i = from; i < end; i++) {
-        double x = json_number_at(json_array_get(rows, i), key);
+    for (uint32_t i = 0; i < n; i++) {
+        double x;
 
-        if (has_figures(json_array_get(rows, i)) && !isnan(x))
-            value[n++] = x;
+        memcpy(&x, (const char *)&row[i] + at, sizeof(x));
+        if (has_figures(&row[i]) && !isnan(x))
+            value[known++] = x;
     }
-    median = stats_quantile(value, n, 500);
-    *spread = n > 1 ? (value[n - 1] - value[0]) / median : NAN;
+    median = stats_quantile(value, known, 500);
+    *spread = known > 1 ? (value[known - 1] - value[0]) / median : NAN;
     free(value);
     return median;
 }
 
-/* Returns "failed (timeout): rank 1: ...", "2 of 3 ok, failed ..."; null: all runs were
+/* Returns "failed (timeout): rank 1: ...", "2 of 3 ok, failed ..."; NULL: all runs were
  * successful. */
-static json_t *end_json(const json_t *row, size_t good, size_t n)
+static const char *describe_end(const struct report_row *row, uint32_t good, uint32_t n,
+                                struct arena *arena)
 {
-    bool more = strcmp(json_text_at(row, "error"), json_text_at(row, "status")) != 0;
     text_auto out = {0};
 
     if (ended(row, REPORT_OK))
-        return json_null();
+        return NULL;
     if (good > 0)
-        text_add(&out, "%zu of %zu ok, ", good, n);
-    fill_add(&out, "{end}[{end=failed} ({status})]", row, NULL);
-    if (more)
-        fill_add(&out, ": {error}", row, NULL);
-    fill_add(&out, "; partial: {partial} samples", row, NULL);
-    return json_text(out.data);
+        text_add(&out, "%u of %u ok, ", good, n);
+    text_add(&out, "%s", row->end);
+    if (ended(row, REPORT_FAILED))
+        text_add(&out, " (%s)", row->status);
+    if (row->error != NULL && strcmp(row->error, row->status) != 0)
+        text_add(&out, ": %s", row->error);
+    if (!isnan(row->partial))
+        text_add(&out, "; partial: %.0f samples", row->partial);
+    return arena_printf(arena, "%s", out.data);
 }
 
-/* Returns rows `from` to `end - 1`, a run and its repetitions, as one row: medians of rows with
- * figures, sums of counts, the end of the first failed run. */
-static json_t *line_of(const json_t *rows, size_t from, size_t end)
+/* Returns `n` rows, a run and its repetitions, as one row: medians of rows with figures, sums of
+ * counts, the end of the first failed run. */
+static struct report_row line_of(const struct report_row *row, uint32_t n, struct arena *arena)
 {
-    json_t *line = json_copy(json_array_get(rows, from));
-    const char *who = json_text_at(line, "who");
-    size_t bytes = end - from > 1 ? results_label_bytes(who) : strlen(who), good = 0;
-    double spread, unused, sum[COUNTS] = {0};
+    struct report_row line = row[0];
+    size_t bytes = n > 1 ? results_label_bytes(line.who) : strlen(line.who);
+    double unused, sum[ROW_COUNTS] = {0};
+    uint32_t good = 0;
 
-    for (size_t i = from; i < end; i++) {
-        const json_t *row = json_array_get(rows, i);
-
-        good += ended(row, REPORT_OK);
-        for (uint32_t k = 0; k < COUNTS; k++)
-            sum[k] += (double)json_integer_value(json_object_get(row, counts[k]));
-        if (ended(line, REPORT_OK) && !ended(row, REPORT_OK)) {
-            json_object_set(line, "end", json_object_get(row, "end"));
-            json_object_set(line, "status", json_object_get(row, "status"));
-            json_object_set(line, "error", json_object_get(row, "error"));
+    for (uint32_t i = 0; i < n; i++) {
+        good += ended(&row[i], REPORT_OK);
+        for (uint32_t k = 0; k < ROW_COUNTS; k++)
+            sum[k] += isnan(row[i].count[k]) ? 0 : row[i].count[k];
+        if (ended(&line, REPORT_OK) && !ended(&row[i], REPORT_OK)) {
+            line.end = row[i].end;
+            line.status = row[i].status;
+            line.error = row[i].error;
         }
     }
-    for (uint32_t i = 0; i < TIMES; i++)
-        json_object_set_new(line, times[i],
-                            json_number(merge_figure(rows, from, end, times[i], &spread)));
-    json_object_set_new(line, "mean_ns",
-                        json_number(merge_figure(rows, from, end, "mean_ns", &unused)));
-    for (uint32_t k = 0; k < COUNTS; k++)
-        json_object_set_new(line, counts[k], json_whole(sum[k]));
-    for (uint32_t k = 0; k < COUNTS && !has_figures(line); k++)
-        json_object_set_new(line, counts[k], json_null());
-    json_object_set_new(
-        line, "who", bytes > 0 ? json_stringn(who, bytes) : json_text(json_text_at(line, "file")));
-    json_object_set_new(line, "spread", json_number(spread));
-    json_object_set_new(line, "ended", end_json(line, good < end - from ? good : 0, end - from));
+    line.mean_ns = merge_figure(row, n, offsetof(struct report_row, mean_ns), &unused);
+    for (uint32_t i = 0; i < ROW_TIMES; i++) /* the total is the last */
+        line.time_ns[i] = merge_figure(
+            row, n, offsetof(struct report_row, time_ns) + i * sizeof(double), &line.spread);
+    for (uint32_t k = 0; k < ROW_COUNTS; k++)
+        line.count[k] = sum[k];
+    for (uint32_t k = 0; k < ROW_COUNTS && !has_figures(&line); k++)
+        line.count[k] = NAN;
+    line.who = bytes > 0 ? arena_strndup(arena, line.who, bytes) : line.file;
+    line.ended = describe_end(&line, good < n ? good : 0, n, arena);
     return line;
 }
 
-/* Adds ratios and the notes of the user to rows. */
-static void finish_rows(const struct report_batch *batch, const json_t *lines, json_t *rows)
+/* Rows of a table. */
+struct lines {
+    struct arena *arena;
+    struct report_row *row;
+    uint32_t n;
+};
+
+/* Adds the ratios over the totals of `lines`. */
+static void add_ratios(const struct lines *lines, struct lines *rows)
 {
-    for (struct json_walk row = {rows}; json_next(&row);) {
-        const json_t *base = report_base(lines, json_object_get(row.value, "question"));
+    for (uint32_t i = 0; i < rows->n; i++) {
+        const struct report_row *base = report_base(lines->row, lines->n, rows->row[i].question);
 
-        json_object_set_new(
-            row.value, "ratio",
-            json_number(json_number_at(row.value, "total_ns") / json_number_at(base, "total_ns")));
-        for (uint32_t k = 0; k < batch->n_context; k++) {
-            char key[80];
-
-            snprintf(key, sizeof(key), "context.%.*s", (int)strcspn(batch->context[k], "="),
-                     batch->context[k]);
-            json_object_set_new(row.value, key, json_text(strchr(batch->context[k], '=') + 1));
-        }
+        rows->row[i].ratio =
+            base != NULL ? rows->row[i].time_ns[ROW_TOTAL] / base->time_ns[ROW_TOTAL] : NAN;
     }
 }
 
 /* Returns the rows, repetitions merged into one line. */
-static json_t *lines_of(const struct report_batch *batch)
+static struct lines lines_of(const struct report_batch *batch)
 {
-    size_t n = json_array_size(batch->rows);
-    json_t *lines = json_array();
+    struct lines out = {.arena = arena_create()};
 
-    for (size_t i = 0, end; i < n; i = end) {
-        for (end = i + 1; end < n && is_repetition(json_array_get(batch->rows, end),
-                                                   json_array_get(batch->rows, end - 1));)
+    out.row = arena_alloc(out.arena, batch->n * sizeof(*out.row));
+    for (uint32_t i = 0, end; i < batch->n; i = end) {
+        for (end = i + 1; end < batch->n && is_repetition(&batch->row[end], &batch->row[end - 1]);)
             end++;
-        json_array_append_new(lines, line_of(batch->rows, i, end));
+        out.row[out.n++] = line_of(&batch->row[i], end - i, out.arena);
     }
-    finish_rows(batch, lines, lines);
-    return lines;
+    add_ratios(&out, &out);
+    return out;
 }
 
 /* Returns a row for each repetition, with ratios over lines. */
-static json_t *single_rows(const struct report_batch *batch)
+static struct lines single_rows(const struct report_batch *batch)
 {
-    json_t *lines = lines_of(batch), *rows = json_array();
+    struct lines lines = lines_of(batch), out = {.arena = arena_create(), .n = batch->n};
 
-    for (size_t i = 0; i < json_array_size(batch->rows); i++)
-        json_array_append_new(rows, line_of(batch->rows, i, i + 1));
-    finish_rows(batch, lines, rows);
-    json_decref(lines);
-    return rows;
+    out.row = arena_alloc(out.arena, batch->n * sizeof(*out.row));
+    for (uint32_t i = 0; i < batch->n; i++)
+        out.row[i] = line_of(&batch->row[i], 1, out.arena);
+    add_ratios(&lines, &out);
+    arena_destroy(lines.arena);
+    return out;
 }
 
 /* ---- tables ---- */
@@ -371,71 +405,93 @@ static json_t *single_rows(const struct report_batch *batch)
 enum { COLUMNS = 16 };
 
 struct layout {
-    json_t *rows;
+    struct lines lines;
+    const struct field *field[COLUMNS];
     struct table_column column[COLUMNS];
+    struct table_row *row;
     bool ratios, repeated;
 };
 
 /* Returns true if a row has the figure; for a ratio: if a problem has several runs. */
-static bool has_figure(const struct layout *layout, const char *key)
+static bool has_figure(const struct lines *lines, const struct field *f)
 {
-    for (struct json_walk row = {layout->rows}; json_next(&row);)
-        if (strcmp(key, "ratio") != 0
-                ? !json_is_null(json_object_get(row.value, key)) &&
-                      json_object_get(row.value, key) != NULL
-                : json_number_at(row.value, "total_ns") > 0 &&
-                      report_base(layout->rows, json_object_get(row.value, "question")) !=
-                          row.value)
+    for (uint32_t i = 0; i < lines->n; i++) {
+        const struct report_row *row = &lines->row[i];
+        struct table_cell cell = cell_of(f, row);
+
+        if (strcmp(f->is.key, "ratio") != 0
+                ? cell.text != NULL || isfinite(cell.number)
+                : row->time_ns[ROW_TOTAL] > 0 &&
+                      report_base(lines->row, lines->n, row->question) != row)
             return true;
+    }
     return false;
+}
+
+/* Returns the rows of the table. */
+static struct table_row *rows_of(const struct layout *layout, uint32_t n)
+{
+    const struct lines *lines = &layout->lines;
+    struct table_row *out = arena_alloc(lines->arena, lines->n * sizeof(*out));
+
+    for (uint32_t i = 0; i < lines->n; i++) {
+        struct table_cell *cell = arena_alloc(lines->arena, n * sizeof(*cell));
+
+        for (uint32_t k = 0; k < n; k++)
+            cell[k] = cell_of(layout->field[k], &lines->row[i]);
+        out[i].cell = cell;
+    }
+    return out;
 }
 
 static struct layout layout_of(const struct report_batch *batch, unsigned where)
 {
-    struct layout out = {.rows = lines_of(batch)};
+    struct layout out = {.lines = lines_of(batch)};
     unsigned verb = batch->verb == VERB_VERIFY ? VERIFIED : TIMED;
     bool is_short = false;
     uint32_t n = 0;
 
-    for (struct json_walk row = {out.rows}; json_next(&row);)
-        for (uint32_t k = 0; k < TIMES; k++)
-            is_short = is_short || (k != 1 && json_number_at(row.value, times[k]) < 1e4);
+    for (uint32_t i = 0; i < out.lines.n; i++) {
+        for (uint32_t k = 0; k < ROW_TIMES; k++)
+            is_short = is_short || (k != ROW_EXPERTS && out.lines.row[i].time_ns[k] < 1e4);
+    }
     for (const struct field *f = fields; f->is.key != NULL; f++) {
-        bool is_ratio = strcmp(f->is.key, "ratio") == 0;
-
         if ((f->where & where) == 0 || (f->where & verb) == 0 ||
-            ((f->where & OPTIONAL) != 0 && !has_figure(&out, f->is.key)))
+            ((f->where & OPTIONAL) != 0 && !has_figure(&out.lines, f)))
             continue;
-        out.ratios = out.ratios || is_ratio;
+        out.ratios = out.ratios || strcmp(f->is.key, "ratio") == 0;
+        out.field[n] = f;
         out.column[n] = f->is;
         if (where == MARKDOWN && f[1].is.key == NULL)
             out.column[n].name = "end";
         out.column[n++].digits += f->is.scale > 1 && is_short;
     }
-    for (struct json_walk row = {out.rows}; json_next(&row);)
-        if (where == MARKDOWN && json_is_null(json_object_get(row.value, "ended")))
-            json_object_set_new(row.value, "ended", json_string("ok"));
-    out.repeated = json_array_size(out.rows) < json_array_size(batch->rows);
+    for (uint32_t i = 0; i < out.lines.n && where == MARKDOWN; i++)
+        if (out.lines.row[i].ended == NULL)
+            out.lines.row[i].ended = "ok";
+    out.row = rows_of(&out, n);
+    out.repeated = out.lines.n < batch->n;
     return out;
 }
 
 /* Describes the baseline of the ratios; adds nothing if there are no ratios. */
 static void describe_base(const struct layout *layout, struct text *out)
 {
-    const json_t *base = NULL;
+    const struct lines *lines = &layout->lines;
+    const struct report_row *base = NULL;
     bool several = false, asked = false;
 
-    for (struct json_walk row = {layout->rows}; json_next(&row);) {
-        const json_t *mine = report_base(layout->rows, json_object_get(row.value, "question"));
+    for (uint32_t i = 0; i < lines->n; i++) {
+        const struct report_row *mine = report_base(lines->row, lines->n, lines->row[i].question);
 
         several = several || (base != NULL && mine != NULL && mine != base);
         base = base != NULL ? base : mine;
-        asked = asked || json_is_true(json_object_get(row.value, "baseline"));
+        asked = asked || lines->row[i].baseline;
     }
     if (base == NULL || !layout->ratios)
         return;
     text_add(out, "ratio: total / total of %s",
-             !several ? json_text_at(base, "who")
+             !several ? base->who
              : asked  ? "the baseline, of runs that differ only in algorithm, transport, backend "
                         "or launcher"
                       : "the first run that differs only in algorithm, transport, backend or "
@@ -455,12 +511,12 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
     static const char *const ends[] = {REPORT_OK, REPORT_FAILED, REPORT_SKIPPED, REPORT_NOT_RUN};
 
     describe_base(&layout, &base);
-    fprintf(file, "#\n# %zu runs", json_array_size(batch->rows));
+    fprintf(file, "#\n# %u runs", batch->n);
     for (size_t k = 0; k < sizeof(ends) / sizeof(ends[0]); k++) {
         uint32_t n = 0;
 
-        for (size_t i = 0; i < json_array_size(batch->rows); i++)
-            n += ended(json_array_get(batch->rows, i), ends[k]);
+        for (uint32_t i = 0; i < batch->n; i++)
+            n += ended(&batch->row[i], ends[k]);
         fprintf(file, "%s %u %s", k == 0 ? ":" : ",", n, ends[k]);
     }
     fprintf(file, "\n");
@@ -471,14 +527,14 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
     if (base.bytes > 0)
         text_comment(file, "%s%s", layout.repeated ? "" : "medians; ", base.data);
     fprintf(file, "#\n");
-    table_json_text(file, layout.column, layout.rows);
+    table_text(file, layout.column, layout.row, layout.lines.n);
     for (int of = 0; of < MEANS_OF; of++) {
-        report_means(layout.rows, (enum means_of)of, &means);
+        report_means(layout.lines.row, layout.lines.n, (enum means_of)of, &means);
         if (means.bytes > 0)
             text_comment(file, "%s", means.data);
         text_free(&means);
     }
-    json_decref(layout.rows);
+    arena_destroy(layout.lines.arena);
 }
 
 /* Adds a paragraph, unless the note is empty. */
@@ -499,11 +555,11 @@ void report_batch_page(struct text *out, const struct report_batch *batch, bool 
     struct layout layout = layout_of(batch, html ? HTML : MARKDOWN);
     text_auto note = {0};
 
-    table_json_add(out, html ? TABLE_HTML : TABLE_MARKDOWN, layout.column, layout.rows);
+    table_add(out, html ? TABLE_HTML : TABLE_MARKDOWN, layout.column, layout.row, layout.lines.n);
     describe_base(&layout, &note);
     add_note(out, html, &note);
     for (int of = 0; of < MEANS_OF; of++) {
-        report_means(layout.rows, (enum means_of)of, &note);
+        report_means(layout.lines.row, layout.lines.n, (enum means_of)of, &note);
         add_note(out, html, &note);
     }
     for (uint32_t i = 0; i < batch->n_context; i++)
@@ -512,62 +568,85 @@ void report_batch_page(struct text *out, const struct report_batch *batch, bool 
     if (is_mixed(batch))
         text_add(&note, "order: %s, by seed %" PRIu64, batch->order, batch->seed);
     add_note(out, html, &note);
-    json_decref(layout.rows);
+    arena_destroy(layout.lines.arena);
 }
 
+/* Adds the columns of CSV and the cells of all rows: fields, figures of stages and keys of the
+ * experiment, and the notes of the user. */
 void report_batch_csv(struct text *out, const struct report_batch *batch)
 {
     unsigned verb = batch->verb == VERB_VERIFY ? VERIFIED : TIMED;
-    struct arena *arena = arena_create();
-    json_auto_t *rows = single_rows(batch);
-    json_auto_t *names = export_cells(rows, verb == TIMED);
-    struct table_column *column =
-        arena_alloc(arena, (batch->n_context + json_object_size(names) + 32) * sizeof(*column));
+    struct lines rows = single_rows(batch);
+    struct csv_cells more = export_cells(rows.arena, rows.row, rows.n, verb == TIMED);
+    uint32_t room = (uint32_t)(sizeof(fields) / sizeof(fields[0])) + more.n + batch->n_context + 1;
+    struct table_column *column = arena_alloc(rows.arena, room * sizeof(*column));
+    struct table_cell *cell = arena_alloc(rows.arena, (size_t)room * rows.n * sizeof(*cell));
+    struct table_row *row = arena_alloc(rows.arena, rows.n * sizeof(*row));
     uint32_t n = 0;
 
-    for (const struct field *f = fields; f->is.key != NULL; f++)
-        if ((f->where & CSV) != 0 && (f->where & verb) != 0)
-            column[n++] = (struct table_column){f->is.key, f->csv != NULL ? f->csv : f->is.key,
-                                                NULL,      f->is.scale,
-                                                f->digits, f->is.width};
-    for (struct json_walk it = {names}; json_next(&it);)
-        column[n++] = (struct table_column){it.key, it.key};
-    for (uint32_t i = 0; i < batch->n_context; i++) {
-        char *key = arena_printf(arena, "context.%.*s", (int)strcspn(batch->context[i], "="),
-                                 batch->context[i]);
-
-        column[n++] = (struct table_column){key, key};
+    for (uint32_t i = 0; i < rows.n; i++)
+        row[i].cell = &cell[(size_t)i * room];
+    for (const struct field *f = fields; f->is.key != NULL; f++) {
+        if ((f->where & CSV) == 0 || (f->where & verb) == 0)
+            continue;
+        for (uint32_t i = 0; i < rows.n; i++)
+            cell[(size_t)i * room + n] = cell_of(f, &rows.row[i]);
+        column[n++] = (struct table_column){f->is.key, f->csv != NULL ? f->csv : f->is.key,
+                                            NULL,      f->is.scale,
+                                            f->digits, f->is.width};
     }
-    table_json_add(out, TABLE_CSV, column, rows);
-    arena_destroy(arena);
+    for (uint32_t k = 0; k < more.n; k++) {
+        for (uint32_t i = 0; i < rows.n; i++)
+            cell[(size_t)i * room + n].text = more.cell[(size_t)i * more.n + k];
+        column[n++] = (struct table_column){more.name[k], more.name[k]};
+    }
+    for (uint32_t k = 0; k < batch->n_context; k++) {
+        int bytes = (int)strcspn(batch->context[k], "=");
+        char *name = arena_printf(rows.arena, "context.%.*s", bytes, batch->context[k]);
+
+        for (uint32_t i = 0; i < rows.n; i++)
+            cell[(size_t)i * room + n].text = batch->context[k] + bytes + 1;
+        column[n++] = (struct table_column){name, name};
+    }
+    table_add(out, TABLE_CSV, column, row, rows.n);
+    arena_destroy(rows.arena);
 }
 
 /* ---- documents ---- */
+
+static json_t *summary_json(const struct report_batch *batch)
+{
+    struct lines rows = single_rows(batch);
+    json_t *out = json_array();
+
+    for (uint32_t i = 0; i < rows.n; i++) {
+        json_t *row = json_object();
+
+        for (const struct field *f = fields; f->is.key != NULL; f++) {
+            struct table_cell cell = cell_of(f, &rows.row[i]);
+
+            if ((f->where & JSON) != 0)
+                json_object_set_new(row, f->is.key,
+                                    f->is_text
+                                        ? cell.text != NULL ? json_text(cell.text) : json_null()
+                                        : json_number(cell.number));
+        }
+        json_array_append_new(out, row);
+    }
+    arena_destroy(rows.arena);
+    return out;
+}
 
 json_t *report_document(json_t *results, const struct report_batch *batch)
 {
     json_t *out =
         json_object_of("schema", json_integer(RESULT_SCHEMA), "program", json_text("epa2a"),
                        "percentiles", json_text("nearest rank"), "results", results, NULL);
-    json_t *rows, *summary = json_array();
 
-    if (batch == NULL) {
-        json_decref(summary);
+    if (batch == NULL)
         return out;
-    }
-    rows = single_rows(batch);
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        json_t *row = json_object();
-
-        for (const struct field *f = fields; f->is.key != NULL; f++)
-            if ((f->where & JSON) != 0)
-                json_object_set(row, f->is.key,
-                                json_object_get(json_array_get(rows, i), f->is.key));
-        json_array_append_new(summary, row);
-    }
-    json_decref(rows);
     json_object_set_new(out, "order", json_text(batch->order));
     json_object_set_new(out, "order_seed", is_mixed(batch) ? json_count(batch->seed) : json_null());
-    json_object_set_new(out, "summary", summary);
+    json_object_set_new(out, "summary", summary_json(batch));
     return out;
 }

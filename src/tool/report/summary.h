@@ -11,19 +11,20 @@
 #include "report/rows.h"
 #include "op/op.h"
 
-/* Returns the row of a run that has not started. `who` is its label, with the file if there are
- * several; id NULL: unknown without its plugin. A caller may add "question" (equal for runs of the
- * same problem), "repetition" from 1, and "baseline": ratios of that question use its total as
- * denominator, otherwise the total of the first. Medians are the medians of the result's table;
- * figures that were not measured, or have no stage, are null. */
-json_t *report_row(const char *who, const char *file, const char *label, const char *id);
-void report_row_end(json_t *row, const char *end, enum epa_status, const char *error);
+/* Initialises the row of a run that has not started; the texts must outlive it. */
+void report_row(struct report_row *, const char *who, const char *file, const char *label,
+                const char *id);
+/* Sets the end of a run; the texts must outlive the row. */
+void report_row_end(struct report_row *, const char *end, enum epa_status, const char *error);
 
-/* Fills the row from a result and its "experiment"; the caller marks skipped runs. */
-void report_row_fill(json_t *row, const struct session *, const struct run_figures *,
-                     json_t *experiment);
+/* Fills the row from a result and its "experiment", with texts in the arena; the caller marks skipped
+ * runs. */
+void report_row_fill(struct report_row *, const struct session *, const struct run_figures *,
+                     json_t *experiment, struct arena *);
 /* The same for a successful run of a file, with its row of "summary". */
-void report_row_read(json_t *row, const struct results_run *, const json_t *saved);
+void report_row_read(struct report_row *, const struct results_run *, const json_t *saved,
+                     struct arena *);
+void report_row_free(struct report_row *);
 
 void report_batch_text(FILE *, const struct report_batch *);
 /* Adds the summary as Markdown or HTML. */
