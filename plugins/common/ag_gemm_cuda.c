@@ -41,6 +41,8 @@
 #include "ag_gemm_kernels.h"
 #include "ag_gemm_layout.h"
 #include "ag_gemm_out_fp8.h"
+#include "ag_gemm_profile.h"
+#include "ag_gemm_trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +92,7 @@ struct ag_cuda {
     struct cublaslt *library; /* NULL: the kernel multiplies */
     char by[160];             /* description of the multiplying library */
     struct epa_error last;    /* error of the host code */
+    struct epa_trace *trace;  /* NULL: the run has no profile */
 };
 
 static struct ag_cuda *cuda_of(struct epa_algorithm *a)
@@ -295,10 +298,21 @@ static void explain_ag_gemm(struct epa_algorithm *a, struct epa_error *err)
 
 /* ---- set-up ---- */
 
+static void write_trace(struct epa_algorithm *base)
+{
+    struct ag_cuda *c = cuda_of(base);
+
+    base->trace_end = NULL;
+    ag_gemm_trace_write(c->name, c->backend, c->trace, c->args, c->blocks);
+}
+
 static void destroy_ag_gemm(struct epa_algorithm *base)
 {
     struct ag_cuda *c = cuda_of(base);
 
+    if (base->trace_end != NULL && c->memory != NULL && c->calls > 0 &&
+        c->backend->fault.status == EPA_OK)
+        write_trace(base);
     cublaslt_destroy(c->library);
     if (c->begun != NULL)
         (void)cudaEventDestroy(c->begun);
@@ -319,8 +333,11 @@ static enum epa_status load_kernel_code(struct ag_cuda *c, struct epa_error *err
     struct device_code code = {.name = c->name, .threads = AG_GEMM_THREADS};
     uint32_t n = 0;
 
-    c->kernel = (c->out_fp8 ? ag_gemm_out_fp8_kernel
-                            : ag_gemm_kernel)(c->dtype, c->config.tile_cols, c->config.cluster);
+    c->kernel =
+        c->base.trace_end != NULL
+            ? ag_gemm_profile_kernel(c->dtype, c->out_fp8, c->config.tile_cols, c->config.cluster)
+            : (c->out_fp8 ? ag_gemm_out_fp8_kernel : ag_gemm_kernel)(c->dtype, c->config.tile_cols,
+                                                                     c->config.cluster);
     c->shared_bytes = ag_gemm_shared_bytes(c->config.tile_cols, c->config.cluster);
     code.kernel = c->kernel;
     code.shared_bytes = c->shared_bytes;
@@ -434,13 +451,14 @@ static enum epa_status find_far(struct ag_cuda *c, struct epa_error *err)
 static enum epa_status alloc_private(struct ag_cuda *c, struct epa_error *err)
 {
     struct epa_backend *b = c->backend;
-    uint64_t bytes = ag_gemm_place_private(&c->l, c->blocks, NULL, c->args, c->next_call);
+    uint64_t notes = c->base.trace_end != NULL ? ag_gemm_trace_notes(c->args, c->blocks) : 0;
+    uint64_t bytes = ag_gemm_place_private(&c->l, c->blocks, notes, NULL, c->args, c->next_call);
     uint64_t first = 1;
     enum epa_status status = device_alloc_cleared(c->name, b, bytes, &c->memory, err);
 
     if (status != EPA_OK)
         return status;
-    (void)ag_gemm_place_private(&c->l, c->blocks, c->memory, c->args, c->next_call);
+    (void)ag_gemm_place_private(&c->l, c->blocks, notes, c->memory, c->args, c->next_call);
     /* The first call is call 1, in set 1. */
     status = b->ops->write(b, c->next_call[1], &first, sizeof(first));
     if (status == EPA_OK)
@@ -568,6 +586,9 @@ enum epa_status ag_gemm_cuda_create(const char *name, const struct epa_algorithm
     c->heap = p->heap;
     c->dtype = g->dtype;
     c->out_fp8 = g->out_fp8;
+    c->trace = p->trace;
+    if (p->trace != NULL && p->backend->ops->clock != NULL)
+        c->base.trace_end = write_trace;
     c->args = alloc_zeroed(sizeof(*c->args));
     c->gathered = alloc_zeroed(AG_GEMM_SETS * sizeof(*c->gathered));
     c->own = alloc_zeroed(MAPS * sizeof(*c->own));

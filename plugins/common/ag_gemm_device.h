@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <epa2a/both.h>
 #include <epa2a/ring.h>
 
 #include "ag_gemm.h"
@@ -12,8 +13,10 @@
 
 enum {
     AG_GEMM_SETS = 2,
-    AG_GEMM_RANKS = 16,           /* maximum number of ranks: masks of receivers have 16 bits */
-    AG_GEMM_THREADS = 384,        /* threads per block */
+    AG_GEMM_RANKS = 16,    /* maximum number of ranks: masks of receivers have 16 bits */
+    AG_GEMM_THREADS = 384, /* threads per block */
+    AG_GEMM_WARPS = AG_GEMM_THREADS / 32,
+    AG_GEMM_MOVERS = 4,           /* movers of a block that only moves rows */
     AG_GEMM_HOPS = AG_GEMM_RANKS, /* own rows, and rows that this rank forwards */
     AG_GEMM_CHUNKS = 64,          /* maximum number of chunks per rank */
     AG_GEMM_PIECE = 8192          /* bytes that a warp moves at a time */
@@ -39,6 +42,28 @@ struct ag_gemm_hop {
 /* Counters of a block: calls that gathered, kernels that have ended. */
 struct ag_gemm_count {
     uint64_t calls, kernels;
+};
+
+/* Intervals that the kernel records for the profile. A tile has the first three, a mover has the
+ * last two for each of its steps. */
+enum ag_gemm_interval {
+    AG_GEMM_CHOOSE, /* no panel had all its rows, until the thread that takes tiles got this tile */
+    AG_GEMM_AWAIT,  /* wait for the words of the tile's rows */
+    AG_GEMM_TILE,   /* loads, products and stores of the tile */
+    AG_GEMM_TILE_NOTES,
+    AG_GEMM_AWAIT_CHUNK = AG_GEMM_TILE_NOTES, /* wait for the word of a chunk to forward or pull */
+    AG_GEMM_COPY,                             /* loads and stores of a part of a chunk */
+    AG_GEMM_INTERVALS,
+    AG_GEMM_COPY_NOTES = AG_GEMM_INTERVALS - AG_GEMM_TILE_NOTES
+};
+
+/* An interval, 32 bytes, which one thread stores. */
+struct ag_gemm_note {
+    uint64_t end; /* by the device's nanosecond clock; 0: no interval */
+    uint32_t took_ns, call;
+    uint32_t warp;        /* block * AG_GEMM_WARPS + warp of the block */
+    uint32_t peer;        /* awaited rank, or source of the copied rows */
+    uint32_t row, column; /* first row and column in C; copies have no column */
 };
 
 /* Kernel argument, passed by value. */
@@ -86,7 +111,30 @@ struct ag_gemm_args {
     uint32_t *taken[2]; /* [panels]: tiles taken; kernels alternate between the two arrays */
     uint32_t panels;
     uint64_t *next_call; /* number of the next call; copy engines read it */
+    /* Intervals: [bands of tiles][columns][AG_GEMM_TILE_NOTES], then
+     * [movers][ag_gemm_steps()][AG_GEMM_COPY_NOTES]; NULL: no profile. */
+    struct ag_gemm_note *notes;
 };
+
+/* Returns the number of bands of tiles. The first tile of a rank may begin in the band of the last
+ * tile of the previous rank. */
+EPA_BOTH uint32_t ag_gemm_bands(const struct ag_gemm_args *a)
+{
+    return (uint32_t)((uint64_t)a->v.size * a->max_rows / GEMM_ROWS) + a->v.size + 1;
+}
+
+/* Number of steps of the transfers of a call (ag_gemm_move.cuh). */
+EPA_BOTH uint32_t ag_gemm_steps(const struct ag_gemm_args *a)
+{
+    return a->hops * a->chunks + 2 + a->chunks * (a->v.size - 1);
+}
+
+/* Index of the first interval of a mover's step. */
+EPA_BOTH uint64_t ag_gemm_copy_note(const struct ag_gemm_args *a, uint32_t mover, uint32_t step)
+{
+    return (uint64_t)ag_gemm_bands(a) * a->columns * AG_GEMM_TILE_NOTES +
+           ((uint64_t)mover * ag_gemm_steps(a) + step) * AG_GEMM_COPY_NOTES;
+}
 
 /* Argument of the kernel that puts own rows to ranks of other nodes. */
 struct ag_gemm_far_args {

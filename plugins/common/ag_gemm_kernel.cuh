@@ -29,8 +29,8 @@
  * row compute its scale. Tiles of few rows are not swapped then: the columns of a swapped tile are
  * spread over both warpgroups.
  *
- * Two files have the kernels, since they compile for minutes: ag_gemm_kernels.cu and
- * ag_gemm_out_fp8.cu. */
+ * Three files have the kernels, since they compile for minutes: ag_gemm_kernels.cu,
+ * ag_gemm_out_fp8.cu and, with intervals for the profile, ag_gemm_profile.cu. */
 #ifndef AG_GEMM_KERNEL_CUH
 #define AG_GEMM_KERNEL_CUH
 
@@ -106,6 +106,10 @@ EPA_DEV void take_tiles(const struct ag_gemm_args &a, HEAD &head, uint64_t call,
     c = first_tile<HEAD::CLUSTER>(a, s, taken);
     do {
         any = next_job<HEAD::CLUSTER>(a, s, c, call, &j);
+        if (AG_GEMM_PROFILE && any && c.waited) {
+            note_tile(a, s, j, AG_GEMM_CHOOSE, c.waits_since, c.waits_for);
+            c.waited = false;
+        }
         epa_dev_mbar_wait(&s.free[ring.stage], ring.phase ^ 1);
         j.rows = any ? j.rows : 0;
         s.job[ring.stage] = j;
@@ -132,7 +136,10 @@ EPA_DEV void load_rows(const struct ag_gemm_args &a, HEAD &head, uint64_t call)
 
         if (j.rows == 0)
             return;
-        wait_for_rows(a, s, SEER_ROWS, j, call);
+        uint32_t begun = ag_gemm_now(), polled = wait_for_rows(a, s, SEER_ROWS, j, call);
+
+        if (AG_GEMM_PROFILE && polled != EPA_DEVICE_RANKS)
+            note_tile(a, s, j, AG_GEMM_AWAIT, begun, polled);
         gemm_load_rows<TYPE>(
             head.ring, at, j.own ? &a.own : &a.gathered, !OUT_FP8 && j.rows <= SMALL ? 3 : 4,
             j.own ? j.row - s.places.start[a.v.rank] : j.row, a.k_blocks, EPA_L2_NORMAL);
@@ -154,7 +161,7 @@ EPA_DEV void load_scales(const struct ag_gemm_args &a, HEAD &head, uint64_t call
         if (j.rows == 0)
             return;
         if (epa_dev_lane() == 0)
-            wait_for_rows(a, s, SEER_SCALES, j, call);
+            (void)wait_for_rows(a, s, SEER_SCALES, j, call);
         __syncwarp();
         struct gemm_scales of = {
             j.own ? a.a_scale + (size_t)(j.row - s.places.start[a.v.rank]) * a.groups
@@ -290,6 +297,13 @@ EPA_DEV void store_tile(const struct ag_gemm_args &a, HEAD &head, const struct j
     }
 }
 
+/* Records the tile that the math warps have stored, in their first thread. */
+EPA_DEV void note_product(const struct ag_gemm_args &a, const struct state &s, const struct job &j)
+{
+    if (AG_GEMM_PROFILE && threadIdx.x == AG_GEMM_THREADS - GEMM_MATH_WARPS * EPA_DEV_WARP)
+        note_tile(a, s, j, AG_GEMM_TILE, s.begun, UINT32_MAX);
+}
+
 template <epa_dev_type TYPE, bool OUT_FP8, class HEAD>
 EPA_DEV void multiply(const struct ag_gemm_args &a, HEAD &head)
 {
@@ -304,17 +318,25 @@ EPA_DEV void multiply(const struct ag_gemm_args &a, HEAD &head)
 
         if (known.rows == 0)
             return;
+        if (AG_GEMM_PROFILE && threadIdx.x == AG_GEMM_THREADS - GEMM_MATH_WARPS * EPA_DEV_WARP)
+            s.begun = ag_gemm_now();
         if (OUT_FP8 || known.rows > SMALL) {
             float sum[2][64];
 
             gemm_multiply<TYPE, GEMM_FP8_GROUP>(head.ring, at, a.k_blocks, sum,
                                                 boxes_of<HEAD::BOXES>(a, known));
-            store_tile<F16, false, OUT_FP8>(a, head, known_job(s, ring, true), sum);
+            const struct job j = known_job(s, ring, true);
+
+            store_tile<F16, false, OUT_FP8>(a, head, j, sum);
+            note_product(a, s, j);
         } else if constexpr (!OUT_FP8) {
             float sum[2][SMALL / 2];
 
             gemm_multiply_small<TYPE, GEMM_FP8_GROUP, SMALL>(head.ring, at, a.k_blocks, sum);
-            store_tile<F16, true, false>(a, head, known_job(s, ring, true), sum);
+            const struct job j = known_job(s, ring, true);
+
+            store_tile<F16, true, false>(a, head, j, sum);
+            note_product(a, s, j);
         }
     }
 }
@@ -386,6 +408,8 @@ EPA_DEV struct ag_gemm_count begin(const struct ag_gemm_args &a, HEAD &head)
         __syncwarp();
         find_segments(a, s);
     }
+    if (AG_GEMM_PROFILE && threadIdx.x == 0)
+        s.call = (uint32_t)count.calls;
     if (blockIdx.x == 0) /* clear the counters of the previous kernel */
         for (uint32_t i = threadIdx.x; i < a.panels; i += GEMM_THREADS)
             a.taken[1 - count.kernels % 2][i] = 0;

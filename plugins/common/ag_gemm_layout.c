@@ -121,8 +121,8 @@ enum epa_status ag_gemm_layout_make(const char *name, const struct epa_ag_gemm *
     return EPA_OK;
 }
 
-uint64_t ag_gemm_place_private(const struct ag_gemm_layout *l, uint32_t blocks, char *memory,
-                               struct ag_gemm_args *a, uint64_t **next_call)
+uint64_t ag_gemm_place_private(const struct ag_gemm_layout *l, uint32_t blocks, uint64_t notes,
+                               char *memory, struct ag_gemm_args *a, uint64_t **next_call)
 {
     uint64_t at = 0, words = (uint64_t)l->size * l->chunks;
 
@@ -133,6 +133,9 @@ uint64_t ag_gemm_place_private(const struct ag_gemm_layout *l, uint32_t blocks, 
     a->taken[1] = device_take(memory, &at, l->panels * sizeof(uint32_t));
     for (uint32_t i = 0; i < AG_GEMM_SETS; i++)
         next_call[i] = device_take(memory, &at, sizeof(**next_call));
+    a->notes = device_take(memory, &at, notes * sizeof(*a->notes));
+    if (notes == 0)
+        a->notes = NULL;
     return at;
 }
 
@@ -149,7 +152,7 @@ enum epa_status ag_gemm_cuda_plan(const char *name, const struct epa_ag_gemm *g,
         return status;
     *out = (struct epa_footprint){
         .heap_bytes = AG_GEMM_SETS * l.set_bytes,
-        .device_bytes = ag_gemm_place_private(&l, 0, NULL, &none, next_call),
+        .device_bytes = ag_gemm_place_private(&l, 0, 0, NULL, &none, next_call),
         .signals = l.size * l.chunks,
         .in_flight = 1,
         .flops = 2.0 * world->size * g->max_rows * g->max_n * g->k,

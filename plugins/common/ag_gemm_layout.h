@@ -24,10 +24,10 @@ enum epa_status ag_gemm_layout_make(const char *name, const struct epa_ag_gemm *
                                     const struct epa_world *, const struct ag_gemm_config *,
                                     struct ag_gemm_layout *out, struct epa_error *);
 
-/* Places the rank's private memory: sets pointers in `out` and next_call[AG_GEMM_SETS]. With memory
- * NULL it only counts. Returns the number of bytes. */
-uint64_t ag_gemm_place_private(const struct ag_gemm_layout *, uint32_t blocks, char *memory,
-                               struct ag_gemm_args *out, uint64_t **next_call);
+/* Places the rank's private memory: sets pointers in `out` and next_call[AG_GEMM_SETS]. notes:
+ * intervals of the profile. With memory NULL it only counts. Returns the number of bytes. */
+uint64_t ag_gemm_place_private(const struct ag_gemm_layout *, uint32_t blocks, uint64_t notes,
+                               char *memory, struct ag_gemm_args *out, uint64_t **next_call);
 
 /* Writes the routes between ranks and the order of ranks' tiles into `out`, which must be 0 in
  * these fields. With two levels it rejects nodes of different sizes. */

@@ -93,6 +93,30 @@ EPA_DEV uint64_t *ag_gemm_border_word(const struct ag_gemm_args &a, uint32_t whi
     return a.placed + a.v.size * a.chunks + which;
 }
 
+/* ---- the profile ---- */
+
+/* Kernels that record intervals are in ag_gemm_profile.cu, since other kernels lack the registers. */
+#ifndef AG_GEMM_PROFILE
+#define AG_GEMM_PROFILE 0
+#endif
+
+/* Returns the current time, modulo 2^32 ns; without a profile 0. */
+EPA_DEV uint32_t ag_gemm_now(void)
+{
+    return AG_GEMM_PROFILE ? (uint32_t)epa_dev_time() : 0;
+}
+
+/* Records an interval that began at `begun` and ends now. Called by one thread. */
+EPA_DEV void ag_gemm_note_at(const struct ag_gemm_args &a, uint64_t at, uint32_t call,
+                             uint32_t begun, uint32_t peer, uint32_t row, uint32_t column)
+{
+    uint64_t now = epa_dev_time();
+    uint4 *to = reinterpret_cast<uint4 *>(a.notes + at);
+
+    to[0] = make_uint4((uint32_t)now, (uint32_t)(now >> 32), (uint32_t)now - begun, call);
+    to[1] = make_uint4(blockIdx.x * AG_GEMM_WARPS + threadIdx.x / EPA_DEV_WARP, peer, row, column);
+}
+
 /* ---- moving ---- */
 
 /* Action after the stores of a part are complete: the last of `parts` parts signals. */
@@ -262,11 +286,6 @@ struct ag_gemm_step {
     uint64_t *placed; /* word of this rank to set instead; NULL: none */
 };
 
-EPA_DEV uint32_t ag_gemm_steps(const struct ag_gemm_args &a)
-{
-    return a.hops * a.chunks + 2 + a.chunks * (a.v.size - 1);
-}
-
 /* Describes step `i`; returns false if it moves nothing. */
 EPA_DEV bool ag_gemm_step_at(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
                              uint32_t i, struct ag_gemm_step &out)
@@ -335,6 +354,18 @@ EPA_DEV bool ag_gemm_step_at(const struct ag_gemm_args &a, const struct ag_gemm_
     return true;
 }
 
+/* Records an interval of a mover's step. Called by one thread. */
+EPA_DEV void ag_gemm_note_step(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
+                               const struct ag_gemm_warp &m, uint32_t step,
+                               const struct ag_gemm_step &s, enum ag_gemm_interval of,
+                               uint64_t call, uint32_t begun)
+{
+    if (AG_GEMM_PROFILE)
+        ag_gemm_note_at(a, ag_gemm_copy_note(&a, m.index, step) + of - AG_GEMM_TILE_NOTES,
+                        (uint32_t)call, begun, s.source,
+                        p.c_start[s.source] + s.move.row - p.start[s.source], 0);
+}
+
 /* Makes all transfers of this rank in a call. Called by a warp. */
 EPA_DEV void ag_gemm_move_all(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
                               struct ag_gemm_warp &m, uint64_t call)
@@ -342,18 +373,23 @@ EPA_DEV void ag_gemm_move_all(const struct ag_gemm_args &a, const struct ag_gemm
     struct ag_gemm_step s;
 
 #pragma unroll 1
-    for (uint32_t i = 0, n = ag_gemm_steps(a); i < n; i++) {
+    for (uint32_t i = 0, n = ag_gemm_steps(&a); i < n; i++) {
         if (!ag_gemm_step_at(a, p, i, s))
             continue;
         struct ag_gemm_part part = ag_gemm_deal(a, m, s.move);
+        uint32_t begun;
 
         if (part.mine >= part.parts)
             continue;
+        begun = ag_gemm_now();
         if (s.waits) { /* other ranks wait for the previous part: finish it first */
             if (epa_dev_lane() == 0)
                 ag_gemm_finish_part<0>(a, *m.last, call);
             if (!ag_gemm_wait_chunk(a, s.source, s.chunk, call, s.what))
                 return;
+            if (epa_dev_lane() == 0)
+                ag_gemm_note_step(a, p, m, i, s, AG_GEMM_AWAIT_CHUNK, call, begun);
+            begun = ag_gemm_now();
         }
         if (a.groups != 0 && s.move.store != 0)
             ag_gemm_copy_scales(a, s.move, part);
@@ -362,6 +398,8 @@ EPA_DEV void ag_gemm_move_all(const struct ag_gemm_args &a, const struct ag_gemm
             continue;
         if (s.move.store != 0)
             ag_gemm_copy_rows(a, m, s.move, part, call);
+        if (s.move.store != 0 && s.move.n != 0)
+            ag_gemm_note_step(a, p, m, i, s, AG_GEMM_COPY, call, begun);
         ag_gemm_finish_part<0>(a, *m.last, call); /* does nothing if ag_gemm_copy_rows() has
                                                    * finished it */
         *m.last = {true, s.counter, part.parts, s.source, s.chunk, s.signals, s.placed};

@@ -10,9 +10,9 @@ namespace
 
 enum {
     RING = 4,
-    SENT = 8,  /* maximum number of tiles that the first block of a cluster is ahead of the
-                * second: the shared ring of stages limits it to 5 if a tile has one block of K */
-    MOVERS = 4 /* movers of a block that only moves rows */
+    SENT = 8, /* maximum number of tiles that the first block of a cluster is ahead of the
+               * second: the shared ring of stages limits it to 5 if a tile has one block of K */
+    MOVERS = AG_GEMM_MOVERS
 };
 
 /* Threads that poll words. */
@@ -47,7 +47,9 @@ struct cursor {
     uint32_t low_segment, low_panel; /* all panels before this one are exhausted */
     uint32_t tiles_sent;             /* in a cluster */
     uint32_t *taken;
-    bool late; /* a wait has timed out */
+    bool late;                       /* a wait has timed out */
+    bool waited;                     /* for the profile: no panel had all its rows */
+    uint32_t waits_since, waits_for; /* then, the begin, and the rank of the first missing rows */
 };
 
 /* Shared memory of a block, beside the ring of stages. */
@@ -63,6 +65,8 @@ struct state {
     struct ag_gemm_places places;
     struct segment segment[AG_GEMM_RANKS + 1];
     uint64_t seen[SEERS][AG_GEMM_RANKS]; /* masks of the chunks whose word the thread has seen */
+    /* For the profile: number of the call, begin of the tile that is multiplied. */
+    uint32_t call, begun;
 };
 
 /* Computes the segments, one lane each. Called by a warp. */
@@ -197,17 +201,39 @@ EPA_DEV bool each_word(const struct ag_gemm_args &a, const struct ag_gemm_places
     return true;
 }
 
-/* Waits until the rows of a tile have arrived or a wait fails. Called by one thread. */
-EPA_DEV void wait_for_rows(const struct ag_gemm_args &a, struct state &s, uint32_t seer,
-                           const struct job &j, uint64_t call)
+/* Records an interval of a tile. Called by one thread. */
+EPA_DEV void note_tile(const struct ag_gemm_args &a, const struct state &s, const struct job &j,
+                       enum ag_gemm_interval of, uint32_t begun, uint32_t peer)
 {
-    if (!a.moves || j.own)
+    uint32_t r = 0;
+
+    if (!AG_GEMM_PROFILE || j.spare)
         return;
+    while (r + 1 < a.v.size && s.places.c_start[r + 1] <= j.c_row)
+        r++;
+    ag_gemm_note_at(a,
+                    ((uint64_t)(j.row / GEMM_ROWS + r) * a.columns + j.column / a.step) *
+                            AG_GEMM_TILE_NOTES +
+                        of,
+                    s.call, begun, peer, j.c_row, j.column);
+}
+
+/* Waits until the rows of a tile have arrived or a wait fails. Called by one thread. Returns the
+ * last rank whose word it polled; EPA_DEVICE_RANKS: it polled none. */
+EPA_DEV uint32_t wait_for_rows(const struct ag_gemm_args &a, struct state &s, uint32_t seer,
+                               const struct job &j, uint64_t call)
+{
+    uint32_t polled = EPA_DEVICE_RANKS;
+
+    if (!a.moves || j.own)
+        return polled;
     (void)each_word(a, s.places, s.seen[seer], j.row, j.row + j.rows, [&](struct awaited w) {
+        polled = w.rank;
         return ag_gemm_wait(a, w.word, call,
                             {j.c_row, AG_GEMM_WAIT_TILE | j.rows << 8, w.rank, w.chunk});
     });
     epa_dev_fence_async_global();
+    return polled;
 }
 
 /* ---- the next tile: functions of one thread ---- */
@@ -230,7 +256,10 @@ EPA_DEV struct cursor first_tile(const struct ag_gemm_args &a, const struct stat
             0,
             0,
             taken,
-            false};
+            false,
+            false,
+            0,
+            0};
 }
 
 /* Returns the number of tiles of a panel of a segment; 0: no such panel. *row, *end: rows of the
@@ -320,6 +349,11 @@ EPA_DEV bool wait_for_panel(const struct ag_gemm_args &a, struct state &s, struc
     while (!find_panel(a, s, c, call, &waits, &seen)) {
         if (waits.word == nullptr)
             return false;
+        if (AG_GEMM_PROFILE && !c.waited) {
+            c.waits_since = ag_gemm_now();
+            c.waits_for = waits.rank;
+            c.waited = true;
+        }
         /* The first tile that lacks rows of this chunk begins with them or before them. */
         uint32_t row = s.places.c_start[waits.rank] + waits.chunk * a.chunk_rows;
 

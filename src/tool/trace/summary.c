@@ -466,8 +466,17 @@ static void print_phase(struct text *out, const struct trace_item **slice, size_
              (double)(trace_end_ns(slice[n - 1]) - zero) * 1e-3, sum / (double)n * 1e-3);
 }
 
-/* Prints the source rank of the longest waits for tokens that kernels recorded. */
-static void print_slow_peer(struct summing *s, const struct trace_item **slice, size_t n)
+/* Returns true for a slice of a kernel that waited for a token; with `rows`, for rows. */
+static bool is_wait_for(const struct trace_item *slice, bool rows)
+{
+    const char *part = strrchr(slice->name, ',');
+    bool has_row = json_number_at(slice->json, "args.row") >= 0;
+
+    return has_row == rows && (!rows || (part != NULL && strcmp(part, ", wait") == 0));
+}
+
+/* Prints the source rank of the longest waits for tokens or rows that kernels recorded. */
+static void print_slow_peer(struct summing *s, const struct trace_item **slice, size_t n, bool rows)
 {
     double *ns = arena_alloc(s->arena, s->ranks * sizeof(*ns)), all;
     uint32_t slow;
@@ -475,13 +484,13 @@ static void print_slow_peer(struct summing *s, const struct trace_item **slice, 
     for (size_t i = 0; i < n; i++) {
         double rank = json_number_at(slice[i]->json, "args.peer");
 
-        if (rank >= 0 && rank < s->ranks)
+        if (rank >= 0 && rank < s->ranks && is_wait_for(slice[i], rows))
             ns[(uint32_t)rank] += (double)slice[i]->dur_ns;
     }
     slow = find_most(s, ns, &all);
     if (all > 0)
-        text_add(s->out, "# slowest source of tokens: rank %u, %.1f %% of the waits for one\n",
-                 slow, 100 * ns[slow] / all);
+        text_add(s->out, "# slowest source of %s: rank %u, %.1f %% of the waits for %s\n",
+                 rows ? "rows" : "tokens", slow, 100 * ns[slow] / all, rows ? "rows" : "one");
 }
 
 /* Prints phases of kernels. A phase is a name; its slices are the slices of all lanes of one rank
@@ -503,7 +512,8 @@ static void print_kernels(struct summing *s)
              "# rank  %-28s %7s %9s %9s %9s %9s %9s\n# %5s %-28s %7s %9s %9s %9s %9s %9s\n",
              "phase", "slices", "begins", "begin", "end", "ends", "lasts", "", "", "", "first",
              "median", "median", "last", "mean");
-    print_slow_peer(s, slice, n);
+    print_slow_peer(s, slice, n, false);
+    print_slow_peer(s, slice, n, true);
     zero = slice[0]->ts_ns;
     for (uint32_t rank = 0; rank < s->ranks; rank++)
         for (size_t i = 0; i < n; i++) { /* by their first begin */

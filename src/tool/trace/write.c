@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <epa2a/trace_kernel.h>
 #include <epa2a/wait.h>
 #include "base/file.h"
 #include "base/json.h"
@@ -368,8 +369,8 @@ static void add_names_beside(json_t *events, const struct session *s, const stru
             continue;
         *one = true;
         add_metadata(events, e->rank, e->lane, "thread_name",
-                     json_sprintf("block %u, warp %u, %.31s", (uint32_t)(e->event->value >> 32),
-                                  (uint32_t)e->event->value,
+                     json_sprintf("block %u, warp %u, %.31s", epa_trace_block(e->event->value),
+                                  epa_trace_warp(e->event->value),
                                   g->rank[e->rank].record->names.name[e->event->name]),
                      "thread_sort_index", e->lane);
     }
@@ -384,19 +385,23 @@ static json_t *microseconds(uint64_t ns)
 static json_t *slice_args(const struct gathered_event *e)
 {
     json_t *args = json_pack("{s:I}", "iteration", (json_int_t)e->iteration);
+    uint32_t what = epa_trace_what(e->event->value);
 
     if (e->event->peer != EPA_TRACE_NOBODY)
         json_object_set_new(args, "peer", json_integer(e->event->peer));
     if (e->event->bytes != 0 && e->beside != EPA_TRACE_KERNELS)
         json_object_set_new(args, "bytes", json_integer((json_int_t)e->event->bytes));
     if (e->event->tokens != 0 && e->beside == EPA_TRACE_KERNELS)
-        json_object_set_new(args, "token", json_integer(e->event->tokens - 1));
+        json_object_set_new(args, what == EPA_TRACE_TOKEN ? "token" : "row",
+                            json_integer(e->event->tokens - 1));
     else if (e->event->tokens != 0)
         json_object_set_new(args, e->beside == EPA_TRACE_PROXY ? "descriptors" : "tokens",
                             json_integer(e->event->tokens));
+    if (e->beside == EPA_TRACE_KERNELS && what >= EPA_TRACE_COLUMN)
+        json_object_set_new(args, "column", json_integer(what - EPA_TRACE_COLUMN));
     if (e->beside == EPA_TRACE_KERNELS) {
-        json_object_set_new(args, "block", json_integer((json_int_t)(e->event->value >> 32)));
-        json_object_set_new(args, "warp", json_integer((uint32_t)e->event->value));
+        json_object_set_new(args, "block", json_integer(epa_trace_block(e->event->value)));
+        json_object_set_new(args, "warp", json_integer(epa_trace_warp(e->event->value)));
         json_object_set_new(args, "error_ns", json_integer((json_int_t)e->event->bytes));
     }
     return args;
