@@ -506,6 +506,10 @@ struct epa2a_ag_gemm_params {
     const float *b_scale; /* FP8: [n / 128][k / 128], both rounded up */
     const float *bias;    /* [n], added to each row of C; NULL: no bias */
     const char *options;  /* for example "algorithm=ag_gemm_2d"; NULL: defaults */
+    /* Data type of C. 0: F16 if dtype is F16, else BF16. EPA2A_FP8_E4M3: C has one scale for each row
+     * and 128 columns, and epa2a_ag_gemm_run_fp8() computes C. */
+    int32_t out_dtype;
+    uint32_t zero; /* 0 */
 };
 
 /* Creates an ag_gemm. Collective call. The caller must destroy the ag_gemm with
@@ -519,6 +523,13 @@ EPA2A_API int epa2a_ag_gemm_create(struct epa2a_comm *, const struct epa2a_ag_ge
  * first rows of C. */
 EPA2A_API int epa2a_ag_gemm_run(struct epa2a_ag_gemm *, const uint32_t *rows, const void *a,
                                 const float *a_scale, void *c, void *stream);
+
+/* Same as epa2a_ag_gemm_run(), for an out_dtype of EPA2A_FP8_E4M3. `c` has elements of one byte.
+ * `c_scale` has room for [ranks * max_rows][n / 128, rounded up]. A value of C is its element times
+ * the scale of its row and columns. The scale is the largest magnitude of these columns / 448, or 1
+ * if the columns are 0. */
+EPA2A_API int epa2a_ag_gemm_run_fp8(struct epa2a_ag_gemm *, const uint32_t *rows, const void *a,
+                                    const float *a_scale, void *c, float *c_scale, void *stream);
 
 /* Destroys an ag_gemm. Collective call. The call ignores NULL. */
 EPA2A_EXPORT void epa2a_ag_gemm_destroy(struct epa2a_ag_gemm *);

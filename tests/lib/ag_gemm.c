@@ -14,10 +14,14 @@ static const struct {
     const char *dtype;
     bool bias;
     int32_t value;
+    const char *out_dtype;
+    int32_t out_value;
 } dtypes[] = {
-    {"bf16", false, EPA2A_BF16},
-    {"f16", true, EPA2A_F16},
-    {"fp8", true, EPA2A_FP8_E4M3},
+    {"bf16", false, EPA2A_BF16, "auto", 0},
+    {"f16", true, EPA2A_F16, "auto", 0},
+    {"fp8", true, EPA2A_FP8_E4M3, "auto", 0},
+    {"bf16", true, EPA2A_BF16, "fp8", EPA2A_FP8_E4M3},
+    {"fp8", false, EPA2A_FP8_E4M3, "fp8", EPA2A_FP8_E4M3},
 };
 
 static const char *const algorithms[] = {"ag_gemm_2d", "ag_then_gemm"};
@@ -25,7 +29,7 @@ static const char *const algorithms[] = {"ag_gemm_2d", "ag_then_gemm"};
 struct task {
     const struct experiment *x;
     const char *transport, *options;
-    int32_t dtype;
+    int32_t dtype, out_dtype;
 };
 
 static int rank_fails(struct group_rank *me, const char *what, const char *why)
@@ -64,6 +68,7 @@ static int create(struct group_rank *me, struct op_rank *op, struct weights *w, 
     params.n = g->n;
     params.k = g->k;
     params.dtype = task->dtype;
+    params.out_dtype = task->out_dtype;
     w->b = room_put(g->b, (size_t)g->n * g->k * element_of(g), stream);
     w->b_scale = room_put(g->b_scale, scales, stream);
     w->bias = room_put(g->bias ? g->bias_of : NULL, g->n * sizeof(float), stream);
@@ -82,16 +87,22 @@ static int run(struct epa2a_ag_gemm *gemm, struct epa2a_comm *comm, const struct
                uint32_t rank, uint32_t ranks, void *stream)
 {
     size_t mine = g->rows[rank], groups = epa_ag_gemm_groups(g->k);
-    size_t bytes = (size_t)ranks * g->max_rows * g->n * 2;
+    size_t c_rows = (size_t)ranks * g->max_rows, bytes = c_rows * g->n * epa_ag_gemm_c_bytes(g);
+    size_t scale_bytes = c_rows * epa_ag_gemm_groups(g->n) * sizeof(float);
     uint32_t *rows = room_put(g->rows, ranks * sizeof(*rows), stream);
     void *a = room_put(g->a, mine * g->k * element_of(g), stream);
     float *a_scale = room_put(g->a_scale, mine * groups * sizeof(float), stream);
     void *c = room_put(g->c, bytes, stream);
-    int status = epa2a_ag_gemm_run(gemm, rows, a, a_scale, c, stream);
+    float *c_scale = g->out_fp8 ? room_put(g->c_scale, scale_bytes, stream) : NULL;
+    int status = g->out_fp8 ? epa2a_ag_gemm_run_fp8(gemm, rows, a, a_scale, c, c_scale, stream)
+                            : epa2a_ag_gemm_run(gemm, rows, a, a_scale, c, stream);
 
     if (status == EPA2A_OK)
         status = epa2a_comm_sync(comm, stream);
     room_copy(g->c, c, bytes, stream);
+    if (c_scale != NULL)
+        room_copy(g->c_scale, c_scale, scale_bytes, stream);
+    room_drop(c_scale);
     room_drop(rows);
     room_drop(a);
     room_drop(a_scale);
@@ -148,20 +159,23 @@ static void check_products(const char *transport, enum group_kind kind, uint32_t
             snprintf(options, sizeof(options), "algorithm=%s", algorithm);
             snprintf(yaml, sizeof(yaml),
                      "{version: 1, ranks: %u, %s, algorithm: %s, seed: %u, "
-                     "gemm: {m: %u, n: %u, k: %u, dtype: %s, bias: %s, values: integers}, "
+                     "gemm: {m: %u, n: %u, k: %u, dtype: %s, bias: %s, out_dtype: %s, "
+                     "values: integers}, "
                      "tokens: {kind: random, min: 0}}",
                      ranks, room_experiment(), algorithm, ranks + i, 37 * ranks, 144 * ranks - 3,
                      room_is_device() ? 208 : 200 /* a multiple of 16 for FP8 */, dtypes[d].dtype,
-                     dtypes[d].bias ? "true" : "false");
+                     dtypes[d].bias ? "true" : "false", dtypes[d].out_dtype);
             group = group_run(ranks, kind, gemm_rank,
                               &(struct task){.x = oracle_read(yaml),
                                              .transport = comm_options,
                                              .options = options,
-                                             .dtype = dtypes[d].value});
+                                             .dtype = dtypes[d].value,
+                                             .out_dtype = dtypes[d].out_value});
             for (uint32_t r = 0; r < ranks; r++)
                 if (group_result(group, r)->code != 0)
-                    fail_msg("rank %u of %u, %s, %s, %s: %s", r, ranks, transport, options,
-                             dtypes[d].dtype, group_result(group, r)->text);
+                    fail_msg("rank %u of %u, %s, %s, %s, out_dtype %s: %s", r, ranks, transport,
+                             options, dtypes[d].dtype, dtypes[d].out_dtype,
+                             group_result(group, r)->text);
             group_free(group);
         }
 }
@@ -192,11 +206,12 @@ struct arguments {
     const void *a;
     const float *a_scale;
     void *c;
-    float scale[COLUMNS];
+    float *c_scale;
+    float scale[COLUMNS], out_scale[RANKS * ROWS];
     uint16_t memory[COLUMNS * DEPTH], out[RANKS * ROWS * COLUMNS];
 };
 
-static void fill_arguments(struct arguments *x, int32_t dtype)
+static void fill_arguments(struct arguments *x, int32_t dtype, int32_t out_dtype)
 {
     EPA2A_STRUCT(epa2a_ag_gemm_params, params);
 
@@ -207,12 +222,14 @@ static void fill_arguments(struct arguments *x, int32_t dtype)
     params.dtype = dtype;
     params.b = x->memory;
     params.b_scale = dtype == EPA2A_FP8_E4M3 ? x->scale : NULL;
+    params.out_dtype = out_dtype;
     x->params = params;
     x->rows[0] = ROWS;
     x->rows[1] = ROWS - 1;
     x->a = x->memory;
     x->a_scale = params.b_scale;
     x->c = x->out;
+    x->c_scale = out_dtype == EPA2A_FP8_E4M3 ? x->out_scale : NULL;
 }
 
 /* Parameters of creation that rank 1 alone passes. */
@@ -232,6 +249,11 @@ static const struct wrong_creation {
     {"dtype is 4 .. EPA2A_BF16", offsetof(struct epa2a_ag_gemm_params, dtype), 4, NULL, 0},
     {"dtype is -1 .. EPA2A_BF16", offsetof(struct epa2a_ag_gemm_params, dtype), UINT32_MAX, NULL,
      0},
+    {"out_dtype is 1 .. EPA2A_FP8_E4M3", offsetof(struct epa2a_ag_gemm_params, out_dtype),
+     EPA2A_BF16, NULL, 0},
+    {"zero .. is 7", offsetof(struct epa2a_ag_gemm_params, zero), 7, NULL, 0},
+    {"rank 1 passed another shape", offsetof(struct epa2a_ag_gemm_params, out_dtype),
+     EPA2A_FP8_E4M3, NULL, 0},
     {"b_scale is NULL", offsetof(struct epa2a_ag_gemm_params, dtype), EPA2A_FP8_E4M3, NULL, 0},
     {"b_scale is set", offsetof(struct epa2a_ag_gemm_params, dtype), EPA2A_BF16, NULL,
      EPA2A_FP8_E4M3},
@@ -294,7 +316,7 @@ static int create_wrongly(struct group_rank *me, struct epa2a_comm *comm,
     struct epa2a_ag_gemm *gemm = NULL, **out = &gemm;
     struct epa2a_ag_gemm_params *params = &x->params;
 
-    fill_arguments(x, w->dtype);
+    fill_arguments(x, w->dtype, 0);
     if (me->rank == 1) {
         params->options = w->options;
         if (w->field != UINT32_MAX)
@@ -309,6 +331,30 @@ static int create_wrongly(struct group_rank *me, struct epa2a_comm *comm,
     return expect_refusal(me, epa2a_ag_gemm_create(comm, params, out), w->words);
 }
 
+static int run_of(struct epa2a_ag_gemm *gemm, const struct arguments *x, const uint32_t *rows,
+                  const void *a, const float *a_scale, void *c)
+{
+    return x->c_scale != NULL ? epa2a_ag_gemm_run_fp8(gemm, rows, a, a_scale, c, x->c_scale, NULL)
+                              : epa2a_ag_gemm_run(gemm, rows, a, a_scale, c, NULL);
+}
+
+/* The function of the other out_dtype. */
+static int run_other_dtype(struct group_rank *me, struct epa2a_ag_gemm *gemm,
+                           const struct arguments *x)
+{
+    float scale[RANKS * ROWS];
+
+    if (x->c_scale == NULL)
+        return expect_refusal(
+            me, epa2a_ag_gemm_run_fp8(gemm, x->rows, x->a, x->a_scale, x->c, scale, NULL),
+            "c_scale is set");
+    if (expect_refusal(me, epa2a_ag_gemm_run_fp8(gemm, x->rows, x->a, x->a_scale, x->c, NULL, NULL),
+                       "c_scale is NULL") != 0)
+        return me->result->code;
+    return expect_refusal(me, epa2a_ag_gemm_run(gemm, x->rows, x->a, x->a_scale, x->c, NULL),
+                          "c_scale is NULL .. epa2a_ag_gemm_run_fp8()");
+}
+
 /* A refused call sends no data, so rank 1 calls again while rank 0 waits. */
 static int run_wrongly(struct group_rank *me, struct epa2a_ag_gemm *gemm, const struct arguments *x)
 {
@@ -317,34 +363,32 @@ static int run_wrongly(struct group_rank *me, struct epa2a_ag_gemm *gemm, const 
 
     if (me->rank != 1)
         return 0;
-    if (expect_refusal(me, epa2a_ag_gemm_run(gemm, NULL, y->a, y->a_scale, y->c, NULL),
-                       "rows is NULL") != 0 ||
-        expect_refusal(me, epa2a_ag_gemm_run(gemm, many, y->a, y->a_scale, y->c, NULL),
+    if (expect_refusal(me, run_of(gemm, y, NULL, y->a, y->a_scale, y->c), "rows is NULL") != 0 ||
+        expect_refusal(me, run_of(gemm, y, many, y->a, y->a_scale, y->c),
                        "rows[1] is 7 .. max_rows (6)") != 0 ||
-        expect_refusal(me, epa2a_ag_gemm_run(gemm, y->rows, NULL, y->a_scale, y->c, NULL),
+        expect_refusal(me, run_of(gemm, y, y->rows, NULL, y->a_scale, y->c),
                        "a is NULL, with 5 rows") != 0 ||
-        expect_refusal(me, epa2a_ag_gemm_run(gemm, y->rows, y->a, y->a_scale, NULL, NULL),
-                       "c is NULL") != 0 ||
-        expect_refusal(me, epa2a_ag_gemm_run(NULL, y->rows, y->a, y->a_scale, y->c, NULL),
-                       "NULL") != 0)
+        expect_refusal(me, run_of(gemm, y, y->rows, y->a, y->a_scale, NULL), "c is NULL") != 0 ||
+        expect_refusal(me, run_of(NULL, y, y->rows, y->a, y->a_scale, y->c), "NULL") != 0 ||
+        run_other_dtype(me, gemm, y) != 0)
         return me->result->code;
     if (y->a_scale == NULL)
         return 0;
-    return expect_refusal(me, epa2a_ag_gemm_run(gemm, y->rows, y->a, NULL, y->c, NULL),
+    return expect_refusal(me, run_of(gemm, y, y->rows, y->a, NULL, y->c),
                           "a_scale is NULL, with 5 rows");
 }
 
 static int run_after_refusals(struct group_rank *me, struct epa2a_comm *comm, int32_t dtype,
-                              struct arguments *x)
+                              int32_t out_dtype, struct arguments *x)
 {
     struct epa2a_ag_gemm *gemm = NULL;
 
-    fill_arguments(x, dtype);
+    fill_arguments(x, dtype, out_dtype);
     if (epa2a_ag_gemm_create(comm, &x->params, &gemm) != EPA2A_OK)
         return rank_fails(me, "create", epa2a_last_error());
     for (int i = 0; i < 2 && me->result->code == 0; i++)
         if (run_wrongly(me, gemm, x) == 0 &&
-            epa2a_ag_gemm_run(gemm, x->rows, x->a, x->a_scale, x->c, NULL) != EPA2A_OK)
+            run_of(gemm, x, x->rows, x->a, x->a_scale, x->c) != EPA2A_OK)
             (void)rank_fails(me, "run", epa2a_last_error());
     epa2a_ag_gemm_destroy(gemm);
     return me->result->code;
@@ -359,7 +403,7 @@ static void pass_wrong_arguments(struct group_rank *me)
     for (size_t i = 0; code == 0 && i < LENGTH(wrong_creations); i++)
         code = create_wrongly(me, comm, &wrong_creations[i], x);
     for (size_t i = 0; code == 0 && i < LENGTH(dtypes); i++)
-        code = run_after_refusals(me, comm, dtypes[i].value, x);
+        code = run_after_refusals(me, comm, dtypes[i].value, dtypes[i].out_value, x);
     if (code == 0)
         code = expect_refusal(me, epa2a_ag_gemm_create(NULL, &x->params, NULL), "comm is NULL");
     epa2a_ag_gemm_destroy(NULL);

@@ -34,6 +34,12 @@ static enum epa_status read_params(const struct epa2a_ag_gemm_params *from,
     if (p.dtype != EPA2A_BF16 && p.dtype != EPA2A_F16 && p.dtype != EPA2A_FP8_E4M3)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "dtype is %d; write EPA2A_BF16, EPA2A_F16 or EPA2A_FP8_E4M3", p.dtype);
+    if (p.out_dtype != 0 && p.out_dtype != EPA2A_FP8_E4M3)
+        return epa_fail(err, EPA_ERR_CONFIG, "out_dtype is %d; write 0 or EPA2A_FP8_E4M3",
+                        p.out_dtype);
+    if (p.zero != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "the field zero of epa2a_ag_gemm_params is %u; write 0", p.zero);
     if (p.n != 0 && p.b == NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "b is NULL");
     if (p.n != 0 && (p.dtype == EPA2A_FP8_E4M3) != (p.b_scale != NULL))
@@ -44,6 +50,7 @@ static enum epa_status read_params(const struct epa2a_ag_gemm_params *from,
                                  .n = p.n,
                                  .k = p.k,
                                  .dtype = p.dtype,
+                                 .out_fp8 = p.out_dtype == EPA2A_FP8_E4M3,
                                  .bias = p.bias != NULL,
                                  .b = p.b,
                                  .b_scale = p.b_scale,
@@ -152,6 +159,13 @@ static enum epa_status check_inputs(const struct epa2a_ag_gemm *g, const struct 
 
     if (in->rows == NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "rows is NULL");
+    if (in->n > 0 && in->out_fp8 && in->c_scale == NULL)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "c_scale is NULL; with out_dtype EPA2A_FP8_E4M3 call epa2a_ag_gemm_run_fp8()");
+    if (!in->out_fp8 && in->c_scale != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "c_scale is set; only out_dtype EPA2A_FP8_E4M3 has scales of C");
     if (g->object.ep.comm->backend->memory != EPA_MEMORY_HOST)
         return EPA_OK;
     for (uint32_t r = 0; r < t->size; r++) {
@@ -178,19 +192,33 @@ static enum epa_status run_ag_gemm(struct epa2a_ag_gemm *g, struct epa_error *er
     return status;
 }
 
-int epa2a_ag_gemm_run(struct epa2a_ag_gemm *g, const uint32_t *rows, const void *a,
-                      const float *a_scale, void *c, void *stream)
+/* Runs the call `name` of the interface. */
+static int call_ag_gemm(struct epa2a_ag_gemm *g, const char *name, const uint32_t *rows,
+                        const void *a, const float *a_scale, void *c, float *c_scale, void *stream)
 {
     struct epa_error err = {EPA_OK, ""};
     struct epa2a_comm *comm = g != NULL ? g->object.comm : NULL;
     struct epa_ag_gemm *in;
 
-    if (comm_enter_stream(comm, "epa2a_ag_gemm_run", stream, &err) != EPA_OK)
+    if (comm_enter_stream(comm, name, stream, &err) != EPA_OK)
         return api_fail(&err);
     in = &g->problem.u.ag_gemm;
     in->rows = rows;
     in->a = a;
     in->a_scale = a_scale;
     in->c = c;
+    in->c_scale = c_scale;
     return comm_leave(comm, run_ag_gemm(g, &err), &err);
+}
+
+int epa2a_ag_gemm_run(struct epa2a_ag_gemm *g, const uint32_t *rows, const void *a,
+                      const float *a_scale, void *c, void *stream)
+{
+    return call_ag_gemm(g, "epa2a_ag_gemm_run", rows, a, a_scale, c, NULL, stream);
+}
+
+int epa2a_ag_gemm_run_fp8(struct epa2a_ag_gemm *g, const uint32_t *rows, const void *a,
+                          const float *a_scale, void *c, float *c_scale, void *stream)
+{
+    return call_ag_gemm(g, "epa2a_ag_gemm_run_fp8", rows, a, a_scale, c, c_scale, stream);
 }

@@ -39,7 +39,7 @@ static uint64_t hash_moe(uint64_t hash, const struct epa_moe *m)
 
 static uint64_t hash_ag_gemm(uint64_t hash, const struct epa_ag_gemm *g)
 {
-    const uint64_t gemm[] = {g->max_rows, g->max_n, g->k, (uint64_t)g->dtype, g->bias};
+    const uint64_t gemm[] = {g->max_rows, g->max_n, g->k, (uint64_t)g->dtype, g->bias, g->out_fp8};
 
     return hash_bytes(hash, gemm, sizeof(gemm));
 }

@@ -22,6 +22,10 @@ static enum epa_status run(struct epa_algorithm *a, struct epa_problem *problem)
     struct ag_gemm *g = ag_gemm_of(a);
     const struct epa_ag_gemm *in = &problem->u.ag_gemm;
 
+    if (in->out_fp8)
+        return caller_called(g->base.caller,
+                             epa2a_ag_gemm_run_fp8(g->object, in->rows, in->a, in->a_scale, in->c,
+                                                   in->c_scale, NULL));
     return caller_called(g->base.caller,
                          epa2a_ag_gemm_run(g->object, in->rows, in->a, in->a_scale, in->c, NULL));
 }
@@ -55,6 +59,7 @@ enum epa_status caller_ag_gemm_create(struct caller *c, const struct op_rank *op
     p.n = from->n;
     p.k = from->k;
     p.dtype = from->dtype;
+    p.out_dtype = from->out_fp8 ? EPA2A_FP8_E4M3 : 0;
     p.b = from->b;
     p.b_scale = from->dtype == EPA_FP8_E4M3 ? from->b_scale : NULL;
     p.bias = from->bias ? from->bias_of : NULL;

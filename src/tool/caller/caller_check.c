@@ -60,8 +60,6 @@ enum epa_status caller_check(const struct experiment *x, struct epa_error *err)
                       "epa2a.h has no AllGather; use an algorithm of moe or ag_gemm");
     if (algorithm_of(x)->op != EPA_OP_MOE && x->api == API_LAYER)
         return REFUSE("algorithm.name api", "layer needs an algorithm of moe; set api: calls");
-    if (algorithm_of(x)->op == EPA_OP_AG_GEMM && x->problem.gemm.out_dtype != 0)
-        return REFUSE("gemm.out_dtype api", "an ag_gemm of epa2a.h has no scales of C; set auto");
     status = check_set_up(x, err);
     if (status == EPA_OK && caller_uses_layer(x))
         status = check_layer(x, err);
