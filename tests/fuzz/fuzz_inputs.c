@@ -9,7 +9,7 @@
 #include "op/moe/routing.h"
 #include "op/moe/routing_file.h"
 #include "report/best.h"
-#include "report/figures.h"
+#include "result/figures.h"
 #include "report/import.h"
 #include "report/plot.h"
 #include "report/results.h"
@@ -169,7 +169,8 @@ static void rank_results(struct results *r, size_t turn)
     struct best *best;
     FILE *file;
 
-    if (figure_select(name, &wish.figure, &err) != EPA_OK || best_create(r, &wish, &best, &err) != EPA_OK)
+    if (figure_select(name, &wish.figure, &err) != EPA_OK ||
+        best_create(r, &wish, &best, &err) != EPA_OK)
         return;
     file = fopen("/dev/null", "we");
     if (file != NULL) {

@@ -10,7 +10,7 @@ import sys
 import sources
 
 WITHOUT = [("src", "lib"), ("plugins",), *(("src", "tool", name) for name in
-                                           ("caller", "config", "experiment", "launch", "run", "session"))]
+                                           ("caller", "config", "experiment", "launch", "result", "run", "session"))]
 JSON = re.compile(r'#include [<"](?:jansson\.h|base/json\.h)[>"]|\bjson_(?!lines\b)\w+')
 WRAPPER = "src/tool/base/json.h"  # the only file that includes jansson
 # Files of commands and operations that read or write documents.

@@ -11,7 +11,7 @@
 #include "doctor/doctor.h"
 #include "doctor/machine.h"
 
-#include "report/result.h"
+#include "result/result.h"
 
 /* Parses JSON that uses ' in place of ". */
 static json_t *json_of(const char *text)

@@ -9,7 +9,7 @@
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
 #include "report/best.h"
-#include "report/figures.h"
+#include "result/figures.h"
 #include "report/results.h"
 
 int cmd_best(const struct cli *cli)

@@ -24,7 +24,7 @@
 #include "registry/check.h"
 #include "launch/program_registry.h"
 #include "report/fill.h"
-#include "report/result.h"
+#include "result/result.h"
 
 static const struct words {
     uint32_t bit;

@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/compared_json.h"
 #include "cli/documents.h"
+#include "report/figure_column.h"
 #include "report/table.h"
 #include "report/lines.h"
 #include "report/summary.h"

@@ -4,7 +4,7 @@
 
 #include "base/stats.h"
 #include "cli/cli.h"
-#include "report/figures.h"
+#include "result/figures.h"
 #include "report/results.h"
 
 /* A stage of a run on both sides. */

@@ -35,7 +35,7 @@
 #include "registry/check.h"
 #include "launch/program_registry.h"
 #include "report/stage_names.h"
-#include "report/figures.h"
+#include "result/figures.h"
 #include "session/status.h"
 #include "session/status_text.h"
 

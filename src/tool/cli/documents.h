@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "report/summary.h"
 #include "report/rows.h"
-#include "report/warnings.h"
+#include "report/warning_lines.h"
 #include "cli/cli.h"
 
 enum document_kind {

@@ -14,7 +14,7 @@
 #include "cli/predict_points.h"
 #include "cli/progress_line.h"
 #include "experiment/operation.h"
-#include "report/result.h"
+#include "result/result.h"
 #include "run/run.h"
 #include "run/stop_signals.h"
 

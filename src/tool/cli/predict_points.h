@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "cli/predict.h"
-#include "report/figures.h"
+#include "result/figures.h"
 #include "report/predict.h"
 
 /* Returns the number of threads of a rank on hosts; 0 on GPUs. */

@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "config/experiment.h"
-#include "report/figures.h"
+#include "result/figures.h"
 #include "schema_texts.h"
 
 /* Returns the schema of the value of a figure. */

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "cli/runs.h"
-#include "report/result.h"
+#include "result/result.h"
 
 /* Prints "WHO: error: WHAT", after the rank of this process if it is not 0. */
 void run_print_error(const struct epa_process_id *, const char *who, const char *what);

@@ -13,7 +13,7 @@
 #include "cli/turns.h"
 #include "report/table.h"
 #include "report/lines.h"
-#include "report/machine_facts.h"
+#include "result/machine_facts.h"
 
 static double median_of(const double *x, uint32_t n)
 {

@@ -15,7 +15,7 @@
 #include "cli/tune_candidates.h"
 #include "cli/tune_search.h"
 #include "cli/turns.h"
-#include "report/result.h"
+#include "result/result.h"
 #include "run/run.h"
 
 /* Reads the experiment of a setting with the length of a turn. */

@@ -19,7 +19,7 @@
 #include "kernels/libraries.h"
 #include "registry/registry.h"
 #include "registry/check.h"
-#include "report/result.h"
+#include "result/result.h"
 #include "report/origin.h"
 #include "report/summary.h"
 #include "report/fill.h"

@@ -4,6 +4,7 @@
  * bounds. */
 #include "report/best.h"
 
+#include "report/figure_column.h"
 #include "report/results.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@
 #include "base/stats.h"
 #include "base/text.h"
 #include "op/op.h"
-#include "report/figures.h"
+#include "result/figures.h"
 #include "report/table.h"
 #include "report/lines.h"
 

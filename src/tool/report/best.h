@@ -3,7 +3,7 @@
 #ifndef REPORT_BEST_H
 #define REPORT_BEST_H
 
-#include "report/figures.h"
+#include "result/figures.h"
 #include "report/results.h"
 
 struct best_wish {

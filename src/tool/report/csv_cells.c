@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "report/figures.h"
+#include "result/figures.h"
 #include "report/results.h"
 
 /* Adds the figures of stages by the names of their columns: "dispatch.p95_us", ... */

@@ -3,7 +3,7 @@
 #define FIGURES_JSON_H
 
 #include "base/json.h"
-#include "report/figures.h"
+#include "result/figures.h"
 
 /* Adds all figures to the JSON of a stage. */
 void figures_write(json_t *stage, const struct stage_figures *);

@@ -19,7 +19,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "report/form.h"
-#include "report/verdicts.h"
+#include "result/verdicts.h"
 
 enum { RANKS = 65536 /* maximum */, COLUMNS = 48, WORD = 64 };
 enum { DISPATCH, COMBINE, TOTAL, STAGES };

@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "report/figures.h"
+#include "result/figures.h"
 #include "report/results.h"
 
 static void add_label(struct text *out, const char *text)

@@ -3,7 +3,8 @@
 #define REPORT_ORIGIN_H
 
 #include "base/json.h"
-#include "report/result.h"
+#include "report/result_parts.h"
+#include "result/result.h"
 
 /* Returns "machine" of a result, except devices and links, and its "build". */
 json_t *machine_json(const struct machine_facts *);

@@ -1,8 +1,9 @@
 /* The table: experiment and machine, one row for each stage, then the facts that explain the
  * numbers. Fits 100 columns, so that users can paste it anywhere. */
+#include "report/figure_column.h"
 #include "report/report.h"
 
-#include "report/verdicts.h"
+#include "result/verdicts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 #include "config/experiment.h"
 #include "config/expect.h"
 #include "config/experiment_show.h"
-#include "report/figures.h"
+#include "result/figures.h"
 #include "report/table.h"
 #include "report/lines.h"
 

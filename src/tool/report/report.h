@@ -3,7 +3,8 @@
 #define REPORT_REPORT_H
 
 #include <stdio.h>
-#include "report/result.h"
+#include "report/result_parts.h"
+#include "result/result.h"
 
 /* Prints the table; for VERB_VERIFY the lines about the comparison. Data only: no warnings. Lines
  * that begin with '#' explain, the others are rows. Fits 100 columns. */

@@ -3,7 +3,8 @@
 #ifndef RESULT_JSON_H
 #define RESULT_JSON_H
 
-#include "report/result.h"
+#include "report/result_parts.h"
+#include "result/result.h"
 
 /* Returns the result. Times are whole nanoseconds, and unmeasured values are null. */
 json_t *result_json(const struct run_figures *, const struct result *, const struct facts *);

@@ -2,8 +2,7 @@
 #ifndef REPORT_RESULT_PARTS_H
 #define REPORT_RESULT_PARTS_H
 
-#include "report/machine_facts.h"
-#include "run/run.h"
+#include "result/machine_facts.h"
 
 enum { RESULT_SCHEMA = 1 }; /* "schema" of a document */
 

@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "report/result.h"
+#include "result/result.h"
 
 struct operation;
 

@@ -17,6 +17,7 @@
 #include "report/csv_cells.h"
 #include "report/lines.h"
 #include "report/means.h"
+#include "report/result_parts.h"
 #include "report/results.h"
 #include "report/table.h"
 #include "report/xml.h"

@@ -5,28 +5,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
 
-#include "base/sysfile.h"
-#include "session/session.h"
-#include "trace/write.h"
+#include "result/result.h"
 
 struct alternation; /* session/alternation.h */
 struct status_page; /* session/status.h */
-
-/* Result of one run of one experiment, for any end of the run. */
-struct result {
-    struct session *session; /* measurements of the ranks; NULL: the run was rejected before */
-    enum epa_status status;
-    struct epa_error error; /* text "": use the message of the rank that failed first */
-    int signal;             /* signal that interrupted the run; 0: SIGINT */
-    bool skips;             /* the command has several runs: EPA_ERR_UNSUPPORTED skips this one */
-    time_t started;         /* by CLOCK_REALTIME; 0: unknown */
-    double elapsed_s;
-    struct cpu_quota quota;       /* of this process, with the stops of this run; cores 0: none */
-    struct trace_written trace;   /* path "": none */
-    struct epa_error trace_error; /* a file of the profile could not be written */
-};
 
 /* Observer of a run. The thread that launches the ranks calls its functions. {0}: no observer. */
 struct run_observer {

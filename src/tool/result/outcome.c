@@ -1,5 +1,5 @@
 /* The end of a run: its status and its error. */
-#include "report/outcome.h"
+#include "result/outcome.h"
 
 #include "base/memory.h"
 #include "config/experiment.h"

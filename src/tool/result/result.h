@@ -1,12 +1,30 @@
-/* The figures of one run, made from its measurements for any end of the run. The table, warnings,
- * verdicts and rows of a summary read them; report/result_json.h writes them as JSON. Nanoseconds of
- * samples and times are whole numbers, as in JSON. NaN: not measured. */
+/* The result of one run: its end, and the figures made from its measurements for any end. The table,
+ * warnings, verdicts and rows of a summary read the figures; report/result_json.h writes them as JSON.
+ * Nanoseconds of samples and times are whole numbers, as in JSON. NaN: not measured. */
 #ifndef RESULT_H
 #define RESULT_H
 
-#include "report/figures.h"
-#include "report/result_parts.h"
-#include "session/stop.h"
+#include <time.h>
+
+#include "base/sysfile.h"
+#include "result/figures.h"
+#include "result/machine_facts.h"
+#include "session/session.h"
+#include "trace/write.h"
+
+/* Result of one run of one experiment, for any end of the run. */
+struct result {
+    struct session *session; /* measurements of the ranks; NULL: the run was rejected before */
+    enum epa_status status;
+    struct epa_error error; /* text "": use the message of the rank that failed first */
+    int signal;             /* signal that interrupted the run; 0: SIGINT */
+    bool skips;             /* the command has several runs: EPA_ERR_UNSUPPORTED skips this one */
+    time_t started;         /* by CLOCK_REALTIME; 0: unknown */
+    double elapsed_s;
+    struct cpu_quota quota;       /* of this process, with the stops of this run; cores 0: none */
+    struct trace_written trace;   /* path "": none */
+    struct epa_error trace_error; /* a file of the profile could not be written */
+};
 
 /* Bytes of one iteration. */
 struct run_traffic {

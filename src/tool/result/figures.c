@@ -1,5 +1,5 @@
 /* The figures of a stage, in the order of JSON and of columns. */
-#include "report/figures.h"
+#include "result/figures.h"
 
 #include <math.h>
 #include <string.h>
@@ -51,15 +51,9 @@ const struct figure figures[] = {
 };
 _Static_assert(AT(ns.high) == AT(ns.low) + sizeof(double), "an interval is two doubles");
 
-/* Units of kinds: in JSON; in tables, with the divisor and the digits behind the point. */
-static const struct {
-    const char *unit, *shown;
-    double scale;
-    int digits;
-} kinds[] = {
-    [FIGURE_COUNT] = {"", NULL, 0, 0},        [FIGURE_NS] = {"ns", "us", 1e3, 1},
-    [FIGURE_INTERVAL] = {"ns", "us", 1e3, 1}, [FIGURE_RATE] = {"GB/s", "GB/s", 0, -2},
-    [FIGURE_RATIO] = {"part", "%", 0.01, 1},
+static const char *const units[] = {
+    [FIGURE_COUNT] = "",    [FIGURE_NS] = "ns",      [FIGURE_INTERVAL] = "ns",
+    [FIGURE_RATE] = "GB/s", [FIGURE_RATIO] = "part",
 };
 
 uint32_t figures_count(void)
@@ -111,7 +105,7 @@ enum epa_status figure_select(const char *name, const struct figure **out, struc
 
 const char *figure_unit(const struct figure *f)
 {
-    return kinds[f->kind].unit;
+    return units[f->kind];
 }
 
 double figure_value(const struct figure *f, const struct stage_figures *from)
@@ -142,17 +136,4 @@ void figures_round(struct stage_figures *stage)
             memcpy(at, &ns, sizeof(ns));
         }
     }
-}
-
-struct table_column figure_column(const struct figure *f, const char *key, int width)
-{
-    const char *heading = f->heading != NULL ? f->heading : figure_name(f);
-    int least = (int)strlen(heading);
-
-    return (struct table_column){key,
-                                 heading,
-                                 kinds[f->kind].shown,
-                                 kinds[f->kind].scale,
-                                 kinds[f->kind].digits,
-                                 width > least ? width : least};
 }

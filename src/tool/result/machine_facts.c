@@ -1,6 +1,6 @@
 /* Reads the machine from /proc and /sys, and the build from the compiler. These functions do not
  * fail. */
-#include "report/machine_facts.h"
+#include "result/machine_facts.h"
 
 #include <epa2a/plugin.h>
 #include <gnu/libc-version.h>

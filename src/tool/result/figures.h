@@ -5,11 +5,11 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <epa2a/status.h>
 
 #include "base/stats.h"
-#include "report/table.h"
 
 /* Figures of a stage of a run. */
 struct stage_figures {
@@ -76,8 +76,5 @@ const char *figure_unit(const struct figure *);
 double figure_value(const struct figure *, const struct stage_figures *);
 /* Rounds times to whole nanoseconds, as in JSON. */
 void figures_round(struct stage_figures *);
-/* Returns a column that shows the figure of rows at `key` in the unit of tables. `width` is the least
- * width; the heading is not cut. */
-struct table_column figure_column(const struct figure *, const char *key, int width);
 
 #endif

@@ -1,7 +1,7 @@
 /* Turns the raw times of a session into the figures of a run. A sample is the slowest rank of an
  * iteration, because a layer ends with its last rank. Statistics cover only iterations that all
  * ranks finished. */
-#include "report/result.h"
+#include "result/result.h"
 
 #include <math.h>
 #include <signal.h>
@@ -11,9 +11,9 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "config/experiment.h"
-#include "report/outcome.h"
-#include "report/verdicts.h"
-#include "report/warnings.h"
+#include "result/outcome.h"
+#include "result/verdicts.h"
+#include "result/warnings.h"
 #include "session/rows.h"
 
 /* A measured time this far below its limit shows that the limit was measured too high. */

@@ -3,7 +3,7 @@
 #define VERDICTS_H
 
 #include "base/text.h"
-#include "report/result.h"
+#include "result/result.h"
 
 /* Adds the verdicts of a successful run, after all else is complete; after a missed expectation also
  * sets the status, the exit code and the error. */

@@ -2,7 +2,7 @@
 #ifndef OUTCOME_H
 #define OUTCOME_H
 
-#include "run/run.h"
+#include "result/result.h"
 
 struct arena;
 

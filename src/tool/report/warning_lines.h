@@ -1,19 +1,16 @@
-/* Warnings about results. */
-#ifndef WARNINGS_H
-#define WARNINGS_H
+/* Prints the warnings of one run, or of several runs by their kinds. */
+#ifndef WARNING_LINES_H
+#define WARNING_LINES_H
 
 #include <stdio.h>
 
-#include "report/result.h"
+#include "result/result.h"
 
 /* Warnings of several runs. Warnings that differ only in numbers are one kind and printed once. */
 struct warnings {
     struct warning_kind *kind; /* [n], owned; initially {0} */
     uint32_t n, runs;
 };
-
-/* Fills the warnings of a run. */
-void result_warn(struct run_figures *, const struct result *, const struct machine_facts *);
 
 /* Prints warnings, one on each line, with the prefix "warning: ". */
 void report_warnings(FILE *, const struct run_figures *);

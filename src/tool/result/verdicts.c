@@ -1,6 +1,6 @@
 /* Checks the expectations of a result. An expectation on a figure that was not measured is missed: a
  * user that expects a rate must learn that no rate was measured. */
-#include "report/verdicts.h"
+#include "result/verdicts.h"
 
 #include <math.h>
 #include <string.h>
