@@ -193,8 +193,8 @@ static inline void fake_result(struct fake *f, enum epa_status status, const cha
     snprintf(result->error.text, sizeof(result->error.text), "%s", error != NULL ? error : "");
     json_decref(f->result);
     result_free(f->figures);
-    f->figures = result_make(result, &f->machine);
-    f->result = result_json(f->figures, result, &f->facts);
+    f->figures = result->figures = result_make(result, &f->machine);
+    f->result = result_json(result, &f->facts);
 }
 
 /* num() returns the number at a path of the result, or NaN; words() the text, or ""; size() the

@@ -244,7 +244,7 @@ static char *table_of(const struct fake *f)
     size_t bytes;
     FILE *file = open_memstream(&text, &bytes);
 
-    report_table(file, &f->result_of_run, f->figures, &f->facts);
+    report_table(file, &f->result_of_run, &f->facts);
     fclose(file);
     return text;
 }

@@ -79,10 +79,12 @@ static FILE *table_file(const struct cli *cli)
     return taken ? stderr : stdout;
 }
 
-static void search_init(struct tune_search *s, const struct cli *cli)
+static void search_init(struct tune_search *s, const struct cli *cli,
+                        const struct machine_facts *machine)
 {
     *s = (struct tune_search){
         .t = {.cli = cli,
+              .machine = machine,
               .arena = arena_create(),
               .budget_ns = cli->budget_ns != 0 ? cli->budget_ns : CLI_BUDGET_NS},
         .take = tune_take_turn,
@@ -129,7 +131,7 @@ static int search_task(struct tune_search *first, uint32_t i, struct tune_tasks 
     text_auto yaml = {0};
     int code;
 
-    search_init(&s, first->t.cli);
+    search_init(&s, first->t.cli, first->t.machine);
     s.registry = first->registry;
     s.stop_fd = first->stop_fd;
     s.shape = json_incref(json_object_get(task, "shape"));
@@ -167,7 +169,7 @@ static int search_tasks(struct tune_search *first)
     tune_tasks_print(table_file(cli), &all, cli->arg[0]);
     if (cli_write_json(cli, tune_tasks_json(&all, cli->arg[0], stops), &err) == EPA_OK &&
         cli->out != NULL && all.finished > 0) {
-        tune_tasks_yaml(&all, cli->arg[0], &out);
+        tune_tasks_yaml(&all, first->t.machine, cli->arg[0], &out);
         (void)write_out(cli, &out, &err);
     }
     json_decref(all.rows);
@@ -178,13 +180,15 @@ static int search_tasks(struct tune_search *first)
 
 int cmd_tune(const struct cli *cli)
 {
+    struct machine_facts machine;
     struct tune_search s;
     enum epa_status status;
     sigset_t stops;
     int code;
 
     stop_signals_catch(&stops);
-    search_init(&s, cli);
+    machine_facts_read("", &machine);
+    search_init(&s, cli, &machine);
     status = prepare_search(&s);
     if (status == EPA_OK)
         status = stop_signals_open(&stops, &s.stop_fd, &s.err);

@@ -179,24 +179,19 @@ static enum epa_status read_side_file(const struct sides *s, uint32_t side, stru
 }
 
 /* Writes the result of a side to its file, and returns the exit code. */
-static int write_side_result(const struct sides *s, const struct run *run, struct result *result,
-                             int fd)
+static int write_side_result(const struct sides *s, const struct run *run,
+                             const struct result *result, int fd)
 {
     const struct facts facts = {.machine = &s->machine};
     json_auto_t *list = json_array();
-    struct run_figures *f;
-    int code;
+    int code = run_is_skipped(run, result->status) ? EXIT_SKIPPED : result->figures->exit_code;
 
-    result->skips = run->skips;
-    f = result_make(result, &s->machine);
-    json_array_append_new(list, result_json(f, result, &facts));
-    code = run_is_skipped(run, result->status) ? EXIT_SKIPPED : f->exit_code;
+    json_array_append_new(list, result_json(result, &facts));
     if (result->trace_error.status != EPA_OK)
         run_print_error(&run->process_id, run->who, result->trace_error.text);
     /* After a stop signal the parent prints the message: this side has not failed. */
     if (result->status != EPA_ERR_INTERRUPTED)
-        run_print_result(run, &run->process_id, result, f);
-    result_free(f);
+        run_print_result(run, &run->process_id, result);
     if (code == EXIT_OK && result->trace_error.status != EPA_OK)
         code = EXIT_RESOURCE;
     return code == EXIT_OK && json_dumpfd(list, fd, 0) != 0 ? EXIT_RESOURCE : code;
@@ -207,8 +202,11 @@ static int run_side(const struct sides *s, uint32_t side, int fd)
 {
     struct live *live = live_create(false);
     struct live_run shown = {.file = s->cli->arg[side], .label = "", .number = 1, .of = 1};
-    struct run_how how = {
-        .alternation = s->alternation, .side = side, .force = s->cli->force, .stop_fd = -1};
+    struct run_how how = {.alternation = s->alternation,
+                          .side = side,
+                          .force = s->cli->force,
+                          .machine = &s->machine,
+                          .stop_fd = -1};
     struct epa_error err = {EPA_OK, ""};
     struct run_observer observer;
     struct runs runs = {0};
@@ -230,6 +228,7 @@ static int run_side(const struct sides *s, uint32_t side, int fd)
                    ? EXIT_SKIPPED
                    : exit_code(runs.run[0].refused.status, SIGINT);
     shown.stop_fd = how.stop_fd;
+    how.skips = runs.run[0].skips;
     observer = live_observe(live, &shown);
     result = run_experiment(runs.run[0].x, VERB_BENCH, &how, &observer);
     if (result.session == NULL) {

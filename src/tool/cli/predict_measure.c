@@ -139,7 +139,7 @@ static const char *add_times(struct prediction *p, struct measured *m, const str
 /* Measures a run; returns the exit code of bench. */
 static int measure_run(struct prediction *p, struct measured *m, struct live *live, int stop_fd)
 {
-    const struct run_how how = {.stop_fd = stop_fd};
+    const struct run_how how = {.machine = &p->machine, .stop_fd = stop_fd};
     const struct live_run shown = {
         .file = p->cli->arg[0], .label = "", .number = 1, .of = 1, .stop_fd = stop_fd};
     const struct run_observer observer = live_observe(live, &shown);
@@ -159,7 +159,7 @@ static int measure_run(struct prediction *p, struct measured *m, struct live *li
         code = exit_code(result.status, result.signal != 0 ? result.signal : SIGINT);
     }
     if (code == EXIT_OK) {
-        struct run_figures *f = result_make(&result, &p->machine);
+        const struct run_figures *f = result.figures;
         const char *missing = add_times(p, m, f);
 
         code = missing == NULL ? f->exit_code : EXIT_USAGE;
@@ -168,7 +168,6 @@ static int measure_run(struct prediction *p, struct measured *m, struct live *li
         else
             snprintf(why, sizeof(why), "%.*s", RUNS_FAILURE - 1,
                      f->error != NULL ? f->error_text : "");
-        result_free(f);
     } else if (result.error.text[0] != '\0') {
         snprintf(why, sizeof(why), "%.*s", RUNS_FAILURE - 1, result.error.text);
     }

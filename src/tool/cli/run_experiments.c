@@ -227,24 +227,23 @@ static int finish_row(const struct run *run, struct report_row *row, enum epa_st
 static int report_result(struct run_command *c, const struct run *run, struct report_row *row,
                          const struct result *result)
 {
-    struct run_figures *f = result_make(result, &c->machine);
-    json_t *document = result_json(f, result, &c->facts);
+    const struct run_figures *f = result->figures;
+    json_t *document = result_json(result, &c->facts);
     int code = f->exit_code;
 
     if (result->trace_error.status != EPA_OK)
         run_print_error(&run->process_id, run->who, result->trace_error.text);
     if (!c->cli->quiet && !cli_has_stdout(c->cli))
-        report_table(stdout, result, f, &c->facts);
+        report_table(stdout, result, &c->facts);
     fflush(stdout);
     if (c->runs.n > 1)
         warnings_add(&c->documents.warnings, run->name, f);
     else if (!c->cli->quiet)
         report_warnings(stderr, f);
-    run_print_result(run, &run->process_id, result, f);
+    run_print_result(run, &run->process_id, result);
     report_row_fill(row, result->session, f, json_object_get(document, "experiment"),
                     c->documents.arena);
     documents_add(&c->documents, document);
-    result_free(f);
     code = finish_row(run, row, result->status, code);
     return code == EXIT_OK && result->trace_error.status != EPA_OK ? EXIT_RESOURCE : code;
 }
@@ -298,8 +297,11 @@ static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
                                    .reports = run->process_id.rank == 0,
                                    .documents = &c->documents,
                                    .stop_fd = c->stop_fd};
-    const struct run_how how = {
-        .session = c->session[i], .force = c->cli->force, .stop_fd = c->stop_fd};
+    const struct run_how how = {.session = c->session[i],
+                                .force = c->cli->force,
+                                .skips = run->skips,
+                                .machine = &c->machine,
+                                .stop_fd = c->stop_fd};
     const struct run_observer observer = live_observe(c->live, &shown);
     struct result result;
     int code;
@@ -314,7 +316,6 @@ static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
         return reject_run(c, run, row, &result.error);
     }
     *status = result.status;
-    result.skips = run->skips;
     code = finish_run(c, run, row, &result);
     if (!result_finish(&result))
         c->leaks = true;

@@ -65,8 +65,9 @@ void run_print_refusal(const struct run *run, const struct epa_process_id *place
 }
 
 void run_print_result(const struct run *run, const struct epa_process_id *place,
-                      const struct result *result, const struct run_figures *f)
+                      const struct result *result)
 {
+    const struct run_figures *f = result->figures;
     struct epa_error failed = {EPA_OK, ""}; /* verdict of a complete run */
 
     if (result->status != EPA_OK) {

@@ -21,8 +21,7 @@ void run_print_end(const struct run *, const struct epa_process_id *, const stru
 /* Reports an experiment that is rejected before its ranks start, as `config check` does. */
 void run_print_refusal(const struct run *, const struct epa_process_id *, const struct epa_error *);
 
-/* Prints the error of a result, if it has one. `document` is its JSON. */
-void run_print_result(const struct run *, const struct epa_process_id *, const struct result *,
-                      const struct run_figures *);
+/* Prints the error of a result, if it has one. */
+void run_print_result(const struct run *, const struct epa_process_id *, const struct result *);
 
 #endif

@@ -44,6 +44,7 @@ struct tune_skipped {
 
 struct tune {
     const struct cli *cli;
+    const struct machine_facts *machine;
     struct arena *arena;
     struct tune_setting **setting; /* [n]; 0: the file's settings */
     uint32_t n;

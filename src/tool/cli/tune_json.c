@@ -31,9 +31,7 @@ static json_t *not_tried_json(const struct tune *t)
 json_t *tune_json(const struct tune *t)
 {
     json_t *settings = json_array(), *turns = json_null();
-    struct machine_facts machine;
 
-    machine_facts_read("", &machine);
     for (uint32_t k = 0; k < t->n; k++)
         json_array_append_new(settings, setting_json(t, t->setting[k]));
     if (t->rounds > 0)
@@ -48,5 +46,5 @@ json_t *tune_json(const struct tune *t)
         "turns", json_count(t->turns), "samples", json_count(t->samples), "settings", settings,
         "not_tried", not_tried_json(t), "best", setting_json(t, t->best), "in_turns", turns,
         "better", json_boolean(t->is_better), "interrupted", json_boolean(t->stopped != EXIT_OK),
-        "machine", machine_json(&machine), NULL);
+        "machine", machine_json(t->machine), NULL);
 }

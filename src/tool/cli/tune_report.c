@@ -153,19 +153,18 @@ void tune_print(FILE *file, const struct tune *t)
     text_comment(file, "%s", verdict.data);
 }
 
-void tune_origin(const char *what, const char *from, const char *how, struct text *out)
+void tune_origin(const char *what, const struct machine_facts *machine, const char *from,
+                 const char *how, struct text *out)
 {
-    struct machine_facts machine;
     text_auto line = {0};
     char date[32] = "";
     time_t now = time(NULL);
     struct tm utc;
 
-    machine_facts_read("", &machine);
     if (gmtime_r(&now, &utc) != NULL)
         strftime(date, sizeof(date), "%Y-%m-%d", &utc);
     text_add(&line, "%s by epa2a %s tune, %s, on %s: %s, %u cores, %s", what, EPA2A_RELEASE, date,
-             machine.host, machine.cpu, machine.cores, machine.kernel);
+             machine->host, machine->cpu, machine->cores, machine->kernel);
     text_add(out, "# %s\n", text_clean(line.data));
     text_free(&line);
     text_add(&line, "From %s; %s", from, how);
@@ -177,7 +176,8 @@ void tune_yaml(const struct tune *t, const struct text *yaml, struct text *out)
     text_auto head = {0}, verdict = {0};
 
     add_summary(t, &head);
-    tune_origin(t->is_better ? "Tuned" : "Unchanged: searched", t->cli->arg[0], head.data, out);
+    tune_origin(t->is_better ? "Tuned" : "Unchanged: searched", t->machine, t->cli->arg[0],
+                head.data, out);
     tune_verdict(t, &verdict);
     text_add(out, "# %s\n", text_clean(verdict.data));
     if (t->rounds > 0)

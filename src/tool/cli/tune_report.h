@@ -18,7 +18,8 @@ const char *tune_outcome(const struct tune *, const struct tune_setting *);
 /* Adds "best: ...", a sentence without a full stop. */
 void tune_verdict(const struct tune *, struct text *out);
 /* Adds YAML comments with program, date, machine and the file of the search. */
-void tune_origin(const char *what, const char *from, const char *how, struct text *out);
+void tune_origin(const char *what, const struct machine_facts *, const char *from, const char *how,
+                 struct text *out);
 void tune_print(FILE *, const struct tune *);
 /* Adds comments about the search and then `yaml`, the text of experiment_show(). */
 void tune_yaml(const struct tune *, const struct text *yaml, struct text *out);

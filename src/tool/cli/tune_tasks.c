@@ -114,12 +114,13 @@ json_t *tune_tasks_json(const struct tune_tasks *all, const char *from, bool int
                           "interrupted", json_boolean(interrupted), NULL);
 }
 
-void tune_tasks_yaml(const struct tune_tasks *all, const char *from, struct text *out)
+void tune_tasks_yaml(const struct tune_tasks *all, const struct machine_facts *machine,
+                     const char *from, struct text *out)
 {
     text_auto head = {0};
 
     add_summary(all, &head);
-    tune_origin("Tuned", from, head.data, out);
+    tune_origin("Tuned", machine, from, head.data, out);
     if (all->finished < all->tasks)
         text_add(out, "# %u of %u tasks: the search of the others failed or was interrupted\n",
                  all->finished, all->tasks);

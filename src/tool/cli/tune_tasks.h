@@ -25,6 +25,7 @@ void tune_tasks_add(struct tune_tasks *, const struct tune *, const char *task,
                     const struct text *yaml, const char *failed);
 void tune_tasks_print(FILE *, const struct tune_tasks *, const char *from);
 json_t *tune_tasks_json(const struct tune_tasks *, const char *from, bool interrupted);
-void tune_tasks_yaml(const struct tune_tasks *, const char *from, struct text *out);
+void tune_tasks_yaml(const struct tune_tasks *, const struct machine_facts *, const char *from,
+                     struct text *out);
 
 #endif

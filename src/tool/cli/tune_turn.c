@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <epa2a/wait.h>
@@ -41,21 +42,23 @@ static const struct runs *read_turn(struct tune_search *s, const struct tune_set
     return tune_read_runs(s, s->base[x->base].text, set, n, why);
 }
 
-static void read_times(struct session *session, struct tune_turn *out)
+static void read_times(const struct run_stage *total, struct tune_turn *out)
 {
-    struct arena *arena = arena_create();
-    double *sample;
+    double *sample = memory_alloc(total->n + 1, sizeof(*sample));
 
-    out->samples = result_samples(session, arena, &sample);
-    out->median_ns = stats_quantile(sample, out->samples, 500);
-    out->fastest_ns = stats_quantile(sample, out->samples, TURNS_FASTEST);
-    arena_destroy(arena);
+    for (uint64_t i = 0; i < total->n; i++)
+        sample[i] = total->sample[i];
+    out->samples = total->n;
+    out->median_ns = stats_quantile(sample, total->n, 500);
+    out->fastest_ns = stats_quantile(sample, total->n, TURNS_FASTEST);
+    free(sample);
 }
 
 int tune_take_turn(struct tune_search *s, const struct tune_setting *x, enum tune_verb verb,
                    struct tune_turn *out)
 {
-    const struct run_how how = {.scope = BENCH_TOTAL, .stop_fd = s->stop_fd};
+    const struct run_how how = {
+        .scope = BENCH_TOTAL, .machine = s->t.machine, .stop_fd = s->stop_fd};
     uint64_t start = epa_now_ns();
     char why[RUNS_FAILURE] = "";
     const struct runs *runs = read_turn(s, x, verb, why);
@@ -68,7 +71,7 @@ int tune_take_turn(struct tune_search *s, const struct tune_setting *x, enum tun
         result = run_experiment(runs->run[0].x, verb == TUNE_VERIFY ? VERB_VERIFY : VERB_BENCH,
                                 &how, NULL);
     if (result.status == EPA_OK && verb != TUNE_VERIFY)
-        read_times(result.session, out);
+        read_times(run_total(result.figures), out);
     out->why = arena_printf(s->t.arena, "%s: %s", verb == TUNE_VERIFY ? "verify" : "bench",
                             result.error.text[0] != '\0' ? result.error.text
                             : why[0] != '\0'             ? why

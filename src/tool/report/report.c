@@ -668,9 +668,9 @@ static void print_checks(FILE *file, const struct session *s, const struct run_v
     fputs(v->wrong > 0 ? colour_off(file) : "", file);
 }
 
-void report_table(FILE *file, const struct result *result, const struct run_figures *f,
-                  const struct facts *facts)
+void report_table(FILE *file, const struct result *result, const struct facts *facts)
 {
+    const struct run_figures *f = result->figures;
     const struct session *s = result->session;
     const struct experiment *x = s->experiment;
     const struct told t = {file, result, f, s, run_total(f)};

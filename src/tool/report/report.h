@@ -8,6 +8,6 @@
 
 /* Prints the table; for VERB_VERIFY the lines about the comparison. Data only: no warnings. Lines
  * that begin with '#' explain, the others are rows. Fits 100 columns. */
-void report_table(FILE *, const struct result *, const struct run_figures *, const struct facts *);
+void report_table(FILE *, const struct result *, const struct facts *);
 
 #endif

@@ -224,9 +224,9 @@ static json_t *error_json(const struct run_figures *f)
     return json_object_of("status", json_text(f->error), "text", json_text(f->error_text), NULL);
 }
 
-json_t *result_json(const struct run_figures *f, const struct result *result,
-                    const struct facts *facts)
+json_t *result_json(const struct result *result, const struct facts *facts)
 {
+    const struct run_figures *f = result->figures;
     const struct session *s = result->session;
     const struct experiment *x = s->experiment;
     const struct operation *op = f->operation;

@@ -7,6 +7,6 @@
 #include "result/result.h"
 
 /* Returns the result. Times are whole nanoseconds, and unmeasured values are null. */
-json_t *result_json(const struct run_figures *, const struct result *, const struct facts *);
+json_t *result_json(const struct result *, const struct facts *);
 
 #endif

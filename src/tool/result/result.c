@@ -429,17 +429,6 @@ static void init_making(struct making *m, const struct session *s, struct arena 
     m->wins = arena_alloc(arena, m->ranks * sizeof(*m->wins));
 }
 
-uint64_t result_samples(const struct session *s, struct arena *arena, double **out)
-{
-    struct session_row total = session_total(s);
-    struct making m;
-
-    init_making(&m, s, arena);
-    gather_times(&m, &total, m.n_samples);
-    *out = m.sample;
-    return m.n_samples;
-}
-
 struct run_figures *result_make(const struct result *result, const struct machine_facts *machine)
 {
     struct arena *arena = arena_create(), *scratch = arena_create();

@@ -12,9 +12,12 @@
 #include "session/session.h"
 #include "trace/write.h"
 
+struct run_figures;
+
 /* Result of one run of one experiment, for any end of the run. */
 struct result {
-    struct session *session; /* measurements of the ranks; NULL: the run was rejected before */
+    struct session *session;     /* measurements of the ranks; NULL: the run was rejected before */
+    struct run_figures *figures; /* of the session; owned; NULL: no session */
     enum epa_status status;
     struct epa_error error; /* text "": use the message of the rank that failed first */
     int signal;             /* signal that interrupted the run; 0: SIGINT */
@@ -117,8 +120,9 @@ struct run_figures {
     const char *error, *error_text; /* word and message; error NULL: success */
 };
 
-/* Computes the figures; the caller frees them. */
-struct run_figures *result_make(const struct result *, const struct machine_facts *);
+/* Computes the figures of a session that has ended. `machine` is for warnings. The caller frees the
+ * figures. */
+struct run_figures *result_make(const struct result *, const struct machine_facts *machine);
 void result_free(struct run_figures *);
 
 /* Returns the last row, of whole iterations; its `n` is 0 without samples. */
@@ -127,9 +131,5 @@ const struct run_stage *run_total(const struct run_figures *);
 const struct run_stage *run_stage_of(const struct run_figures *, const char *name);
 /* Returns true if a limit of the links is known. */
 bool run_has_links(const struct run_figures *);
-
-/* Returns the samples of the last row in the order of measurement; the return value is their
- * number. */
-uint64_t result_samples(const struct session *, struct arena *, double **out);
 
 #endif

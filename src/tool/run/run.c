@@ -1,4 +1,4 @@
-/* Runs one experiment: checks, the launch of the ranks, and the files of the profile. */
+/* Runs one experiment: checks, the launch of the ranks, the files of the profile, and the figures. */
 #include "run/run.h"
 
 #include <time.h>
@@ -59,7 +59,7 @@ struct result run_experiment(const struct experiment *x, enum verb verb, const s
                              const struct run_observer *observer)
 {
     static const struct run_observer none = {0};
-    struct result r = {.session = how->session};
+    struct result r = {.session = how->session, .skips = how->skips};
 
     observer = observer != NULL ? observer : &none;
     if (r.session == NULL)
@@ -73,6 +73,7 @@ struct result run_experiment(const struct experiment *x, enum verb verb, const s
     if (r.session->process_id.rank == 0 &&
         trace_write(r.session, how->force, r.status, &r.trace, &r.trace_error) != EPA_OK)
         error_add_remedy(&r.trace_error);
+    r.figures = result_make(&r, how->machine);
     return r;
 }
 
@@ -82,6 +83,8 @@ bool result_finish(struct result *r)
 
     if (!in_use)
         session_destroy(r->session);
+    result_free(r->figures);
     r->session = NULL;
+    r->figures = NULL;
     return !in_use;
 }

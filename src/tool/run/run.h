@@ -21,15 +21,18 @@ struct run_observer {
     void *arg;
 };
 
-/* How to run. {.stop_fd = -1}: a run that measures everything and that no signal stops. */
+/* How to run. {.machine = &machine, .stop_fd = -1}: a run that measures everything and that no signal
+ * stops. */
 struct run_how {
     struct session
         *session; /* from run_check(), and owned by the run; NULL: the run checks itself */
-    enum bench_scope scope;          /* measurements of bench */
-    struct alternation *alternation; /* with another bench; NULL: the bench runs alone */
-    uint32_t side;                   /* side in `alternation`: 0 or 1 */
-    bool force;                      /* overwrite the files of a profile */
-    int stop_fd;                     /* signalfd of signals that stop the run; -1: none */
+    enum bench_scope scope;              /* measurements of bench */
+    struct alternation *alternation;     /* with another bench; NULL: the bench runs alone */
+    uint32_t side;                       /* side in `alternation`: 0 or 1 */
+    bool force;                          /* overwrite the files of a profile */
+    bool skips;                          /* the command has several runs, see struct result */
+    const struct machine_facts *machine; /* for warnings of the result */
+    int stop_fd;                         /* signalfd of signals that stop the run; -1: none */
 };
 
 /* Plans an experiment, checks configuration, plugins, memory and the files of its profile, and maps
@@ -37,8 +40,8 @@ struct run_how {
 enum epa_status run_check(const struct experiment *, enum verb, struct status_page *, bool force,
                           struct session **out, struct epa_error *);
 
-/* Runs an experiment and writes the files of its profile. `observer` may be NULL. The caller calls
- * result_finish(). */
+/* Runs an experiment, writes the files of its profile, and computes the figures. `observer` may be
+ * NULL. The caller calls result_finish(). */
 struct result run_experiment(const struct experiment *, enum verb, const struct run_how *,
                              const struct run_observer *observer);
 
