@@ -27,9 +27,9 @@
 #include <epa2a/trace.h>
 #include <epa2a/transport.h>
 
-/* MoE: layout and traffic of this algorithm. verify counts the bytes of puts, and of stores of
- * kernels in an emulator, and requires them to match the bytes of rows, choices and control below,
- * within 1 % or four cache lines for each peer. Atomic additions to counters of peers may be
+/* MoE: layout and traffic of this algorithm. verify counts the bytes of puts, and of stores and
+ * puts of kernels in an emulator, and requires them to match the bytes of rows, choices and control
+ * below, within 1 % or four cache lines for each peer. Atomic additions to counters of peers may be
  * included. If the receiver of a row loads it, the sender is the rank whose heap holds the row. */
 struct epa_moe_footprint {
     uint64_t recv_rows, recv_entries; /* maximum; determines the size of y and the experts' work */
@@ -65,6 +65,11 @@ struct epa_moe_footprint {
     /* To each peer in one iteration: counts, indices, flags. Kernels may send fewer for fewer
      * tokens than max_tokens. */
     uint64_t control_bytes;
+    /* Not 0: one put to a rank of another node transfers the slots of all tokens. Each token of a
+     * rank then takes a row of this size to every rank of another node, and a row back, also if the
+     * peer has none of its experts; far_control_bytes replaces control_bytes. 0: the rows above are
+     * also the rows to other nodes. */
+    uint64_t far_dispatch_row_bytes, far_combine_row_bytes, far_control_bytes;
 };
 
 /* AllGather: traffic in addition to the rows. Each rank sends its rows to all others. */

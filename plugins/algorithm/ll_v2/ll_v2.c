@@ -108,8 +108,9 @@ static uint64_t line_bytes(const struct ll_layout *l, uint32_t each, bool is_out
     return sum * EPA_PACKET;
 }
 
-/* Sets the bytes that cross to another GPU of the node. An expert output that is pulled is a load
- * by the token's rank; with fuse_expert, that rank loads the received row. */
+/* Sets the bytes that cross to another GPU of the node, and bytes of puts to other nodes
+ * (ll_v2_far.cu). An expert output that is pulled is a load by the token's rank; with fuse_expert,
+ * that rank loads the received row. */
 static void fill_device_traffic(const struct ll_layout *l, struct epa_moe_footprint *out)
 {
     uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0;
@@ -127,6 +128,11 @@ static void fill_device_traffic(const struct ll_layout *l, struct epa_moe_footpr
     out->combine_row_bytes = l->pushes  ? line_bytes(l, l->share_channels, true)
                              : l->fused ? row
                                         : l->output_bytes;
+    if (!l->puts)
+        return;
+    out->far_dispatch_row_bytes = l->by_rank ? l->message_bytes : l->units * l->unit_bytes;
+    out->far_combine_row_bytes = l->sent_bytes;
+    out->far_control_bytes = out->control_bytes + 2 * sizeof(uint64_t); /* a signal per stage */
 }
 
 static enum epa_status plan_ll_v2(const struct epa_problem *problem, const struct epa_world *world,
@@ -170,7 +176,7 @@ static enum epa_status plan_ll_v2(const struct epa_problem *problem, const struc
                                            : (uint64_t)l.count_words * 4 + LL_SIGNALS * 8 +
                                                  (l.device ? l.routes_bytes / l.size : 0),
     };
-    if (l.device && !l.puts)
+    if (l.device)
         fill_device_traffic(&l, &out->u.moe);
     return EPA_OK;
 }

@@ -158,12 +158,14 @@ struct rows {
     uint64_t all, once;
 };
 
-/* Counts of one rank in an iteration. */
+/* Counts of one rank in an iteration. All nodes have the same number of ranks, except in far_out
+ * and far_in: the hosts of a launch may have different numbers of ranks. */
 struct counted {
     uint64_t chosen, arrived;      /* choices of its tokens, and of its experts */
     struct rows rows;              /* sent and received rows, including its own */
     struct rows out, in;           /* to and from other nodes */
     struct rows node_out, node_in; /* in the first rank of a node: sums over its ranks */
+    struct rows far_out, far_in;   /* to and from other nodes of the given world */
     uint64_t seen;                 /* last token that was counted for it, from 1 */
 };
 
@@ -173,8 +175,8 @@ static void count_row(struct rows *rows, bool first)
     rows->once += first;
 }
 
-static void count_token(const struct problem_params *x, uint32_t node, struct counted *all,
-                        uint32_t from, const int32_t *expert, uint64_t token)
+static void count_token(const struct problem_params *x, uint32_t node, const uint32_t *node_of,
+                        struct counted *all, uint32_t from, const int32_t *expert, uint64_t token)
 {
     uint32_t local = x->moe.experts / x->ranks;
 
@@ -189,6 +191,10 @@ static void count_token(const struct problem_params *x, uint32_t node, struct co
         all[to].seen = token;
         count_row(&all[from].rows, first);
         count_row(&all[to].rows, first);
+        if (node_of != NULL && node_of[from] != node_of[to]) {
+            count_row(&all[from].far_out, first);
+            count_row(&all[to].far_in, first);
+        }
         if (from / node == to / node)
             continue;
         count_row(&all[from].out, first);
@@ -198,9 +204,11 @@ static void count_token(const struct problem_params *x, uint32_t node, struct co
     }
 }
 
-/* Returns the counts [ranks] with `node` ranks per node. of_expert: [experts], choices of each. */
+/* Returns the counts [ranks] with `node` ranks per node. node_of: [ranks], for far_out and far_in,
+ * or NULL. of_expert: [experts], choices of each. */
 static struct counted *count_all(const struct problem_params *x, const struct op_source *source,
-                                 uint64_t iteration, uint32_t node, uint64_t *of_expert)
+                                 uint64_t iteration, uint32_t node, const uint32_t *node_of,
+                                 uint64_t *of_expert)
 {
     size_t choices = (size_t)x->moe.max_tokens * x->moe.topk;
     struct counted *all = memory_alloc(x->ranks, sizeof(*all));
@@ -213,7 +221,7 @@ static struct counted *count_all(const struct problem_params *x, const struct op
 
         routing_fill(x, source, r, iteration, n, expert, weight);
         for (uint32_t t = 0; t < n; t++)
-            count_token(x, node, all, r, expert + (size_t)t * x->moe.topk, ++token);
+            count_token(x, node, node_of, all, r, expert + (size_t)t * x->moe.topk, ++token);
         for (size_t i = 0; i < (size_t)n * x->moe.topk; i++)
             if (expert[i] >= 0)
                 of_expert[expert[i]]++;
@@ -232,6 +240,68 @@ static uint64_t sent_of(const struct epa_moe_footprint *f, enum direction d, str
     bool once = d == DISPATCHED ? f->dispatch_dedup : f->combine_dedup;
 
     return once || f->layout == EPA_LAYOUT_RANK ? rows.once : rows.all;
+}
+
+/* Returns true if far_dispatch_row_bytes replaces the rows between nodes. */
+static bool has_far_rows(const struct epa_moe_footprint *f)
+{
+    return f->far_dispatch_row_bytes != 0;
+}
+
+/* Rows between a rank and the ranks of other nodes that one put per peer transfers. */
+struct far {
+    uint64_t peers; /* ranks of other nodes; 0: all rows are rows of the node */
+    uint64_t out, in;
+};
+
+/* Moves the rows between this rank and other nodes from `c` to the result. */
+static struct far take_far_rows(const struct op_rank *rank, uint64_t iteration, struct counted *c)
+{
+    uint64_t own = routing_tokens_of(rank->params, rank->world.rank, iteration);
+    struct far far = {0, 0, 0};
+
+    for (uint32_t r = 0; r < rank->world.size; r++) {
+        if (epa_same_node(&rank->world, r))
+            continue;
+        far.peers++;
+        far.out += own;
+        far.in += routing_tokens_of(rank->params, r, iteration);
+    }
+    c->out.all -= c->far_out.all;
+    c->out.once -= c->far_out.once;
+    c->in.all -= c->far_in.all;
+    c->in.once -= c->far_in.once;
+    return far;
+}
+
+/* Replaces the rows between nodes of `node` ranks, which are `out` and `in`, by a row per token and
+ * peer. */
+static void count_far_rows(const struct problem_params *x, uint64_t iteration, uint32_t node,
+                           struct counted *all)
+{
+    uint64_t tokens = 0;
+
+    for (uint32_t r = 0; r < x->ranks; r++)
+        tokens += routing_tokens_of(x, r, iteration);
+    for (uint32_t first = 0; first < x->ranks; first += node) {
+        uint64_t of_node = 0, in;
+
+        for (uint32_t r = first; r < first + node; r++)
+            of_node += routing_tokens_of(x, r, iteration);
+        in = tokens - of_node;
+        for (uint32_t r = first; r < first + node; r++) {
+            struct counted *c = &all[r];
+            uint64_t out = (uint64_t)routing_tokens_of(x, r, iteration) * (x->ranks - node);
+
+            c->rows.once += out - c->out.once + in - c->in.once;
+            c->rows.all += out - c->out.all + in - c->in.all;
+            c->out = (struct rows){out, out};
+            c->in = (struct rows){in, in};
+        }
+        all[first].node_out =
+            (struct rows){of_node * (x->ranks - node), of_node * (x->ranks - node)};
+        all[first].node_in = (struct rows){in * node, in * node};
+    }
 }
 
 /* Returns the bytes of a token or an expert output with its scales. */
@@ -259,21 +329,27 @@ void op_moe_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
     const struct op_slot *s = &rank->slot[slot];
     const struct moe_options *moe = &rank->params->moe;
     uint64_t *of_expert = memory_alloc(moe->experts, sizeof(*of_expert));
-    struct counted *all = count_all(rank->params, rank->source, s->iteration, 1, of_expert);
+    struct counted *all =
+        count_all(rank->params, rank->source, s->iteration, 1, rank->world.node, of_expert);
     struct counted c = all[rank->world.rank];
+    uint64_t most = c.out.once > c.in.once ? c.out.once : c.in.once;
+    struct far far =
+        has_far_rows(f) ? take_far_rows(rank, s->iteration, &c) : (struct far){0, 0, 0};
     uint64_t out = sent_of(f, DISPATCHED, c.out), in = sent_of(f, DISPATCHED, c.in);
     uint64_t back_out = sent_of(f, COMBINED, c.in), back_in = sent_of(f, COMBINED, c.out);
-    uint64_t most = c.out.once > c.in.once ? c.out.once : c.in.once;
-    uint64_t control = f->control_bytes * (rank->world.size - 1);
+    uint64_t control =
+        f->control_bytes * (rank->world.size - 1 - far.peers) + f->far_control_bytes * far.peers;
     uint32_t first = rank->world.rank * op->local_experts, experts = 0;
     struct op_traffic t = {
         .phase = {{.needed = c.chosen * f->dispatch_token_bytes,
-                   .sent = out * f->dispatch_row_bytes + c.out.all * f->choice_bytes + control,
-                   .received = in * f->dispatch_row_bytes + c.in.all * f->choice_bytes + control,
+                   .sent = out * f->dispatch_row_bytes + c.out.all * f->choice_bytes +
+                           far.out * f->far_dispatch_row_bytes + control,
+                   .received = in * f->dispatch_row_bytes + c.in.all * f->choice_bytes +
+                               far.in * f->far_dispatch_row_bytes + control,
                    .least = most * least_bytes(op, f->recv_dtype)},
                   {.needed = c.chosen * f->combine_token_bytes,
-                   .sent = back_out * f->combine_row_bytes,
-                   .received = back_in * f->combine_row_bytes,
+                   .sent = back_out * f->combine_row_bytes + far.in * f->far_combine_row_bytes,
+                   .received = back_in * f->combine_row_bytes + far.out * f->far_combine_row_bytes,
                    .least = most * least_bytes(op, f->output_dtype)}},
         .flops = rank->footprint.flops * s->units / moe->max_tokens};
 
@@ -298,20 +374,26 @@ void op_moe_load(const struct problem_params *x, const struct epa_footprint *foo
                  const struct op_source *source, uint64_t iteration, struct op_load load[OP_PHASES])
 {
     const struct epa_moe_footprint *f = &footprint->u.moe;
-    const double row[] = {(double)f->dispatch_row_bytes, (double)f->combine_row_bytes};
+    bool far_rows = has_far_rows(f);
+    const double row[] = {
+        (double)(far_rows ? f->far_dispatch_row_bytes : f->dispatch_row_bytes),
+        (double)(far_rows ? f->far_combine_row_bytes : f->combine_row_bytes),
+    };
+    uint64_t control_bytes = far_rows ? f->far_control_bytes : f->control_bytes;
     uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks, far = x->ranks - node;
     uint64_t *of_expert = memory_alloc(x->moe.experts, sizeof(*of_expert));
-    struct counted *all = count_all(x, source, iteration, node, of_expert);
+    struct counted *all = count_all(x, source, iteration, node, NULL, of_expert);
 
+    if (far_rows)
+        count_far_rows(x, iteration, node, all);
     memset(load, 0, OP_PHASES * sizeof(*load));
     for (uint32_t r = 0; r < x->ranks; r++) {
         const struct counted *c = &all[r];
-        double messages[] = {(double)sent_of(f, DISPATCHED, c->out) +
-                                 (f->control_bytes > 0 ? far : 0),
+        double messages[] = {(double)sent_of(f, DISPATCHED, c->out) + (control_bytes > 0 ? far : 0),
                              (double)sent_of(f, COMBINED, c->in)};
 
         for (enum direction i = DISPATCHED; i <= COMBINED; i++) {
-            double control = i == DISPATCHED ? (double)f->control_bytes * far : 0;
+            double control = i == DISPATCHED ? (double)control_bytes * far : 0;
 
             load[i].rows = fmax(load[i].rows, (double)sent_of(f, i, c->rows));
             load[i].entries = fmax(load[i].entries, (double)(c->chosen + c->arrived));
@@ -353,7 +435,7 @@ void op_moe_stats_add(void *sums, const struct problem_params *x, const struct o
     struct routing_stats *stats = sums;
     uint64_t *of_expert = memory_alloc((size_t)x->moe.experts + x->ranks, sizeof(*of_expert));
     uint64_t *of_rank = of_expert + x->moe.experts;
-    struct counted *all = count_all(x, source, iteration, x->ranks, of_expert);
+    struct counted *all = count_all(x, source, iteration, x->ranks, NULL, of_expert);
 
     for (uint32_t r = 0; r < x->ranks; r++) {
         uint64_t tokens = routing_tokens_of(x, r, iteration);
