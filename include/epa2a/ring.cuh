@@ -49,6 +49,15 @@ EPA_DEV void epa_dev_ring_payload(const epa_device_ring &r, uint64_t ticket, con
         to[at] = *(const volatile char *)(from + at);
 }
 
+/* Returns the bytes that a descriptor sends. As everywhere in verify, a signal counts 8 bytes. */
+EPA_DEV uint64_t epa_dev_descriptor_bytes(const struct epa_descriptor &what)
+{
+    uint64_t rows = what.rows > 1 ? what.rows : 1;
+
+    return ((what.op & EPA_RING_PUT) != 0 ? rows * what.bytes : 0) +
+           ((what.op & (EPA_RING_SET | EPA_RING_ADD)) != 0 ? sizeof(what.value) : 0);
+}
+
 EPA_DEV void epa_dev_ring_publish(const epa_device_ring &r, uint64_t ticket,
                                   const struct epa_descriptor &what, bool is_inline)
 {
@@ -63,6 +72,7 @@ EPA_DEV void epa_dev_ring_publish(const epa_device_ring &r, uint64_t ticket,
     to->signal = what.signal;
     to->rows = what.rows;
     to->stride = what.stride;
+    epa_dev_count_far(epa_dev_descriptor_bytes(what));
     epa_dev_store_release(&to->turn, ticket + 1); /* pairs with the acquire in epa_ring_peek() */
 }
 

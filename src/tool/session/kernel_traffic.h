@@ -18,7 +18,9 @@ struct kernel_region {
 struct kernel_traffic {
     struct kernel_region region[KERNEL_TRAFFIC_REGIONS];
     uint32_t n;
-    uint64_t stored; /* bytes that kernels of this rank stored in the regions */
+    /* Bytes that kernels of this rank stored in the regions, and bytes of descriptors that they
+     * wrote for ranks of other nodes. */
+    uint64_t stored;
     /* Bytes of atomic additions, whose number depends on timing, and of copy engines, which also
      * copy rows between the valid rows and the capacity: a plan may leave them out. */
     uint64_t optional;

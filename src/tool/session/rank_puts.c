@@ -5,8 +5,10 @@
  * On hosts no function can count stores to a peer's heap. So the ranks create the algorithm again, for
  * the same problem and over the same transport without peer_heap, and puts carry all data.
  *
- * On GPUs kernels store to peers themselves. An emulator of CUDA counts these stores. If a kernel loads
- * from a peer, the rank of the heap is the sender. */
+ * On GPUs kernels store to peers themselves, and write a descriptor of each put to a rank of
+ * another node. An emulator of CUDA counts both in the kernel: the count is complete once the stream
+ * is, although a proxy may still execute puts. If a kernel loads from a peer, the rank of the heap is
+ * the sender. */
 #include "session/rank_puts.h"
 
 #include <stdio.h>
@@ -49,17 +51,14 @@ static bool has_room(struct session *s)
     return room;
 }
 
-/* Plans the count of kernels' stores. Returns the reason why they cannot be counted, or NULL. */
+/* Plans the count of kernels' stores and puts. Returns the reason why they cannot be counted, or
+ * NULL. */
 static const char *plan_kernels(struct session *s)
 {
-    const struct experiment *x = s->experiment;
-
     s->puts = s->footprint;
-    if (kernel_traffic_find(backend_of(x)) == NULL)
-        return "stores of kernels cannot be counted";
-    if (x->problem.ranks_per_node != 0 && x->problem.ranks_per_node < x->problem.ranks)
-        return "puts of kernels to other nodes cannot be counted";
-    return NULL;
+    return kernel_traffic_find(backend_of(s->experiment)) == NULL
+               ? "stores of kernels cannot be counted"
+               : NULL;
 }
 
 void session_plan_puts(struct session *s)
@@ -154,10 +153,12 @@ static uint64_t unsent_control_most(const struct rank *r)
 {
     const struct op_slot *slot = &r->op->slot[0];
     const struct experiment *x = experiment_of(r);
+    const struct epa_moe_footprint *f = &r->session->puts.u.moe;
 
     if (algorithm_of(x)->op != EPA_OP_MOE || slot->units == x->problem.moe.max_tokens)
         return 0;
-    return r->session->puts.u.moe.control_bytes * (r->comm.boot->world.size - 1);
+    return (f->far_control_bytes > f->control_bytes ? f->far_control_bytes : f->control_bytes) *
+           (r->comm.boot->world.size - 1);
 }
 
 /* Returns the bytes sent since the last call. Collective. */
@@ -232,14 +233,14 @@ static void count_iterations(struct rank *r, struct counters *c)
     rank_barrier(r);
 }
 
-/* Adds the heap and the signals of each other rank to the regions. */
+/* Adds the heap and the signals of each other rank of this node to the regions. */
 static void add_regions(const struct rank *r, struct kernel_traffic *k)
 {
     const struct epa_transport *t = r->ep.transport;
     uint64_t signals = (r->signal_at + (uint64_t)r->ep.footprint.signals) * sizeof(uint64_t);
 
     for (uint32_t p = 0; p < t->size; p++) {
-        if (p == t->rank)
+        if (p == t->rank || t->peer_heap[p] == NULL)
             continue;
         k->region[k->n++] = (struct kernel_region){t->peer_heap[p], t->heap_bytes, p, 0};
         if (t->view != NULL)

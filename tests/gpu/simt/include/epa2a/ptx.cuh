@@ -27,6 +27,11 @@ template <class T> EPA_DEV void epa_dev_store(T *to, T value)
     *to = value;
 }
 
+EPA_DEV void epa_dev_count_far(uint64_t bytes)
+{
+    simt_accessed(NULL, bytes, FAKE_FAR);
+}
+
 EPA_DEV void epa_dev_store_relaxed(uint64_t *word, uint64_t value)
 {
     simt_accessed(word, sizeof(value), FAKE_STORE);
