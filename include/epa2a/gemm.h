@@ -55,6 +55,9 @@ struct epa_gemm_call {
     /* Index of the first column in its block of 128: a multiple of EPA_GEMM_COLS. */
     uint32_t b_column;
     bool stream_c; /* store C past the caches: C is larger than the caches */
+    /* Maximum number of elements of k whose A stays in the caches, a multiple of 128; 0: the set
+     * chooses. The value does not change the bits of C. */
+    uint32_t block_k;
     /* First operands of the next call, prefetched during this call; NULL: unknown. */
     const void *next_a, *next_b;
 };

@@ -1,6 +1,6 @@
 """The files of `profile:` match the events of the ranks and pass check.py, which finds every planted defect.
 
-traces.py EPA2A CONFIG KIND      KIND: well | workers | nodes | tokens | spoilt | tools | kill | stop | int | refused"""
+traces.py EPA2A CONFIG KIND      KIND: well | workers | nodes | tokens | tiles | spoilt | tools | kill | stop | int | refused"""
 import copy
 import json
 import os
@@ -113,6 +113,22 @@ def tokens():
     profile('verify', 'slow', 'verify.iterations=3', *shape,
             'fault={kind: straggle, rank: 2, stage: dispatch_send, every: 1, for: 200ms}')
     assert 'slowest source: rank 2' in run('trace', 'summary', 'slow.json').stdout
+
+
+def gemm_tasks(*sets):
+    """The GEMM tasks of one worker, in their order; one expert has four blocks of 32 rows in two parts."""
+    profile('run', 'tiles', 'ranks=1', 'run.iterations=1', 'profile.iterations=1', 'tokens=full', 'backend.workers=1',
+            'moe={experts: 1, topk: 1, max_tokens: 128, hidden: 256}', 'routing=uniform', 'expert={kind: mlp, ffn: 256}',
+            'algorithm={name: fused, block_rows: 32, column_splits: 2}', *sets)
+    tasks = [e for e in load('tiles.0.json')['traceEvents'] if e['ph'] == 'X' and e['name'] in ('up', 'down')]
+    return ' '.join(e['name'] for e in sorted(tasks, key=lambda e: e['ts']))
+
+
+def tiles():
+    """fused: the order of tasks by groups of blocks; a tile of all columns is one part."""
+    assert gemm_tasks() == ' '.join(4 * ['up up down down'])
+    assert gemm_tasks('algorithm.group_blocks=2') == ' '.join(2 * ['up up up up down down down down'])
+    assert gemm_tasks('algorithm.tile_cols=256') == ' '.join(4 * ['up down'])
 
 
 STATES = ['busy', 'waits for copies', 'waits for slots', 'waits for network', 'idle']
@@ -341,5 +357,5 @@ def refused():
     assert sorted(os.listdir('.')) == files('there')
 
 
-{'well': well, 'workers': workers, 'nodes': nodes, 'tokens': tokens, 'spoilt': spoilt, 'tools': tools, 'kill': kill, 'stop': stop,
+{'well': well, 'workers': workers, 'nodes': nodes, 'tokens': tokens, 'tiles': tiles, 'spoilt': spoilt, 'tools': tools, 'kill': kill, 'stop': stop,
  'int': interrupt, 'refused': refused}[kind]()

@@ -136,6 +136,7 @@ static struct product *product_create(const struct epa_gemm *set, uint32_t m, ui
     pack_random_b(p, &seed, kind);
     p->call.next_a = m % 4 < 2 ? p->call.a : NULL;
     p->call.next_b = m % 4 < 2 ? p->call.b : NULL;
+    p->call.block_k = (m + k / 32) % 3 * 128;
     if (set->dtype == EPA_FP8_E4M3) {
         p->call.group = (m + k / 32) % 2 == 0 ? 128 : 64;
         groups = (k + p->call.group - 1) / p->call.group;

@@ -49,12 +49,10 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct fused_c
             "moe.fp8_group_size: %u%s",
             FUSED_GROUP / 2, FUSED_GROUP, m->fp8_group_size, group,
             m->hidden % group == 0 ? "" : " and moe.hidden to a multiple of it");
-    if (c->recv_layout != FUSED_PADDED || c->column_splits != 0)
-        return epa_fail_key(
-            err, EPA_ERR_CONFIG, "algorithm.recv_layout algorithm.column_splits",
-            "fused on GPUs stores the rows of an expert contiguously, in tiles of %d "
-            "columns; leave out recv_layout and column_splits",
-            FUSED_COLUMNS);
+    if (c->recv_layout != FUSED_PADDED)
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.recv_layout",
+                            "fused on GPUs stores the rows of an expert contiguously; leave out "
+                            "recv_layout");
     return EPA_OK;
 }
 

@@ -415,7 +415,7 @@ static void choose_splits(struct fused_host *h)
 {
     const struct fused_layout *l = &h->l;
     uint32_t enough = 4 * h->gemm_workers, n = h->c.column_splits;
-    uint32_t most = fused_tiles(l->hidden < l->ffn ? l->hidden : l->ffn);
+    uint32_t most = fused_tiles(l, l->hidden < l->ffn ? l->hidden : l->ffn);
 
     if (n == 0)
         n = h->gemm_workers == 1 || h->n_blocks == 0 || h->n_blocks >= enough
@@ -424,27 +424,53 @@ static void choose_splits(struct fused_host *h)
     h->splits = n < most ? n : most;
 }
 
-/* Lists the tasks. The up-projection is ahead of the down-projection by enough blocks that workers
- * do not wait for each other, and the second stage of dispatch is ahead of both. */
+/* Returns the end of the group of blocks that begins at `first`: blocks of one expert, for which
+ * the tasks of a part of the columns read the same weights. */
+static uint32_t end_of_group(const struct fused_host *h, uint32_t first)
+{
+    uint32_t end = first + 1;
+
+    while (end < h->n_blocks && end - first < h->c.group_blocks &&
+           h->block[end].expert == h->block[first].expert)
+        end++;
+    return end;
+}
+
+static void add_group(struct fused_host *h, enum fused_queue_number q, enum fused_kind kind,
+                      uint32_t first, uint32_t end)
+{
+    for (uint32_t part = 0; part < h->splits; part++) {
+        for (uint32_t i = first; i < end; i++)
+            fused_add_task(h, q, kind, i, part);
+    }
+}
+
+/* Lists the tasks. The up-projection is ahead of the down-projection by at least `lag` blocks, so
+ * that workers do not wait for each other, and the second stage of dispatch is ahead of both. */
 void fused_list_gemms(struct fused_host *h)
 {
     uint32_t lag = h->gemm_workers == 1 ? 0 : (h->gemm_workers + h->splits - 1) / h->splits;
-    uint32_t lead = !h->c.tail || h->c.tail_workers != 0 ? 0 : h->gemm_workers;
-    uint32_t n = h->n_blocks;
+    uint32_t lead = h->c.tail_workers != 0 ? 0 : h->gemm_workers;
+    uint32_t n = h->n_blocks, packs = 0, downs = 0;
     bool two = h->c.launches == FUSED_TWO;
 
     memset(h->packed, 0, n * sizeof(*h->packed));
     memset(h->ups, 0, n * sizeof(*h->ups));
     memset(h->downs, 0, n * sizeof(*h->downs));
-    for (uint32_t i = 0; h->c.tail && h->c.tail_workers != 0 && i < n; i++)
-        fused_add_task(h, FUSED_Q_TAIL, FUSED_PACK, i, 0);
-    for (uint32_t i = 0; i < n + lead + lag; i++) {
-        if (h->c.tail && h->c.tail_workers == 0 && i < n)
-            fused_add_task(h, FUSED_Q_GEMM, FUSED_PACK, i, 0);
-        for (uint32_t part = 0; i >= lead && i - lead < n && part < h->splits; part++)
-            fused_add_task(h, FUSED_Q_GEMM, FUSED_UP, i - lead, part);
-        for (uint32_t part = 0; i >= lead + lag && i - lead - lag < n && part < h->splits; part++)
-            fused_add_task(h, two ? FUSED_Q_DOWN : FUSED_Q_GEMM, FUSED_DOWN, i - lead - lag, part);
+    for (uint32_t first = 0, end; first < n; first = end) {
+        end = end_of_group(h, first);
+        for (; h->c.tail && packs < n && packs < end + lead; packs++)
+            fused_add_task(h, h->c.tail_workers != 0 ? FUSED_Q_TAIL : FUSED_Q_GEMM, FUSED_PACK,
+                           packs, 0);
+        add_group(h, FUSED_Q_GEMM, FUSED_UP, first, end);
+        while (downs < n) {
+            uint32_t down_end = end_of_group(h, downs);
+
+            if (end < n && down_end + lag > end)
+                break;
+            add_group(h, two ? FUSED_Q_DOWN : FUSED_Q_GEMM, FUSED_DOWN, downs, down_end);
+            downs = down_end;
+        }
     }
     h->down_tasks = (uint64_t)n * h->splits;
 }

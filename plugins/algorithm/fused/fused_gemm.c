@@ -158,15 +158,15 @@ static uint32_t find_panel(struct fused_host *h, uint32_t worker, uint32_t block
 /* Returns the first column of a part; the first column of the next part is its end. */
 static uint32_t first_column(const struct fused_host *h, uint32_t columns, uint32_t part)
 {
-    uint64_t first = (uint64_t)fused_tiles(columns) * part / h->splits * FUSED_TILE;
+    uint64_t first = (uint64_t)fused_tiles(&h->l, columns) * part / h->splits * h->l.tile_cols;
 
     return first < columns ? (uint32_t)first : columns;
 }
 
 /* Returns the number of columns of the tile that begins at `first`, up to `end`. */
-static uint32_t tile_columns(uint32_t first, uint32_t end)
+static uint32_t tile_columns(const struct fused_host *h, uint32_t first, uint32_t end)
 {
-    return end - first < FUSED_TILE ? end - first : FUSED_TILE;
+    return end - first < h->l.tile_cols ? end - first : h->l.tile_cols;
 }
 
 /* Returns the packed weights of an expert from a column on. */
@@ -198,7 +198,8 @@ static void multiply_up(const struct fused_host *h, const struct fused_block *b,
         .n = n,
         .k = l->hidden,
         .c = c,
-        .ldc = FUSED_TILE,
+        .ldc = l->tile_cols,
+        .block_k = h->c.tile_k,
         .next_a = next_a,
         .next_b = next_b,
     };
@@ -219,7 +220,7 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
     uint32_t first = first_column(h, l->ffn, part), end = first_column(h, l->ffn, part + 1);
     uint32_t place = block % h->inter_ring, slot;
     float *gate = (float *)(void *)(h->tile + worker * h->tile_bytes);
-    float *up = gate + (size_t)l->block_rows * FUSED_TILE;
+    float *up = gate + (size_t)l->block_rows * l->tile_cols;
     bool gated = h->mlp.activation == EPA_ACTIVATION_SWIGLU;
 
     if (!wait_for_place(h, worker, block, h->inter_ring, h->downs, "the down-projection of block"))
@@ -227,19 +228,19 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
     slot = find_panel(h, worker, block);
     if (slot == ALGO_NONE)
         return;
-    for (uint32_t n = first; n < end && h->half != FUSED_MOVING; n += FUSED_TILE) {
-        uint32_t columns = tile_columns(n, end);
+    for (uint32_t n = first; n < end && h->half != FUSED_MOVING; n += l->tile_cols) {
+        uint32_t columns = tile_columns(h, n, end);
         /* The next product of one worker is the down-projection; with more workers this is a
          * guess. */
         const char *panel = panel_of(h, slot), *inter = h->inter + place * h->inter_bytes;
-        const char *next_a = n + FUSED_TILE < end ? panel : inter;
-        const char *next_b = n + FUSED_TILE < end
-                                 ? up_weights(h, b->expert, n + FUSED_TILE)
+        const char *next_a = n + l->tile_cols < end ? panel : inter;
+        const char *next_b = n + l->tile_cols < end
+                                 ? up_weights(h, b->expert, n + l->tile_cols)
                                  : down_weights(h, b->expert, first_column(h, l->hidden, part));
         struct gemm_tile_out tile = {
             .gate = gate,
             .up = gated ? up : NULL,
-            .ld = FUSED_TILE,
+            .ld = l->tile_cols,
             .m = b->rows,
             .n = columns,
             .k = l->ffn,
@@ -345,19 +346,20 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
 
     if (!fused_await(h, worker, &h->ups[block], h->splits, &why))
         return;
-    for (uint32_t n = first; n < end && h->half != FUSED_MOVING; n += FUSED_TILE) {
+    for (uint32_t n = first; n < end && h->half != FUSED_MOVING; n += l->tile_cols) {
         struct epa_gemm_call call = {
             .a = h->inter + place * h->inter_bytes,
             .b = down_weights(h, b->expert, n),
             .m = b->rows,
-            .n = tile_columns(n, end),
+            .n = tile_columns(h, n, end),
             .k = l->ffn,
             .c = h->slot + (size_t)b->first * l->hidden + n,
             .ldc = l->hidden,
             .stream_c = h->stream_slots,
-            .next_a = n + FUSED_TILE < end ? h->inter + place * h->inter_bytes : NULL,
-            .next_b = n + FUSED_TILE < end
-                          ? down_weights(h, b->expert, n + FUSED_TILE)
+            .block_k = h->c.tile_k,
+            .next_a = n + l->tile_cols < end ? h->inter + place * h->inter_bytes : NULL,
+            .next_b = n + l->tile_cols < end
+                          ? down_weights(h, b->expert, n + l->tile_cols)
                           : up_weights(h, h->block[next].expert, first_column(h, l->ffn, part)),
         };
 
@@ -448,16 +450,18 @@ void fused_combine(struct fused_host *h, uint32_t worker, uint32_t item)
 void fused_make_gemms(struct fused_host *h)
 {
     const struct fused_layout *l = &h->l;
-    uint32_t panels = h->c.tail ? 2 * h->a.workers + 2 : h->a.workers;
+    /* fused_list_gemms(): room for two groups and for the blocks by which a task is ahead */
+    uint32_t ring = 2 * (h->a.workers + h->c.group_blocks);
+    uint32_t panels = h->c.tail ? ring : h->a.workers;
 
     h->panel_ring = panels;
-    h->inter_ring = h->c.launches == FUSED_TWO ? l->blocks : 2 * h->a.workers + 2;
+    h->inter_ring = h->c.launches == FUSED_TWO ? l->blocks : ring;
     h->panel_bytes = epa_gemm_a_bytes(l->block_rows, l->hidden);
     h->inter_bytes = epa_gemm_a_bytes(l->block_rows, l->ffn);
     h->up_bytes = epa_gemm_b_bytes(l->weights, l->up_rows, l->hidden);
     h->down_bytes = epa_gemm_b_bytes(l->weights, l->hidden, l->ffn);
-    h->tile_bytes = epa_round_up(2 * (size_t)l->block_rows * FUSED_TILE * sizeof(float) + l->hidden,
-                                 FUSED_LINE);
+    h->tile_bytes = epa_round_up(
+        2 * (size_t)l->block_rows * l->tile_cols * sizeof(float) + l->hidden, FUSED_LINE);
     h->weights = fused_alloc(h, (size_t)l->local * (h->up_bytes + h->down_bytes));
     h->panel = fused_alloc(h, panels * h->panel_bytes);
     h->inter = fused_alloc(h, h->inter_ring * h->inter_bytes);

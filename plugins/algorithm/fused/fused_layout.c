@@ -19,6 +19,38 @@ static enum epa_status check_rows(const struct epa_moe *m, const struct epa_worl
     return EPA_OK;
 }
 
+/* The parts of a tile on GPUs fill registers and shared memory, so its size is fixed. */
+static enum epa_status check_device_tiles(const struct fused_config *c, struct epa_error *err)
+{
+    const char *option = c->tile_cols != 0       ? "tile_cols"
+                         : c->tile_k != 0        ? "tile_k"
+                         : c->group_blocks != 1  ? "group_blocks"
+                         : c->column_splits != 0 ? "column_splits"
+                                                 : NULL;
+    char key[sizeof(err->key)];
+
+    if (option == NULL)
+        return EPA_OK;
+    snprintf(key, sizeof(key), "algorithm.%s", option);
+    return epa_fail_key(
+        err, EPA_ERR_CONFIG, key,
+        "fused: the kernels for GPUs have one tile, of 256 columns and 128 bytes of "
+        "k: the sums of 128 rows fill 128 registers of each thread that multiplies, "
+        "and the stages of k fill the shared memory; leave %s out",
+        option);
+}
+
+static enum epa_status check_host_tiles(const struct fused_config *c, struct epa_error *err)
+{
+    if (c->tile_cols % FUSED_TILE == 0 && c->tile_k % FUSED_TILE == 0)
+        return EPA_OK;
+    return epa_fail_key(err, EPA_ERR_CONFIG,
+                        c->tile_cols % FUSED_TILE != 0 ? "algorithm.tile_cols" : "algorithm.tile_k",
+                        "fused needs tile_cols (%u) and tile_k (%u) to be multiples of %d, the "
+                        "columns and elements of k that share a scale of FP8 weights",
+                        c->tile_cols, c->tile_k, FUSED_TILE);
+}
+
 enum epa_status fused_check(const struct epa_moe *m, const struct epa_world *world,
                             const struct fused_config *c, bool device, struct epa_error *err)
 {
@@ -45,7 +77,9 @@ enum epa_status fused_check(const struct epa_moe *m, const struct epa_world *wor
         return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.tail_workers",
                             "fused: tail_workers (%u) is for two-stage dispatch; set tail: true",
                             c->tail_workers);
-    return status;
+    if (status == EPA_OK && device)
+        return check_device_tiles(c, err);
+    return status == EPA_OK ? check_host_tiles(c, err) : status;
 }
 
 static void count_rows(const struct epa_moe *m, const struct fused_config *c,
@@ -72,6 +106,7 @@ static void count_rows(const struct epa_moe *m, const struct fused_config *c,
     l->block_rows = (uint32_t)epa_round_up(c->block_rows != 0 ? c->block_rows : FUSED_BLOCK_ROWS,
                                            EPA_GEMM_ROWS);
     l->blocks = (uint32_t)(l->entries / l->block_rows) + l->local;
+    l->tile_cols = c->tile_cols != 0 ? c->tile_cols : FUSED_TILE;
 }
 
 static void place_regions(struct fused_layout *l)

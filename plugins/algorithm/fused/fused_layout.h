@@ -24,18 +24,23 @@ struct fused_config {
     int ready;              /* enum fused_ready */
     uint32_t block_rows;    /* maximum rows of an expert per GEMM task; 0: FUSED_BLOCK_ROWS */
     uint32_t column_splits; /* GEMM tasks per block, side by side; 0: automatic */
-    int combine_mode;       /* enum fused_combine */
-    int dispatch_dtype;     /* enum algo_dtype */
-    int recv_layout;        /* enum fused_recv_layout */
-    uint32_t lag;           /* CUDA code: up-projection tiles per block before down-projection */
-    uint32_t waves;         /* CUDA code: waves of many tokens; 0: by rows of an expert */
-    uint32_t blocks;        /* CUDA code: maximum blocks; 0: one per multiprocessor */
-    double capacity; /* room for entries as a multiple of the even share; 0: the worst case */
+    /* Columns of C and elements of k of a tile; 0: FUSED_TILE columns; k by the instruction set. */
+    uint32_t tile_cols, tile_k;
+    uint32_t group_blocks; /* blocks of an expert that the tasks of a part of its columns take one
+                            * after the other */
+    int combine_mode;      /* enum fused_combine */
+    int dispatch_dtype;    /* enum algo_dtype */
+    int recv_layout;       /* enum fused_recv_layout */
+    uint32_t lag;          /* CUDA code: up-projection tiles per block before down-projection */
+    uint32_t waves;        /* CUDA code: waves of many tokens; 0: by rows of an expert */
+    uint32_t blocks;       /* CUDA code: maximum blocks; 0: one per multiprocessor */
+    double capacity;       /* room for entries as a multiple of the even share; 0: the worst case */
 };
 
 enum { FUSED_RANKS = 64, FUSED_TOPK = 32, FUSED_LINE = 64 };
 enum { FUSED_DEVICE_RANKS = 16, FUSED_DEVICE_EXPERTS = 1024 };
 enum { FUSED_BLOCK_ROWS = 256 }; /* on hosts: 1 MiB of L2 with hidden 2048 */
+enum { FUSED_TILE = 128 };       /* on hosts, columns of C: default, and unit of tile_cols */
 enum { FUSED_LAG = 4 };          /* default of option lag */
 enum { FUSED_BUFFERS = 2 };      /* sets of the regions that peers write, used alternately */
 
@@ -70,8 +75,9 @@ struct fused_layout {
     uint32_t chunk, chunks;      /* chunks: maximum number per source and rank */
     uint32_t units;              /* flags of rows per source: one per chunk or per expert */
     uint32_t block_rows, blocks; /* blocks: maximum number, for all local experts together */
-    uint64_t rows, entries;      /* room of a rank; padded: [size][source_rows] rows */
-    uint64_t out_rows;           /* maximum number of rows that return to a rank */
+    uint32_t tile_cols;
+    uint64_t rows, entries; /* room of a rank; padded: [size][source_rows] rows */
+    uint64_t out_rows;      /* maximum number of rows that return to a rank */
     uint64_t head_bytes, row_bytes, scales_at, output_bytes;
     uint64_t heads_at;                  /* [size]: headers, one per source */
     uint64_t rows_at, rows_bytes;       /* [rows] */

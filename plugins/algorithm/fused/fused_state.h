@@ -16,7 +16,6 @@
 #include "kernels/rows.h"
 #include "../../common/algo_host.h"
 
-enum { FUSED_TILE = 128 };          /* maximum columns of C in a worker's cache */
 enum { FUSED_CACHED = 32 << 20 };   /* bytes of slots that a sum finds in caches */
 enum { FUSED_COMBINE_TOKENS = 16 }; /* tokens per combine task */
 
@@ -164,9 +163,9 @@ static inline bool fused_near(const struct fused_host *h, uint32_t rank)
 }
 
 /* Returns the number of tiles; the last tile may be narrower. */
-static inline uint32_t fused_tiles(uint32_t columns)
+static inline uint32_t fused_tiles(const struct fused_layout *l, uint32_t columns)
 {
-    return (columns + FUSED_TILE - 1) / FUSED_TILE;
+    return (columns + l->tile_cols - 1) / l->tile_cols;
 }
 
 /* ---- headers ---- */

@@ -237,6 +237,8 @@ INLINED void gemm_multiply(const struct epa_gemm_call *g, struct gemm_method m)
         longest = WIDENED / most / GROUP * GROUP;
     else if (g->m <= m.tile_rows)
         longest = g->k;
+    if (g->block_k != 0)
+        longest = gemm_least(longest, g->block_k);
     blocks = (g->k + longest - 1) / longest; /* blocks of equal size, as far as possible */
     longest = ((g->k + GROUP - 1) / GROUP + blocks - 1) / blocks * GROUP;
     if (m.slice == 0)

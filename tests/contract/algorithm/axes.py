@@ -139,6 +139,9 @@ FUSED_WAYS = [
     {"one launch": "", "two launches": "algorithm.launches: two"},
     {"dynamic": "", "static": "algorithm.queue: static"},
 ]
+FUSED_TILES = {"tiles of 128 columns": "", "wide tiles": "algorithm.tile_cols: 256", "tiles of 128 k": "algorithm.tile_k: 128"}
+FUSED_GROUPS = {"groups of two blocks": "algorithm.group_blocks: 2, algorithm.column_splits: 2",
+                "groups of all blocks": "algorithm.group_blocks: 64, algorithm.column_splits: 2"}
 
 FILES = {
     "ll_v2": {
@@ -287,7 +290,8 @@ FILES = {
             {"one stage": "", "tail": "algorithm.tail: true"},
             {"padded": "", "packed": "algorithm.recv_layout: packed"},
             {"blocks of 128": "", "blocks of 32": "algorithm.block_rows: 32",
-             "columns in three": "algorithm.column_splits: 3"},
+             "columns in three": "algorithm.column_splits: 3", **FUSED_GROUPS},
+            FUSED_TILES,
             {"as it is": "", "as FP8": "algorithm.dispatch_dtype: fp8"},
             {"weights as rows": "", "FP8 weights": "expert.weights: fp8", "FP8 weights, groups of 64": FP8_BY_64},
             {"SwiGLU": "", "no activation": "expert.activation: none"},
@@ -425,7 +429,8 @@ FILES = {
             *FUSED_WAYS,
             {"one stage": "", "tail": "algorithm.tail: true"},
             {"padded": "", "packed": "algorithm.recv_layout: packed"},
-            {"columns in one": "", "columns in three": "algorithm.column_splits: 3"},
+            {"columns in one": "", "columns in three": "algorithm.column_splits: 3", **FUSED_GROUPS},
+            FUSED_TILES,
             {"as it is": "", "as FP8": "algorithm.dispatch_dtype: fp8"},
             {"weights as rows": "", "FP8 weights": "expert.weights: fp8"},
         ],
