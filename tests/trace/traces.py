@@ -1,6 +1,6 @@
 """The files of `profile:` match the events of the ranks and pass check.py, which finds every planted defect.
 
-traces.py EPA2A CONFIG KIND      KIND: well | workers | nodes | tokens | tiles | spoilt | tools | kill | stop | int | refused"""
+traces.py EPA2A CONFIG KIND      KIND: well | workers | nodes | tokens | tiles | columns | spoilt | tools | kill | stop | int | refused"""
 import copy
 import json
 import os
@@ -129,6 +129,25 @@ def tiles():
     assert gemm_tasks() == ' '.join(4 * ['up up down down'])
     assert gemm_tasks('algorithm.group_blocks=2') == ' '.join(2 * ['up up up up down down down down'])
     assert gemm_tasks('algorithm.tile_cols=256') == ' '.join(4 * ['up down'])
+
+
+def early_sums(columns):
+    """The number of sums per iteration, and of iterations in which one is complete before the last output task begins."""
+    profile('run', 'columns', 'ranks=1', 'run.iterations=30', 'profile.iterations=30', 'tokens=full', 'routing=uniform',
+            'backend.workers=2', 'moe={experts: 1, topk: 1, max_tokens: 64, hidden: 4096}', 'expert={kind: mlp, ffn: 512}',
+            f'algorithm={{name: fused, combine_workers: 1, column_splits: 4, combine_cols: {columns}}}')
+    document = load('columns.0.json')
+    sums, outputs = ([[e for e in slices(document, name) if e['args']['iteration'] == i] for i in range(30)]
+                     for name in ('combine_tokens', 'down'))
+    early = [min(e['ts'] + e['dur'] for e in of_sums) < max(e['ts'] for e in of_outputs) for of_sums, of_outputs in zip(sums, outputs)]
+    return len(sums[0]), sum(early)
+
+
+def columns():
+    """fused: columns that all experts of a token have written are added up before the other columns are written."""
+    assert early_sums(0) == (4, 0)
+    sums, early = early_sums(512)
+    assert sums == 4 * 8 and early > 0, (sums, early)
 
 
 STATES = ['busy', 'waits for copies', 'waits for slots', 'waits for network', 'idle']
@@ -357,5 +376,6 @@ def refused():
     assert sorted(os.listdir('.')) == files('there')
 
 
-{'well': well, 'workers': workers, 'nodes': nodes, 'tokens': tokens, 'tiles': tiles, 'spoilt': spoilt, 'tools': tools, 'kill': kill, 'stop': stop,
+{'well': well, 'workers': workers, 'nodes': nodes, 'tokens': tokens, 'tiles': tiles, 'columns': columns,
+ 'spoilt': spoilt, 'tools': tools, 'kill': kill, 'stop': stop,
  'int': interrupt, 'refused': refused}[kind]()

@@ -129,6 +129,12 @@ static const struct epa_option options[] = {
      .choices = combine_modes,
      .help = "how outputs return to the ranks of their tokens",
      .tune = "*"},
+    {.name = "combine_cols",
+     EPA_U32(struct fused_config, combine_cols),
+     .max = 1 << 20,
+     .help = "on hosts, columns of a returning row with a flag of their own, which return and are "
+             "added up as soon as the row's experts have written them, a multiple of 256; 0: all",
+     .tune = "0 512 1024"},
     ALGO_OPTION_DISPATCH_DTYPE(struct fused_config),
     {.name = "recv_layout",
      EPA_CHOICE(struct fused_config, recv_layout),
@@ -196,7 +202,8 @@ static enum epa_status plan_fused(const struct epa_problem *problem, const struc
                   .dispatch_row_bytes =
                       l.row_bytes + sizeof(uint32_t), /* the row and the start of its choices */
                   .dispatch_token_bytes = l.fp8 ? l.hidden : l.row_bytes,
-                  .combine_row_bytes = l.output_bytes,
+                  /* A signal of each further part serves 1 to 16 rows or more. */
+                  .combine_row_bytes = l.output_bytes + (l.out_parts - 1) * (sizeof(uint64_t) / 2),
                   .combine_token_bytes = l.output_bytes,
                   .choice_bytes = sizeof(struct fused_choice),
                   .control_bytes = words * sizeof(uint32_t) +

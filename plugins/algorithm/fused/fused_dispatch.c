@@ -402,11 +402,7 @@ static void place_entries(struct fused_host *h)
                 h->entry_row[entry] = first + row;
                 h->choice_entry[(size_t)s * l->source_choices + i] = entry;
             }
-            h->left[first + row] = start[row + 1] - start[row];
         }
-        for (uint32_t c = 0; c * l->chunk < rows; c++)
-            h->chunk_left[s * l->chunks + c] =
-                rows - c * l->chunk < l->chunk ? rows - c * l->chunk : l->chunk;
     }
 }
 
@@ -483,14 +479,40 @@ static void list_finish(struct fused_host *h)
     }
 }
 
+/* Sets the counters of the rows that return: for each part of a row the down-projection tasks that
+ * write its columns, over all experts of the row, and for each chunk its rows. */
+static void count_awaited_tasks(struct fused_host *h)
+{
+    const struct fused_layout *l = &h->l;
+
+    for (uint32_t part = 0; part < l->out_parts; part++) {
+        uint32_t tasks = 0;
+
+        for (uint32_t i = 0; i < h->splits; i++)
+            tasks += fused_first_column(h, l->hidden, i) < out_column(l, part + 1) &&
+                     fused_first_column(h, l->hidden, i + 1) > out_column(l, part);
+        for (uint32_t s = 0; s < l->size; s++) {
+            const uint32_t *start = head_row_start(l, h->head[s]);
+            uint32_t rows = h->head[s][FUSED_ROWS];
+            uint32_t *left = h->left + (size_t)s * l->source_rows * l->out_parts + part;
+            uint32_t *chunk_left = h->chunk_left + (size_t)s * l->chunks * l->out_parts + part;
+
+            for (uint32_t row = 0; row < rows; row++)
+                left[(size_t)row * l->out_parts] = (start[row + 1] - start[row]) * tasks;
+            for (uint32_t c = 0; c * l->chunk < rows; c++)
+                chunk_left[(size_t)c * l->out_parts] =
+                    rows - c * l->chunk < l->chunk ? rows - c * l->chunk : l->chunk;
+        }
+    }
+}
+
 void fused_index(struct fused_host *h, uint32_t worker)
 {
     if (!wait_for_heads(h, worker) || !place_sources(h))
         return;
     place_entries(h);
     choose_splits(h);
-    for (size_t row = 0; h->splits > 1 && row < (size_t)h->l.size * h->l.source_rows; row++)
-        h->left[row] *= h->splits;
+    count_awaited_tasks(h);
     fused_list_gemms(h);
     list_finish(h);
     /* Release: pairs with the acquire in fused_await(). The index is complete. */

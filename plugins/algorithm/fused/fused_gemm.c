@@ -155,14 +155,6 @@ static uint32_t find_panel(struct fused_host *h, uint32_t worker, uint32_t block
 
 /* ---- GEMMs ---- */
 
-/* Returns the first column of a part; the first column of the next part is its end. */
-static uint32_t first_column(const struct fused_host *h, uint32_t columns, uint32_t part)
-{
-    uint64_t first = (uint64_t)fused_tiles(&h->l, columns) * part / h->splits * h->l.tile_cols;
-
-    return first < columns ? (uint32_t)first : columns;
-}
-
 /* Returns the number of columns of the tile that begins at `first`, up to `end`. */
 static uint32_t tile_columns(const struct fused_host *h, uint32_t first, uint32_t end)
 {
@@ -217,7 +209,8 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
 {
     const struct fused_layout *l = &h->l;
     const struct fused_block *b = &h->block[block];
-    uint32_t first = first_column(h, l->ffn, part), end = first_column(h, l->ffn, part + 1);
+    uint32_t first = fused_first_column(h, l->ffn, part),
+             end = fused_first_column(h, l->ffn, part + 1);
     uint32_t place = block % h->inter_ring, slot;
     float *gate = (float *)(void *)(h->tile + worker * h->tile_bytes);
     float *up = gate + (size_t)l->block_rows * l->tile_cols;
@@ -234,9 +227,10 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
          * guess. */
         const char *panel = panel_of(h, slot), *inter = h->inter + place * h->inter_bytes;
         const char *next_a = n + l->tile_cols < end ? panel : inter;
-        const char *next_b = n + l->tile_cols < end
-                                 ? up_weights(h, b->expert, n + l->tile_cols)
-                                 : down_weights(h, b->expert, first_column(h, l->hidden, part));
+        const char *next_b =
+            n + l->tile_cols < end
+                ? up_weights(h, b->expert, n + l->tile_cols)
+                : down_weights(h, b->expert, fused_first_column(h, l->hidden, part));
         struct gemm_tile_out tile = {
             .gate = gate,
             .up = gated ? up : NULL,
@@ -265,11 +259,12 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
 
 /* ---- outputs ---- */
 
-/* Adds up the outputs of a received row in `to`. */
-static void add_up(const struct fused_host *h, uint32_t row, uint16_t *to)
+/* Adds up a part of the outputs of a received row in `to`. */
+static void add_up(const struct fused_host *h, uint32_t row, uint32_t part, uint16_t *to)
 {
     const struct fused_layout *l = &h->l;
     uint32_t s = row / l->source_rows, r = row % l->source_rows, n;
+    uint32_t column = out_column(l, part);
     const uint32_t *head = h->head[s], *start = head_row_start(l, head);
     const struct fused_choice *choice = head_choices(l, head) + start[r];
     const uint32_t *entry = h->choice_entry + (size_t)s * l->source_choices + start[r];
@@ -278,66 +273,87 @@ static void add_up(const struct fused_host *h, uint32_t row, uint16_t *to)
 
     n = start[r + 1] - start[r];
     for (uint32_t i = 0; i < n; i++) {
-        output[i] = h->slot + (size_t)entry[i] * l->hidden;
+        output[i] = h->slot + (size_t)entry[i] * l->hidden + column;
         weight[i] = choice[i].weight;
     }
-    h->rows->sum(output, weight, n, l->hidden, l->dtype, to);
+    h->rows->sum(output, weight, n, out_column(l, part + 1) - column, l->dtype, to);
 }
 
-/* Counts a returned row of its chunk; the last row of the chunk triggers the put. */
-static void count_down_chunk(struct fused_host *h, uint32_t s, uint32_t r)
+/* Counts a part of a returned row of its chunk; the last row of the chunk triggers the put of this
+ * part. */
+static void count_down_chunk(struct fused_host *h, uint32_t s, uint32_t r, uint32_t part)
 {
     const struct fused_layout *l = &h->l;
     uint32_t c = r / l->chunk, first = c * l->chunk, rows = h->head[s][FUSED_ROWS] - first;
+    uint64_t done_rows = (uint64_t)l->size * l->source_rows;
     uint64_t done = at_set(h, l->done_at, l->done_bytes);
     uint64_t out = at_set(h, l->out_at, l->out_bytes);
+    uint32_t *left = &h->chunk_left[((size_t)s * l->chunks + c) * l->out_parts + part];
 
     /* Acquire and release: the put covers the rows of all tasks that have counted. */
-    if (__atomic_sub_fetch(&h->chunk_left[s * l->chunks + c], 1, __ATOMIC_ACQ_REL) != 0)
+    if (__atomic_sub_fetch(left, 1, __ATOMIC_ACQ_REL) != 0)
         return;
     rows = rows < l->chunk ? rows : l->chunk;
-    done += ((uint64_t)s * l->source_rows + first) * l->output_bytes;
-    out += (h->head[s][FUSED_OUT_START] + (uint64_t)first) * l->output_bytes;
-    fused_request(h, s, out, h->a.t->heap + done, rows * l->output_bytes,
-                  out_signal(l, h->a.world.rank, c));
+    done += out_part_at(l, done_rows, (uint64_t)s * l->source_rows + first, part);
+    out += out_part_at(l, l->out_rows, h->head[s][FUSED_OUT_START] + (uint64_t)first, part);
+    fused_request(h, s, out, h->a.t->heap + done, out_part_at(l, 0, rows, part),
+                  out_signal(l, h->a.world.rank, c, part));
 }
 
-/* Returns a row to its source. */
-static void return_row(struct fused_host *h, uint32_t row)
+/* Returns a part of a row to its source. */
+static void return_row(struct fused_host *h, uint32_t row, uint32_t part)
 {
     const struct fused_layout *l = &h->l;
     uint32_t s = row / l->source_rows, r = row % l->source_rows;
     uint32_t out = h->head[s][FUSED_OUT_START] + r;
     bool near = fused_near(h, s), stays = !near || (l->gather && s != h->a.world.rank);
-    char *to = stays
-                   ? h->a.t->heap + at_set(h, l->done_at, l->done_bytes) + row * l->output_bytes
-                   : algo_at(&h->a, s, at_set(h, l->out_at, l->out_bytes) + out * l->output_bytes);
+    uint64_t done_rows = (uint64_t)l->size * l->source_rows;
+    char *to =
+        stays
+            ? h->a.t->heap + at_set(h, l->done_at, l->done_bytes) +
+                  out_part_at(l, done_rows, row, part)
+            : algo_at(&h->a, s,
+                      at_set(h, l->out_at, l->out_bytes) + out_part_at(l, l->out_rows, out, part));
 
-    add_up(h, row, (uint16_t *)(void *)to);
+    add_up(h, row, part, (uint16_t *)(void *)to);
     if (near)
-        fused_flag(h, s, out_flag_at(h, out));
+        fused_flag(h, s, out_flag_at(h, out, part));
     else
-        count_down_chunk(h, s, r);
+        count_down_chunk(h, s, r, part);
 }
 
-/* Counts the task for each row of a block. */
-static void count_down_rows(struct fused_host *h, const struct fused_block *b)
+/* Counts the task for a part of each row of a block. */
+static void count_down_rows(struct fused_host *h, const struct fused_block *b, uint32_t part)
 {
     for (uint32_t i = 0; i < b->rows; i++) {
         uint32_t row = h->entry_row[b->first + i];
+        uint32_t *left = &h->left[(size_t)row * h->l.out_parts + part];
 
         /* Acquire and release: the task that counts last reads the outputs of all tasks. */
-        if (__atomic_sub_fetch(&h->left[row], 1, __ATOMIC_ACQ_REL) == 0)
-            return_row(h, row);
+        if (__atomic_sub_fetch(left, 1, __ATOMIC_ACQ_REL) == 0)
+            return_row(h, row, part);
     }
+}
+
+/* Counts the task for the parts from `part` on that end at or before column `end`; returns the
+ * next part. */
+static uint32_t count_down_parts(struct fused_host *h, const struct fused_block *b, uint32_t part,
+                                 uint32_t end)
+{
+    while (part < h->l.out_parts && out_column(&h->l, part + 1) <= end)
+        count_down_rows(h, b, part++);
+    return part;
 }
 
 void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t part)
 {
     const struct fused_layout *l = &h->l;
     const struct fused_block *b = &h->block[block];
-    uint32_t first = first_column(h, l->hidden, part), end = first_column(h, l->hidden, part + 1);
+    uint32_t first = fused_first_column(h, l->hidden, part),
+             end = fused_first_column(h, l->hidden, part + 1);
     uint32_t place = block % h->inter_ring, next = block + 1 < h->n_blocks ? block + 1 : 0;
+    uint32_t out = first / l->out_cols; /* the first part of rows that this task has not counted */
+    bool returns = h->half != FUSED_MULTIPLYING && h->c.combine_mode != FUSED_SERIAL;
     const struct fused_wait why = {.what = "the up-projection of block",
                                    .peer = ALGO_NONE,
                                    .first = block,
@@ -346,7 +362,7 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
 
     if (!fused_await(h, worker, &h->ups[block], h->splits, &why))
         return;
-    for (uint32_t n = first; n < end && h->half != FUSED_MOVING; n += l->tile_cols) {
+    for (uint32_t n = first; n < end; n += l->tile_cols) {
         struct epa_gemm_call call = {
             .a = h->inter + place * h->inter_bytes,
             .b = down_weights(h, b->expert, n),
@@ -358,9 +374,9 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
             .stream_c = h->stream_slots,
             .block_k = h->c.tile_k,
             .next_a = n + l->tile_cols < end ? h->inter + place * h->inter_bytes : NULL,
-            .next_b = n + l->tile_cols < end
-                          ? down_weights(h, b->expert, n + l->tile_cols)
-                          : up_weights(h, h->block[next].expert, first_column(h, l->ffn, part)),
+            .next_b = n + l->tile_cols < end ? down_weights(h, b->expert, n + l->tile_cols)
+                                             : up_weights(h, h->block[next].expert,
+                                                          fused_first_column(h, l->ffn, part)),
         };
 
         if (l->weights == EPA_FP8_E4M3) {
@@ -371,18 +387,19 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
                            ((size_t)b->expert * epa_mlp_blocks(l->hidden) + n / FUSED_TILE) *
                                epa_mlp_blocks(l->ffn);
         }
-        h->gemm->multiply(&call);
+        if (h->half != FUSED_MOVING)
+            h->gemm->multiply(&call);
         fused_poll(h, worker);
+        if (returns && n + l->tile_cols < end)
+            out = count_down_parts(h, b, out, n + l->tile_cols);
     }
     /* Release: pairs with the acquire of the task that overwrites the intermediate. */
     __atomic_add_fetch(&h->downs[block], 1, __ATOMIC_ACQ_REL);
     if (h->half == FUSED_MULTIPLYING)
         return;
-    if (h->half == FUSED_MOVING)
-        fused_poll(h, worker);
-    if (h->c.combine_mode != FUSED_SERIAL)
-        count_down_rows(h, b);
-    else /* release: pairs with the acquire of fused_finish() */
+    for (; returns && out_column(l, out) < end; out++)
+        count_down_rows(h, b, out);
+    if (!returns) /* release: pairs with the acquire of fused_finish() */
         __atomic_add_fetch(&h->downs_done, 1, __ATOMIC_ACQ_REL);
 }
 
@@ -395,36 +412,40 @@ void fused_finish(struct fused_host *h, uint32_t worker, uint32_t item)
 
     if (!fused_await(h, worker, &h->downs_done, h->down_tasks, &why))
         return;
-    for (uint32_t i = 0; i < rows && i < l->chunk; i++)
-        return_row(h, s * l->source_rows + first + i);
+    for (uint32_t part = 0; part < l->out_parts; part++) {
+        for (uint32_t i = 0; i < rows && i < l->chunk; i++)
+            return_row(h, s * l->source_rows + first + i, part);
+    }
     fused_poll(h, worker);
 }
 
 /* ---- combine ---- */
 
-/* Waits for the row of a place and returns its address; NULL: the call must end. */
+/* Waits for a part of the row of a place and returns its address; NULL: the call must end. */
 static const uint16_t *returned_row(struct fused_host *h, uint32_t worker,
-                                    const struct fused_place *p)
+                                    const struct fused_place *p, uint32_t part)
 {
     const struct fused_layout *l = &h->l;
     uint32_t me = h->a.world.rank, r = p->out - h->out_start[p->rank];
-    uint64_t out = at_set(h, l->out_at, l->out_bytes) + p->out * l->output_bytes;
+    uint64_t out = at_set(h, l->out_at, l->out_bytes) + out_part_at(l, l->out_rows, p->out, part);
     uint64_t done = at_set(h, l->done_at, l->done_bytes);
     const struct fused_wait why = {
         .what = "outputs", .peer = p->rank, .first = r, .last = r, .expert = ALGO_NONE};
     const char *row = h->a.t->heap + out;
 
-    if (!fused_await(h, worker, fused_flag_here(h, out_flag_at(h, p->out)), h->epoch, &why))
+    if (!fused_await(h, worker, fused_flag_here(h, out_flag_at(h, p->out, part)), h->epoch, &why))
         return NULL;
     if (l->gather && p->rank != me && fused_near(h, p->rank))
-        row = algo_at(&h->a, p->rank, done) + ((uint64_t)me * l->source_rows + r) * l->output_bytes;
+        row = algo_at(&h->a, p->rank, done) + out_part_at(l, (uint64_t)l->size * l->source_rows,
+                                                          (uint64_t)me * l->source_rows + r, part);
     return (const uint16_t *)(const void *)row;
 }
 
-void fused_combine(struct fused_host *h, uint32_t worker, uint32_t item)
+void fused_combine(struct fused_host *h, uint32_t worker, uint32_t item, uint32_t part)
 {
     const struct fused_layout *l = &h->l;
     uint32_t t = item * FUSED_COMBINE_TOKENS, end = t + FUSED_COMBINE_TOKENS;
+    uint32_t column = out_column(l, part), columns = out_column(l, part + 1) - column;
 
     for (end = end < h->m->tokens ? end : h->m->tokens; t < end; t++) {
         const struct fused_place *place = h->place + (size_t)t * l->places;
@@ -436,12 +457,12 @@ void fused_combine(struct fused_host *h, uint32_t worker, uint32_t item)
             if (place[j].rank == ALGO_NONE)
                 continue;
             weight[n] = l->dedup ? 1.0f : h->m->weight[(size_t)t * l->topk + j];
-            row[n] = returned_row(h, worker, &place[j]);
+            row[n] = returned_row(h, worker, &place[j], part);
             if (row[n++] == NULL)
                 return;
         }
-        h->a.kernels->reduce(row, weight, n, l->hidden, EPA_STORE_CACHED,
-                             (uint16_t *)h->m->out + (size_t)t * l->hidden);
+        h->a.kernels->reduce(row, weight, n, columns, EPA_STORE_CACHED,
+                             (uint16_t *)h->m->out + (size_t)t * l->hidden + column);
     }
 }
 

@@ -13,6 +13,6 @@ void fused_pack(struct fused_host *, uint32_t worker, uint32_t block);
 void fused_up(struct fused_host *, uint32_t worker, uint32_t block, uint32_t part);
 void fused_down(struct fused_host *, uint32_t worker, uint32_t block, uint32_t part);
 void fused_finish(struct fused_host *, uint32_t worker, uint32_t chunk);
-void fused_combine(struct fused_host *, uint32_t worker, uint32_t item);
+void fused_combine(struct fused_host *, uint32_t worker, uint32_t item, uint32_t part);
 
 #endif

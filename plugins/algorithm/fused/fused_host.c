@@ -8,13 +8,13 @@
  * token crosses once for all experts of a rank (dedup). The rank of the experts adds up the outputs
  * of a row and returns the sum to the source, whose combine tasks add up the sums of the ranks.
  *
- * Flags. The header of a source, its rows by chunk or expert, and each returning row have a flag in
- * the heap of the waiting rank: the epoch of the call. A rank that stores the data directly sets
- * the flag by a release after the data. If stores do not reach the receiver, worker 0 puts the data
- * with a signal, and the receiver's worker 0 sets the flag after it has seen the signal. Tasks
- * therefore wait for flags only, and only worker 0 calls the transport. Other workers add their
- * puts to a list. Worker 0 processes list and signals between tiles, while it waits, and after its
- * last task until all workers are done.
+ * Flags. The header of a source, its rows by chunk or expert, and each returning row (or each part
+ * of its columns) have a flag in the heap of the waiting rank: the epoch of the call. A rank that
+ * stores the data directly sets the flag by a release after the data. If stores do not reach the
+ * receiver, worker 0 puts the data with a signal, and the receiver's worker 0 sets the flag after
+ * it has seen the signal. Tasks therefore wait for flags only, and only worker 0 calls the
+ * transport. Other workers add their puts to a list. Worker 0 processes list and signals between
+ * tiles, while it waits, and after its last task until all workers are done.
  *
  * No task waits for a later task. Tasks are taken in the order of queues. A task waits for flags of
  * other ranks (rows: set by their dispatch tasks, which wait for headers only; outputs: set by
@@ -78,7 +78,7 @@ static void run_task(struct fused_host *h, uint32_t worker, const struct fused_t
         fused_finish(h, worker, task->item);
         break;
     case FUSED_COMBINE:
-        fused_combine(h, worker, task->item);
+        fused_combine(h, worker, task->item, task->part);
         break;
     case FUSED_KINDS:
         break;
@@ -157,8 +157,10 @@ static void begin_call(struct fused_host *h, struct epa_moe *m)
     h->downs_done = 0;
     for (uint32_t q = 0; q < FUSED_QUEUES; q++)
         h->queue[q].n = h->queue[q].next = 0;
-    for (uint32_t i = 0; i * FUSED_COMBINE_TOKENS < m->tokens; i++)
-        fused_add_task(h, FUSED_Q_COMBINE, FUSED_COMBINE, i, 0);
+    for (uint32_t i = 0; i * FUSED_COMBINE_TOKENS < m->tokens; i++) {
+        for (uint32_t part = 0; part < h->l.out_parts; part++)
+            fused_add_task(h, FUSED_Q_COMBINE, FUSED_COMBINE, i, part);
+    }
     fused_route(h);
     for (uint32_t r = 0; r < h->l.size; r++) {
         uint32_t rows = h->out_start[r + 1] - h->out_start[r];
@@ -256,7 +258,8 @@ static void alloc_lists(struct fused_host *h)
         [FUSED_Q_TAIL] = l->blocks,
         [FUSED_Q_GEMM] = l->blocks + 2 * parts,
         [FUSED_Q_DOWN] = parts + chunks,
-        [FUSED_Q_COMBINE] = (l->max_tokens + FUSED_COMBINE_TOKENS - 1) / FUSED_COMBINE_TOKENS,
+        [FUSED_Q_COMBINE] = (l->max_tokens + FUSED_COMBINE_TOKENS - 1) / FUSED_COMBINE_TOKENS *
+                            (size_t)l->out_parts,
     };
 
     h->place = fused_alloc_list(h, (size_t)l->max_tokens * l->places, sizeof(*h->place));
@@ -272,8 +275,8 @@ static void alloc_lists(struct fused_host *h)
     h->entry_row = fused_alloc_list(h, l->entries, sizeof(*h->entry_row));
     h->choice_entry =
         fused_alloc_list(h, (size_t)l->size * l->source_choices, sizeof(*h->choice_entry));
-    h->left = fused_alloc_list(h, rows, sizeof(*h->left));
-    h->chunk_left = fused_alloc_list(h, chunks, sizeof(*h->chunk_left));
+    h->left = fused_alloc_list(h, rows * l->out_parts, sizeof(*h->left));
+    h->chunk_left = fused_alloc_list(h, chunks * l->out_parts, sizeof(*h->chunk_left));
     h->count = fused_alloc_list(h, l->local, sizeof(*h->count));
     h->entry_start = fused_alloc_list(h, l->local, sizeof(*h->entry_start));
     h->block = fused_alloc_list(h, l->blocks, sizeof(*h->block));
@@ -282,7 +285,8 @@ static void alloc_lists(struct fused_host *h)
     h->downs = fused_alloc_list(h, l->blocks, sizeof(*h->downs));
     h->far = fused_alloc_list(h, l->size, sizeof(*h->far));
     if (h->a.far != 0) /* headers, rows, their flags, outputs */
-        h->request_room = (uint32_t)(l->size * (1 + 2 * (size_t)l->chunks + l->units));
+        h->request_room =
+            (uint32_t)(l->size * (1 + (1 + (size_t)l->out_parts) * l->chunks + l->units));
     h->request = fused_alloc_list(h, h->request_room, sizeof(*h->request));
     for (uint32_t q = 0; q < FUSED_QUEUES; q++)
         h->queue[q].task = fused_alloc_list(h, room[q], sizeof(*h->queue[q].task));

@@ -42,6 +42,10 @@ static enum epa_status check_device_tiles(const struct fused_config *c, struct e
 
 static enum epa_status check_host_tiles(const struct fused_config *c, struct epa_error *err)
 {
+    if (c->combine_cols % FUSED_PART_UNIT != 0)
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.combine_cols",
+                            "fused needs combine_cols (%u) to be a multiple of %d", c->combine_cols,
+                            FUSED_PART_UNIT);
     if (c->tile_cols % FUSED_TILE == 0 && c->tile_k % FUSED_TILE == 0)
         return EPA_OK;
     return epa_fail_key(err, EPA_ERR_CONFIG,
@@ -62,6 +66,7 @@ enum epa_status fused_check(const struct epa_moe *m, const struct epa_world *wor
         .device_ranks = FUSED_DEVICE_RANKS,
         .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype" : NULL,
         .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE,
+        .host_option = c->combine_cols != 0 ? "combine_cols" : NULL,
         .device_option = c->blocks != 0        ? "blocks"
                          : c->lag != FUSED_LAG ? "lag"
                          : c->waves != 0       ? "waves"
@@ -107,6 +112,8 @@ static void count_rows(const struct epa_moe *m, const struct fused_config *c,
                                            EPA_GEMM_ROWS);
     l->blocks = (uint32_t)(l->entries / l->block_rows) + l->local;
     l->tile_cols = c->tile_cols != 0 ? c->tile_cols : FUSED_TILE;
+    l->out_cols = c->combine_cols != 0 && c->combine_cols < l->hidden ? c->combine_cols : l->hidden;
+    l->out_parts = (l->hidden + l->out_cols - 1) / l->out_cols;
 }
 
 static void place_regions(struct fused_layout *l)
@@ -134,7 +141,7 @@ static void place_regions(struct fused_layout *l)
     l->head_flags_at = algo_place(&l->heap_bytes, l->size * sizeof(uint64_t), 1);
     l->row_flags_at =
         algo_place(&l->heap_bytes, (uint64_t)l->size * l->units * sizeof(uint64_t), 1);
-    l->out_flags_at = algo_place(&l->heap_bytes, l->out_rows * sizeof(uint64_t), 1);
+    l->out_flags_at = algo_place(&l->heap_bytes, l->out_rows * l->out_parts * sizeof(uint64_t), 1);
 }
 
 enum epa_status fused_layout_make(const struct epa_moe *m, const struct epa_world *world,
@@ -173,10 +180,11 @@ enum epa_status fused_layout_make(const struct epa_moe *m, const struct epa_worl
     }
     count_rows(m, c, &l);
     place_regions(&l);
-    signals = l.puts ? l.size * (1 + (uint64_t)l.units + l.chunks) : 0;
+    signals = l.puts ? l.size * (1 + (uint64_t)l.units + (uint64_t)l.chunks * l.out_parts) : 0;
     if (signals > UINT32_MAX)
-        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.ready",
-                            "fused would need %llu signals; set ready: block",
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.ready algorithm.combine_cols",
+                            "fused would need %llu signals; set ready: block, and leave "
+                            "combine_cols out",
                             (unsigned long long)signals);
     l.signals = (uint32_t)signals;
     *out = l;

@@ -29,6 +29,7 @@ struct fused_config {
     uint32_t group_blocks; /* blocks of an expert that the tasks of a part of its columns take one
                             * after the other */
     int combine_mode;      /* enum fused_combine */
+    uint32_t combine_cols; /* columns of a returning row that have a flag of their own; 0: all */
     int dispatch_dtype;    /* enum algo_dtype */
     int recv_layout;       /* enum fused_recv_layout */
     uint32_t lag;          /* CUDA code: up-projection tiles per block before down-projection */
@@ -41,6 +42,7 @@ enum { FUSED_RANKS = 64, FUSED_TOPK = 32, FUSED_LINE = 64 };
 enum { FUSED_DEVICE_RANKS = 16, FUSED_DEVICE_EXPERTS = 1024 };
 enum { FUSED_BLOCK_ROWS = 256 }; /* on hosts: 1 MiB of L2 with hidden 2048 */
 enum { FUSED_TILE = 128 };       /* on hosts, columns of C: default, and unit of tile_cols */
+enum { FUSED_PART_UNIT = 256 };  /* unit of combine_cols: signals stay few beside the columns */
 enum { FUSED_LAG = 4 };          /* default of option lag */
 enum { FUSED_BUFFERS = 2 };      /* sets of the regions that peers write, used alternately */
 
@@ -76,6 +78,9 @@ struct fused_layout {
     uint32_t units;              /* flags of rows per source: one per chunk or per expert */
     uint32_t block_rows, blocks; /* blocks: maximum number, for all local experts together */
     uint32_t tile_cols;
+    /* Columns of a part of a returning row, and parts; the last part may be narrower. A region of
+     * returning rows has the first part of all rows, then the second part of all rows, ... */
+    uint32_t out_cols, out_parts;
     uint64_t rows, entries; /* room of a rank; padded: [size][source_rows] rows */
     uint64_t out_rows;      /* maximum number of rows that return to a rank */
     uint64_t head_bytes, row_bytes, scales_at, output_bytes;
@@ -86,10 +91,11 @@ struct fused_layout {
                                          * puts */
     uint64_t staging_at, staging_bytes; /* [out_rows]: rows before their put */
     uint64_t sent_heads_at;             /* [size]: headers of this rank before they are sent */
-    /* uint64_t each, the epoch: [size] headers; [size][units] rows; [out_rows] outputs */
+    /* uint64_t each, the epoch: [size] headers; [size][units] rows; [out_parts][out_rows]
+     * outputs */
     uint64_t head_flags_at, row_flags_at, out_flags_at;
     uint64_t heap_bytes;
-    /* puts: [size] headers, [size][units] rows, [size][chunks] outputs */
+    /* puts: [size] headers, [size][units] rows, [size][chunks][out_parts] outputs */
     uint32_t signals;
 };
 

@@ -90,9 +90,10 @@ static void forward_signals(struct fused_host *h, uint32_t r)
     for (uint32_t c = far->outs_from; c < far->out_chunks; c++) {
         uint32_t first = c * l->chunk, n = rows - first < l->chunk ? rows - first : l->chunk;
 
-        in_order =
-            forward_signal(h, out_signal(l, r, c), out_flag_at(h, h->out_start[r] + first), n) &&
-            in_order;
+        for (uint32_t part = 0; part < l->out_parts; part++)
+            in_order = forward_signal(h, out_signal(l, r, c, part),
+                                      out_flag_at(h, h->out_start[r] + first, part), n) &&
+                       in_order;
         far->outs_from = in_order ? c + 1 : far->outs_from;
     }
 }

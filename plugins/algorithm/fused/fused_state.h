@@ -118,8 +118,9 @@ struct fused_host {
     uint64_t *sent_base;    /* [size]: index of this rank's first row at that rank */
     uint32_t *entry_row;    /* [entries] */
     uint32_t *choice_entry; /* [size][source_choices] */
-    uint32_t *left;         /* [size][source_rows]: GEMM tasks that this row still waits for */
-    uint32_t *chunk_left;   /* [size][chunks]: rows that do not return yet */
+    uint32_t *left;         /* [size][source_rows][out_parts]: GEMM tasks that this part of a row
+                             * still waits for */
+    uint32_t *chunk_left;   /* [size][chunks][out_parts]: rows that do not return yet */
     uint32_t *count;        /* [local] */
     uint32_t *entry_start;  /* [local] */
     struct fused_block *block;
@@ -166,6 +167,34 @@ static inline bool fused_near(const struct fused_host *h, uint32_t rank)
 static inline uint32_t fused_tiles(const struct fused_layout *l, uint32_t columns)
 {
     return (columns + l->tile_cols - 1) / l->tile_cols;
+}
+
+/* Returns the first column of a part of the GEMM tasks of a block; the first column of the next
+ * part is its end. */
+static inline uint32_t fused_first_column(const struct fused_host *h, uint32_t columns,
+                                          uint32_t part)
+{
+    uint64_t first = (uint64_t)fused_tiles(&h->l, columns) * part / h->splits * h->l.tile_cols;
+
+    return first < columns ? (uint32_t)first : columns;
+}
+
+/* ---- parts of returning rows ---- */
+
+/* Returns the first column of a part of a returning row; the first column of the next part is its
+ * end. */
+static inline uint32_t out_column(const struct fused_layout *l, uint32_t part)
+{
+    return part < l->out_parts ? part * l->out_cols : l->hidden;
+}
+
+/* Returns the offset of a part of a row in a region of `rows` returning rows. */
+static inline uint64_t out_part_at(const struct fused_layout *l, uint64_t rows, uint64_t row,
+                                   uint32_t part)
+{
+    uint32_t first = out_column(l, part);
+
+    return (rows * first + row * (out_column(l, part + 1) - first)) * sizeof(uint16_t);
 }
 
 /* ---- headers ---- */
@@ -216,9 +245,9 @@ static inline uint64_t row_flag_at(const struct fused_host *h, uint32_t source, 
            ((uint64_t)source * h->l.units + unit) * sizeof(uint64_t);
 }
 
-static inline uint64_t out_flag_at(const struct fused_host *h, uint32_t out)
+static inline uint64_t out_flag_at(const struct fused_host *h, uint32_t out, uint32_t part)
 {
-    return h->a.heap + h->l.out_flags_at + out * sizeof(uint64_t);
+    return h->a.heap + h->l.out_flags_at + (part * h->l.out_rows + out) * sizeof(uint64_t);
 }
 
 static inline uint32_t head_signal(uint32_t source)
@@ -231,9 +260,10 @@ static inline uint32_t row_signal(const struct fused_layout *l, uint32_t source,
     return l->size + source * l->units + unit;
 }
 
-static inline uint32_t out_signal(const struct fused_layout *l, uint32_t rank, uint32_t chunk)
+static inline uint32_t out_signal(const struct fused_layout *l, uint32_t rank, uint32_t chunk,
+                                  uint32_t part)
 {
-    return l->size * (1 + l->units) + rank * l->chunks + chunk;
+    return l->size * (1 + l->units) + (rank * l->chunks + chunk) * l->out_parts + part;
 }
 
 /* Sets a flag of a rank that stores reach. Release: pairs with the acquire in fused_await(). */

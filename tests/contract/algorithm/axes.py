@@ -140,6 +140,7 @@ FUSED_WAYS = [
     {"dynamic": "", "static": "algorithm.queue: static"},
 ]
 FUSED_TILES = {"tiles of 128 columns": "", "wide tiles": "algorithm.tile_cols: 256", "tiles of 128 k": "algorithm.tile_k: 128"}
+FUSED_RETURNS = {"rows return whole": "", "rows return in parts": "algorithm.combine_cols: 256"}
 FUSED_GROUPS = {"groups of two blocks": "algorithm.group_blocks: 2, algorithm.column_splits: 2",
                 "groups of all blocks": "algorithm.group_blocks: 64, algorithm.column_splits: 2"}
 
@@ -292,6 +293,7 @@ FILES = {
             {"blocks of 128": "", "blocks of 32": "algorithm.block_rows: 32",
              "columns in three": "algorithm.column_splits: 3", **FUSED_GROUPS},
             FUSED_TILES,
+            FUSED_RETURNS,
             {"as it is": "", "as FP8": "algorithm.dispatch_dtype: fp8"},
             {"weights as rows": "", "FP8 weights": "expert.weights: fp8", "FP8 weights, groups of 64": FP8_BY_64},
             {"SwiGLU": "", "no activation": "expert.activation: none"},
@@ -420,7 +422,7 @@ FILES = {
     # The fused layer with experts of small integers; each element is compared to the bit.
     "fused_layer": {
         "base": ["ranks: 3", "algorithm: {name: fused, block_rows: 32}", "seed: 5",
-                 "moe: {max_tokens: 40, hidden: 256, experts: 9}",
+                 "moe: {max_tokens: 40, hidden: 512, experts: 9}",
                  "expert: {kind: mlp, ffn: 128, activation: none, values: integers}",
                  "routing: {kind: masked, share: 0.2, weights: uniform}", "verify: {iterations: 12}",
                  "bench: {warmup: 0, iterations: 3}"],
@@ -431,6 +433,7 @@ FILES = {
             {"padded": "", "packed": "algorithm.recv_layout: packed"},
             {"columns in one": "", "columns in three": "algorithm.column_splits: 3", **FUSED_GROUPS},
             FUSED_TILES,
+            FUSED_RETURNS,
             {"as it is": "", "as FP8": "algorithm.dispatch_dtype: fp8"},
             {"weights as rows": "", "FP8 weights": "expert.weights: fp8"},
         ],
