@@ -81,7 +81,8 @@ static void read_figures(const json_t *from, struct results_run *to)
                               .n_stages = to->n_stages,
                               .partial = json_is_object(json_object_get(from, "partial")),
                               .status = to->status,
-                              .exit_code = (int)json_number_at(from, "exit_code")};
+                              .exit_code =
+                                  (int)json_integer_value(json_object_get(from, "exit_code"))};
     f->compute.flops = fmax(json_number_at(from, "compute.flops"), 0);
     f->compute.flops_ns = flops_ns;
     f->stop.reason = stop_reason(json_text_at(from, "stop.reason"));
