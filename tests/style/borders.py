@@ -21,9 +21,9 @@ DOCUMENTS = {
         main.c predict.h predict_world.c repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
         tune.h tune_candidates.c tune_candidates.h tune_json.c tune_json.h tune_tasks.c tune_tasks.h compare_turns.c""".split(),
     "src/tool/report": """
-        best.c best.h csv_cells.c figures_json.c figures_json.h fill.c fill.h form.c form.h import.c import.h
-        junit.c junit.h means.c openmetrics.c origin.c origin.h plot.c plot.h predict.c predict.h result_json.c
-        result_json.h results.c results.h rows.h stage_names.c summary.c summary.h table_json.c table_json.h""".split(),
+        best.c best.h figures_json.c figures_json.h fill.c fill.h form.c form.h import.c import.h
+        openmetrics.c origin.c origin.h plot.c plot.h predict.c predict.h result_json.c
+        result_json.h results.c results.h stage_names.c summary.c summary.h table_json.c table_json.h""".split(),
     "src/tool/op": ["op.h"],
     "src/tool/op/moe": ["moe.c", "routing_file.c", "routing_log.c", "routing_log.h"],
 }

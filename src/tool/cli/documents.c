@@ -203,8 +203,6 @@ void documents_finish(struct documents *d)
     json_decref(d->one);
     json_decref(d->results);
     warnings_free(&d->warnings);
-    for (uint32_t i = 0; i < d->n_rows; i++)
-        report_row_free(&d->row[i]);
     arena_destroy(d->arena);
     *d = (struct documents){0};
 }
@@ -274,7 +272,7 @@ static enum epa_status write_document(struct documents *d, enum document_kind ki
     } else if (kind == DOCUMENT_MARKDOWN || kind == DOCUMENT_FOLDER_MARKDOWN)
         report_batch_page(&text, batch, false);
     else if (kind == DOCUMENT_JUNIT)
-        export_junit(&text, batch, d->results);
+        export_junit(&text, batch);
     else if (kind == DOCUMENT_HTML)
         page_html(&text, d, batch);
     else if (kind == DOCUMENT_METRICS)

@@ -241,8 +241,7 @@ static int report_result(struct run_command *c, const struct run *run, struct re
     else if (!c->cli->quiet)
         report_warnings(stderr, f);
     run_print_result(run, &run->process_id, result);
-    report_row_fill(row, result->session, f, json_object_get(document, "experiment"),
-                    c->documents.arena);
+    report_row_fill(row, result, json_object_get(document, "experiment"), c->documents.arena);
     documents_add(&c->documents, document);
     code = finish_row(run, row, result->status, code);
     return code == EXIT_OK && result->trace_error.status != EPA_OK ? EXIT_RESOURCE : code;

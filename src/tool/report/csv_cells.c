@@ -3,15 +3,55 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "result/figures.h"
 #include "report/results.h"
 
+/* The columns, and the row that is being filled. */
+struct making {
+    struct arena *arena;
+    const char **name; /* [n] */
+    uint32_t n, room;
+    uint32_t next;     /* column after the last one: rows have most keys in the same order */
+    const char **cell; /* [n]: cells of the row; NULL: only the names are collected */
+};
+
+/* Returns the column of that name, and adds it if it is new. */
+static uint32_t find_column(struct making *m, const char *name)
+{
+    const char **grown;
+
+    for (uint32_t i = 0; i < m->n; i++) {
+        uint32_t at = (m->next + i) % m->n;
+
+        if (strcmp(m->name[at], name) == 0)
+            return at;
+    }
+    if (m->n == m->room) {
+        m->room = 2 * m->room + 64;
+        grown = arena_alloc(m->arena, m->room * sizeof(*grown));
+        for (uint32_t i = 0; i < m->n; i++)
+            grown[i] = m->name[i];
+        m->name = grown;
+    }
+    m->name[m->n] = arena_printf(m->arena, "%s", name);
+    return m->n++;
+}
+
+static void add_cell(struct making *m, const char *name, const char *text)
+{
+    uint32_t at = find_column(m, name);
+
+    m->next = at + 1;
+    if (m->cell != NULL)
+        m->cell[at] = arena_printf(m->arena, "%s", text);
+}
+
 /* Adds the figures of stages by the names of their columns: "dispatch.p95_us", ... */
-static void add_figures(const struct report_row *row, json_t *cells)
+static void add_figures(struct making *m, const struct report_row *row)
 {
     for (uint32_t i = 0; i < row->n_stages; i++)
         for (const struct figure *f = figures; f->path != NULL; f++) {
@@ -23,50 +63,35 @@ static void add_figures(const struct report_row *row, json_t *cells)
             snprintf(name, sizeof(name), "%s.%s", row->stage[i].name, f->csv);
             if (isfinite(value))
                 snprintf(cell, sizeof(cell), "%.6g", f->kind == FIGURE_NS ? value / 1e3 : value);
-            json_object_set_new(cells, name, json_text(cell));
+            add_cell(m, name, cell);
         }
 }
 
 /* Adds all keys of the experiment. */
-static void add_keys(const struct report_row *row, json_t *cells)
+static void add_keys(struct making *m, const struct report_row *row)
 {
-    json_auto_t *keys = results_part(row->experiment, RESULTS_ALL);
-
-    for (struct json_walk it = {keys}; json_next(&it);) {
-        text_auto cell = {0};
-
-        results_add_value(&cell, it.value, false);
-        json_object_set_new(cells, it.key, json_text(cell.data));
-    }
+    for (uint32_t i = 0; i < row->n_keys; i++)
+        add_cell(m, row->key[i].path, row->key[i].value);
 }
 
 struct csv_cells export_cells(struct arena *arena, const struct report_row *row, uint32_t n,
                               bool stages)
 {
-    json_auto_t *names = json_object(), *all = json_array();
-    struct csv_cells out = {.n = 0};
+    struct making m = {.arena = arena};
     const char **cell;
 
+    for (uint32_t i = 0; i < n && stages; i++)
+        add_figures(&m, &row[i]);
     for (uint32_t i = 0; i < n; i++)
-        json_array_append_new(all, json_object());
-    for (uint32_t pass = stages ? 0 : 1; pass < 2; pass++)
-        for (uint32_t i = 0; i < n; i++) {
-            json_t *cells = json_array_get(all, i);
-
-            (pass == 0 ? add_figures : add_keys)(&row[i], cells);
-            json_object_update_missing(names, cells);
-        }
-    out.name = arena_alloc(arena, json_object_size(names) * sizeof(*out.name));
-    for (struct json_walk it = {names}; json_next(&it);)
-        out.name[out.n++] = arena_printf(arena, "%s", it.key);
-    cell = arena_alloc(arena, (size_t)n * out.n * sizeof(*cell));
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < out.n; k++) {
-            const json_t *value = json_object_get(json_array_get(all, i), out.name[k]);
-
-            cell[(size_t)i * out.n + k] =
-                arena_printf(arena, "%s", value != NULL ? json_string_value(value) : "");
-        }
-    out.cell = cell;
-    return out;
+        add_keys(&m, &row[i]);
+    cell = arena_alloc(arena, (size_t)n * m.n * sizeof(*cell));
+    for (size_t i = 0; i < (size_t)n * m.n; i++)
+        cell[i] = "";
+    for (uint32_t i = 0; i < n; i++) {
+        m.cell = cell + (size_t)i * m.n;
+        if (stages)
+            add_figures(&m, &row[i]);
+        add_keys(&m, &row[i]);
+    }
+    return (struct csv_cells){.n = m.n, .name = m.name, .cell = cell};
 }

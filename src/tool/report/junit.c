@@ -6,7 +6,6 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "report/results.h"
 #include "report/rows.h"
 #include "report/xml.h"
 
@@ -54,28 +53,15 @@ static void add_attribute(struct text *out, const char *name, const char *text)
     text_add(out, "\"");
 }
 
-/* Returns the duration of a run; NaN: it has no result. */
-static double elapsed_of(const struct report_row *row, const json_t *results)
-{
-    double elapsed_s = NAN;
-
-    for (struct json_walk result = {results}; json_next(&result);)
-        if (strcmp(json_text_at(result.value, "label"), row->label) == 0 &&
-            strcmp(json_text_at(result.value, "file"), row->file) == 0)
-            elapsed_s = json_number_at(result.value, "elapsed_s");
-    return elapsed_s;
-}
-
-static void add_case(struct text *out, const struct report_row *row, const json_t *results)
+static void add_case(struct text *out, const struct report_row *row)
 {
     const char *what = is_failure(row) ? "failure" : is_skipped(row) ? "skipped" : "error";
-    double elapsed_s = elapsed_of(row, results);
 
     text_add(out, "    <testcase");
     add_attribute(out, "classname", row->file);
     add_attribute(out, "name", row->label);
-    if (isfinite(elapsed_s))
-        text_add(out, " time=\"%.3f\"", elapsed_s);
+    if (isfinite(row->elapsed_s))
+        text_add(out, " time=\"%.3f\"", row->elapsed_s);
     if (ended(row, REPORT_OK)) {
         text_add(out, "/>\n");
         return;
@@ -96,7 +82,7 @@ static bool begins_file(const struct report_row *row, uint32_t at)
     return true;
 }
 
-void export_junit(struct text *out, const struct report_batch *batch, const json_t *results)
+void export_junit(struct text *out, const struct report_batch *batch)
 {
     text_add(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"epa2a %s\"",
              session_verb_name(batch->verb));
@@ -113,7 +99,7 @@ void export_junit(struct text *out, const struct report_batch *batch, const json
         text_add(out, ">\n");
         for (uint32_t k = 0; k < batch->n; k++)
             if (strcmp(batch->row[k].file, file) == 0)
-                add_case(out, &batch->row[k], results);
+                add_case(out, &batch->row[k]);
         text_add(out, "  </testsuite>\n");
     }
     text_add(out, "</testsuites>\n");

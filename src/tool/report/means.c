@@ -27,46 +27,72 @@ const struct report_row *report_base(const struct report_row *row, uint32_t n, c
 /* Runs with one algorithm, transport, backend and launcher: logarithms of their totals, summed over
  * shapes. */
 struct means {
-    json_t *keys; /* results_part() */
+    const struct report_row *of; /* the first of these runs */
     double sum;
     uint32_t n;
 };
 
-static const json_t *means_algorithm(const struct means *m)
+/* Returns the value of an option of algorithm, transport, backend or launcher; NULL: not set. */
+static const char *setting_of(const struct report_row *row, const char *path)
 {
-    return json_object_get(m->keys, "algorithm.name");
+    for (uint32_t i = 0; i < row->n_keys; i++)
+        if (row->key[i].is_means && strcmp(row->key[i].path, path) == 0)
+            return row->key[i].value;
+    return NULL;
+}
+
+static bool have_equal_setting(const struct report_row *a, const struct report_row *b,
+                               const char *path)
+{
+    const char *of_a = setting_of(a, path), *of_b = setting_of(b, path);
+
+    return of_a == NULL || of_b == NULL ? of_a == of_b : strcmp(of_a, of_b) == 0;
+}
+
+static bool have_equal_settings(const struct report_row *a, const struct report_row *b)
+{
+    uint32_t balance = 0; /* number of settings in `b` minus number in `a` */
+
+    for (uint32_t i = 0; i < a->n_keys; i++) {
+        if (a->key[i].is_means && !have_equal_setting(a, b, a->key[i].path))
+            return false;
+        balance -= a->key[i].is_means;
+    }
+    for (uint32_t i = 0; i < b->n_keys; i++)
+        balance += b->key[i].is_means;
+    return balance == 0;
 }
 
 /* Adds "ll_v2", or "ll_v2 buffers=1" if other entries of that algorithm have another value. */
 static void add_means_name(struct text *out, const struct means *all, uint32_t n,
-                           const struct means *of)
+                           const struct report_row *of)
 {
-    text_add(out, "%s", json_string_value(means_algorithm(of)));
-    for (struct json_walk it = {of->keys}; json_next(&it);) {
+    const char *algorithm = setting_of(of, "algorithm.name");
+
+    text_add(out, "%s", algorithm != NULL ? algorithm : "?");
+    for (uint32_t k = 0; k < of->n_keys; k++) {
+        const char *path = of->key[k].path;
         bool differs = false;
 
-        for (uint32_t i = 0; i < n; i++)
-            differs = differs || (json_equal(means_algorithm(&all[i]), means_algorithm(of)) &&
-                                  !json_equal(json_object_get(all[i].keys, it.key), it.value));
-        if (!differs)
-            continue;
-        text_add(out, " %s=", strncmp(it.key, "algorithm.", 10) == 0 ? it.key + 10 : it.key);
-        results_add_value(out, it.value, false);
+        for (uint32_t i = 0; i < n && of->key[k].is_means; i++)
+            differs = differs || (have_equal_setting(all[i].of, of, "algorithm.name") &&
+                                  !have_equal_setting(all[i].of, of, path));
+        if (differs)
+            text_add(out, " %s=%s", strncmp(path, "algorithm.", 10) == 0 ? path + 10 : path,
+                     of->key[k].value);
     }
 }
 
 static void add_total(struct means *means, uint32_t *n, const struct report_row *row, double ns)
 {
-    json_t *keys = results_part(row->experiment, RESULTS_MEANS);
     uint32_t k = 0;
 
-    while (k < *n && !json_equal(means[k].keys, keys))
+    while (k < *n && !have_equal_settings(means[k].of, row))
         k++;
     if (k == *n)
-        means[(*n)++].keys = json_incref(keys);
+        means[(*n)++].of = row;
     means[k].sum += log(ns);
     means[k].n++;
-    json_decref(keys);
 }
 
 static double time_of(const struct report_row *row, enum means_of of)
@@ -97,10 +123,8 @@ void report_means(const struct report_row *row, uint32_t n_rows, enum means_of o
             text_add(out, "geometric means of %s over %u shapes: ", kinds[of].what, shapes);
         else
             text_add(out, ", ");
-        add_means_name(out, means, n, &means[i]);
+        add_means_name(out, means, n, means[i].of);
         text_add(out, " %.1f us", exp(means[i].sum / shapes) / 1e3);
     }
-    for (uint32_t i = 0; i < n; i++)
-        json_decref(means[i].keys);
     free(means);
 }

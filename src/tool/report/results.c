@@ -396,6 +396,24 @@ void results_add_value(struct text *out, const json_t *value, bool quoted)
         text_add(out, "absent");
 }
 
+uint32_t results_keys(const json_t *experiment, struct arena *arena, struct results_key **out)
+{
+    json_auto_t *all = results_part(experiment, RESULTS_ALL);
+    uint32_t n = 0;
+
+    *out = arena_alloc(arena, json_object_size(all) * sizeof(**out));
+    for (struct json_walk it = {all}; json_next(&it);) {
+        text_auto value = {0};
+
+        results_add_value(&value, it.value, false);
+        (*out)[n++] = (struct results_key){
+            .path = arena_printf(arena, "%s", it.key),
+            .value = arena_printf(arena, "%s", value.bytes > 0 ? value.data : ""),
+            .is_means = is_of_part(RESULTS_MEANS, it.key)};
+    }
+    return n;
+}
+
 bool results_differ(const struct results_run *a, const struct results_run *b,
                     enum results_part part, char *what, uint32_t room)
 {

@@ -90,6 +90,14 @@ enum results_part {
 bool results_differ(const struct results_run *a, const struct results_run *b, enum results_part,
                     char *what, uint32_t room);
 
+/* A key of an experiment, "moe.hidden", and its value in plain notation. */
+struct results_key {
+    const char *path, *value;
+    bool is_means; /* RESULTS_MEANS */
+};
+/* Returns the number of all keys of an experiment; the keys and their texts are in the arena. */
+uint32_t results_keys(const json_t *experiment, struct arena *, struct results_key **out);
+
 /* Adds a value in plain notation; strings without quotes, unless `quoted`. */
 void results_add_value(struct text *, const json_t *, bool quoted);
 

@@ -7,7 +7,7 @@
 
 #include "session/session.h"
 
-struct json_t;
+struct results_key;
 struct run_stage;
 
 /* `end` of a row */
@@ -31,10 +31,12 @@ struct report_row {
     double time_ns[ROW_TIMES], mean_ns; /* medians of the result's table, and the mean total */
     double limit_ns, count[ROW_COUNTS];
     double samples, ci95, partial; /* partial: samples of a run that ended early */
+    double elapsed_s;              /* NaN: the run did not start */
     const char *stop;              /* NULL: unknown */
     const struct run_stage *stage; /* [n_stages], without samples */
     uint32_t n_stages;
-    const struct json_t *experiment; /* NULL: unknown; owned by the row */
+    const struct results_key *key; /* [n_keys] of the experiment */
+    uint32_t n_keys;
     /* Of a row in a table. */
     double ratio, spread;
     const char *ended; /* NULL: ok */

@@ -135,7 +135,7 @@ void report_row(struct report_row *row, const char *who, const char *file, const
     *row = (struct report_row){.who = who, .file = file, .label = label, .id = id};
     report_row_end(row, REPORT_NOT_RUN, EPA_OK, "");
     row->status = "";
-    row->mean_ns = row->limit_ns = row->samples = row->ci95 = row->partial = NAN;
+    row->mean_ns = row->limit_ns = row->samples = row->ci95 = row->partial = row->elapsed_s = NAN;
     row->ratio = row->spread = NAN;
     for (uint32_t i = 0; i < ROW_TIMES; i++)
         row->time_ns[i] = NAN;
@@ -207,11 +207,12 @@ static void fill_parts(struct report_row *row, const struct session *s,
 
 /* Copies figures of the result. The limit is the largest of the minimum times of products, weights
  * and links. */
-static void copy_figures(struct report_row *row, const struct run_figures *run, json_t *experiment,
-                         struct arena *arena)
+static void copy_figures(struct report_row *row, const struct run_figures *run,
+                         const json_t *experiment, struct arena *arena)
 {
     const struct run_stop *stop = &run->stop;
     struct run_stage *stage = arena_alloc(arena, run->n_stages * sizeof(*stage));
+    struct results_key *key;
     bool any = stop->samples > 0;
 
     for (uint32_t i = 0; i < run->n_stages; i++)
@@ -230,12 +231,14 @@ static void copy_figures(struct report_row *row, const struct run_figures *run, 
         row->mean_ns = run_total(run)->figures.ns.mean;
     if (run->n_stages > 0 && run->compute.flops > 0 && isfinite(run->compute.flops_ns))
         row->limit_ns = run_total(run)->figures.peak_ns;
-    row->experiment = json_incref(experiment);
+    row->n_keys = results_keys(experiment, arena, &key);
+    row->key = key;
 }
 
-void report_row_fill(struct report_row *row, const struct session *s, const struct run_figures *run,
-                     json_t *experiment, struct arena *arena)
+void report_row_fill(struct report_row *row, const struct result *result, const json_t *experiment,
+                     struct arena *arena)
 {
+    const struct run_figures *run = result->figures;
     bool ok = strcmp(run->status, "ok") == 0, missed = strcmp(run->status, "missed") == 0;
 
     report_row_end(row, ok ? REPORT_OK : REPORT_FAILED, EPA_OK,
@@ -243,7 +246,8 @@ void report_row_fill(struct report_row *row, const struct session *s, const stru
     if (!ok)
         row->status = missed ? status_name(EPA_ERR_MISMATCH) : run->error;
     copy_figures(row, run, experiment, arena);
-    fill_parts(row, s, run);
+    fill_parts(row, result->session, run);
+    row->elapsed_s = result->elapsed_s;
     row->time_ns[ROW_TOTAL] = run_total(run)->figures.ns.median;
 }
 
@@ -252,16 +256,11 @@ void report_row_read(struct report_row *row, const struct results_run *was, cons
 {
     report_row_end(row, REPORT_OK, EPA_OK, NULL);
     copy_figures(row, &was->figures, json_object_get(was->json, "experiment"), arena);
+    row->elapsed_s = json_number_at(was->json, "elapsed_s");
     for (const struct field *f = fields; f->is.key != NULL; f++)
         for (uint32_t i = 0; i < ROW_TIMES; i++)
             if (f->at == offsetof(struct report_row, time_ns) + i * sizeof(double))
                 row->time_ns[i] = json_number_at(saved, f->is.key);
-}
-
-void report_row_free(struct report_row *row)
-{
-    json_decref((json_t *)(uintptr_t)row->experiment);
-    row->experiment = NULL;
 }
 
 /* Returns true if the row has figures; a failed run may have some. */

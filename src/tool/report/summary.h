@@ -19,12 +19,11 @@ void report_row_end(struct report_row *, const char *end, enum epa_status, const
 
 /* Fills the row from a result and its "experiment", with texts in the arena; the caller marks skipped
  * runs. */
-void report_row_fill(struct report_row *, const struct session *, const struct run_figures *,
-                     json_t *experiment, struct arena *);
+void report_row_fill(struct report_row *, const struct result *, const json_t *experiment,
+                     struct arena *);
 /* The same for a successful run of a file, with its row of "summary". */
 void report_row_read(struct report_row *, const struct results_run *, const json_t *saved,
                      struct arena *);
-void report_row_free(struct report_row *);
 
 void report_batch_text(FILE *, const struct report_batch *);
 /* Adds the summary as Markdown or HTML. */
