@@ -36,6 +36,7 @@
  * of those words set them before they wait for any word that depends on this rank. */
 #include "ag_gemm_cuda.h"
 
+#include "ag_gemm_copies.h"
 #include "ag_gemm_device.h"
 #include "ag_gemm_far.h"
 #include "ag_gemm_kernels.h"
@@ -89,10 +90,11 @@ struct ag_cuda {
     /* Stream and events of the copy engines; NULL: multiprocessors move rows. */
     cudaStream_t engines;
     cudaEvent_t begun, copied;
-    struct cublaslt *library; /* NULL: the kernel multiplies */
-    char by[160];             /* description of the multiplying library */
-    struct epa_error last;    /* error of the host code */
-    struct epa_trace *trace;  /* NULL: the run has no profile */
+    struct ag_gemm_copies *copies; /* NULL: the run has no profile */
+    struct cublaslt *library;      /* NULL: the kernel multiplies */
+    char by[160];                  /* description of the multiplying library */
+    struct epa_error last;         /* error of the host code */
+    struct epa_trace *trace;       /* NULL: the run has no profile */
 };
 
 static struct ag_cuda *cuda_of(struct epa_algorithm *a)
@@ -154,12 +156,17 @@ static cudaError_t push_by_engines(struct ag_cuda *c, const struct epa_ag_gemm *
 
     if (code == cudaSuccess)
         code = cudaStreamWaitEvent(c->engines, c->begun, 0);
+    if (code == cudaSuccess)
+        code = ag_gemm_copies_begin(c->copies, c->engines);
     for (uint32_t chunk = 0; chunk < c->l.chunks && code == cudaSuccess; chunk++)
         for (uint32_t i = 1; i < size && code == cudaSuccess; i++) {
             uint32_t peer = (me + size - i) % size;
 
-            if ((c->args->hop[0].store >> peer & 1) != 0)
-                code = push_chunk(c, g, chunk, peer);
+            if ((c->args->hop[0].store >> peer & 1) == 0)
+                continue;
+            code = push_chunk(c, g, chunk, peer);
+            if (code == cudaSuccess)
+                code = ag_gemm_copies_end(c->copies, c->engines, peer);
         }
     return code == cudaSuccess ? cudaEventRecord(c->copied, c->engines) : code;
 }
@@ -303,6 +310,8 @@ static void write_trace(struct epa_algorithm *base)
     struct ag_cuda *c = cuda_of(base);
 
     base->trace_end = NULL;
+    ag_gemm_copies_write(c->copies, c->engines, c->trace, c->blocks,
+                         c->blocks * AG_GEMM_WARPS * AG_GEMM_INTERVALS);
     ag_gemm_trace_write(c->name, c->backend, c->trace, c->args, c->blocks);
 }
 
@@ -314,6 +323,7 @@ static void destroy_ag_gemm(struct epa_algorithm *base)
         c->backend->fault.status == EPA_OK)
         write_trace(base);
     cublaslt_destroy(c->library);
+    ag_gemm_copies_destroy(c->copies);
     if (c->begun != NULL)
         (void)cudaEventDestroy(c->begun);
     if (c->copied != NULL)
@@ -426,6 +436,10 @@ static enum epa_status open_engines(struct ag_cuda *c, struct epa_error *err)
         code = cudaEventCreateWithFlags(&c->begun, cudaEventDisableTiming);
     if (code == cudaSuccess)
         code = cudaEventCreateWithFlags(&c->copied, cudaEventDisableTiming);
+    if (code == cudaSuccess && c->base.trace_end != NULL) {
+        c->copies = ag_gemm_copies_create((c->l.size - 1) * c->l.chunks);
+        code = c->copies != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+    }
     return code == cudaSuccess ? EPA_OK
                                : epa_fail(err, EPA_ERR_SYSTEM, "%s: a stream for copies: %s",
                                           c->name, cudaGetErrorString(code));
