@@ -14,6 +14,7 @@
 #include "caller/caller_ag_gemm.h"
 #include "caller/caller_check.h"
 #include "caller/caller_layer.h"
+#include "caller/caller_memory.h"
 #include "caller/caller_moe.h"
 #include "caller/caller_options.h"
 #include "caller/caller_status.h"
@@ -101,6 +102,7 @@ enum epa_status caller_open(const struct caller_params *params, struct caller **
 
     c->params = *params;
     c->x = params->experiment;
+    c->stream = params->backend->stream;
     caller_comm_options(c->x, &options);
     caller_plugin_path(c->x, &path);
     caller_algorithm_options(c->x, &c->options);
@@ -109,7 +111,7 @@ enum epa_status caller_open(const struct caller_params *params, struct caller **
     p.ranks = params->boot->world.size;
     p.allgather = gather;
     p.arg = params->boot;
-    p.device = EPA2A_HOST;
+    p.device = params->backend->device;
     p.timeout_ns = c->x->timeout_ns;
     p.options = options.data;
     p.plugin_path = path.data;
@@ -151,10 +153,21 @@ enum epa_status caller_create(struct caller *c, const struct op_rank *op,
     return status;
 }
 
-void caller_complete(struct caller *c, struct epa_problem *problem)
+enum epa_status caller_complete(struct caller *c, struct epa_problem *problem,
+                                struct epa_error *err)
 {
-    if (c->object->complete != NULL)
-        c->object->complete(c->object, problem);
+    return c->object->complete != NULL ? c->object->complete(c->object, problem, err) : EPA_OK;
+}
+
+enum epa_status caller_sync(struct caller *c, struct epa_error *err)
+{
+    enum epa_status status;
+
+    if (!caller_is_on_device(c))
+        return EPA_OK;
+    status = caller_called(c, epa2a_comm_sync(c->comm, c->stream));
+    return status == EPA_OK || status == EPA_ERR_ABORTED ? status
+                                                         : epa_fail(err, status, "%s", c->failure);
 }
 
 bool caller_keeps_rows(struct caller *c, const struct epa_problem *problem)

@@ -21,13 +21,14 @@ static enum epa_status run(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct ag_gemm *g = ag_gemm_of(a);
     const struct epa_ag_gemm *in = &problem->u.ag_gemm;
+    void *stream = g->base.caller->stream;
 
     if (in->out_fp8)
         return caller_called(g->base.caller,
                              epa2a_ag_gemm_run_fp8(g->object, in->rows, in->a, in->a_scale, in->c,
-                                                   in->c_scale, NULL));
+                                                   in->c_scale, stream));
     return caller_called(g->base.caller,
-                         epa2a_ag_gemm_run(g->object, in->rows, in->a, in->a_scale, in->c, NULL));
+                         epa2a_ag_gemm_run(g->object, in->rows, in->a, in->a_scale, in->c, stream));
 }
 
 static void destroy(struct epa_algorithm *a)

@@ -15,9 +15,6 @@ bool caller_uses_layer(const struct experiment *x)
 
 static enum epa_status check_set_up(const struct experiment *x, struct epa_error *err)
 {
-    if (!is_on_hosts(x))
-        return REFUSE("backend.name api",
-                      "the tensors of the caller are in host memory; set backend: host");
     if (x->profile.file != NULL)
         return REFUSE("profile.file api",
                       "epa2a.h has no traces; remove profile, or run with api: none");

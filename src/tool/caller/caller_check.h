@@ -10,7 +10,8 @@ enum epa_status caller_check(const struct experiment *, struct epa_error *);
 /* Returns true if the experiment runs as complete layers. */
 bool caller_uses_layer(const struct experiment *);
 
-/* Returns the host memory of one rank besides the memory of the operation and of the algorithm. */
+/* Returns the memory of one rank besides the memory of the operation and of the algorithm: host memory,
+ * or memory of its device. */
 uint64_t caller_bytes(const struct experiment *);
 
 #endif

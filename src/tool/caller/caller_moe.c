@@ -2,29 +2,30 @@
  *
  * Dispatches use memory of the caller and memory of the library in turn, so that both forms of outputs
  * are in use, with views of the heap where the library has them. The weights of a layout of experts
- * belong to the dispatch or, where the algorithm allows this, to the combine, in turn too. */
+ * belong to the dispatch or, where the algorithm allows this, to the combine, in turn too.
+ *
+ * On a device the sources of rows cost a kernel, so a dispatch requests them only for the first dispatch
+ * of its inputs (caller_views.h), and a graph contains no such kernel. */
 #include "caller/caller_moe.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "caller/caller_memory.h"
 #include "caller/caller_shape.h"
 #include "caller/caller_status.h"
+#include "caller/caller_views.h"
 
 enum { SETS = 2, STAGES = 4 };
 
-/* Output of one dispatch. `memory` is the form with memory of the caller. */
+/* Output of one dispatch. `memory` has all arrays of the caller. */
 struct set {
     struct epa2a_received memory, got;
     struct epa2a_tokens in;
     struct epa2a_outputs outputs;
     bool own; /* `got` points to memory of the caller */
     bool late_weights;
-    /* Completed views: see caller_complete(). */
-    struct epa_origin *origin;
-    float *weight;
-    uint8_t *k;
 };
 
 struct moe {
@@ -38,6 +39,7 @@ struct moe {
     uint64_t dispatches;
     struct set set[SETS];
     struct set **of_slot; /* [slots]: output of the last dispatch of a slot */
+    struct caller_views *views;
     struct epa_stage stage[STAGES];
 };
 
@@ -46,10 +48,20 @@ static struct moe *moe_of(struct epa_algorithm *a)
     return (struct moe *)(void *)a;
 }
 
+/* The problem is the first member of its slot. */
+static const struct op_slot *slot_of(const struct epa_problem *problem)
+{
+    return (const void *)problem;
+}
+
+static uint32_t slot_number(const struct moe *moe, const struct epa_problem *problem)
+{
+    return (uint32_t)(slot_of(problem) - moe->slot);
+}
+
 static struct set **set_of(struct moe *moe, const struct epa_problem *problem)
 {
-    /* The problem is the first member of its slot. */
-    return &moe->of_slot[(const struct op_slot *)(const void *)problem - moe->slot];
+    return &moe->of_slot[slot_number(moe, problem)];
 }
 
 /* ---- dispatch ---- */
@@ -62,10 +74,15 @@ static struct set *begin_set(struct moe *moe, const struct epa_problem *problem)
 
     s->own = !moe->base.caller->params.library_memory && n / moe->sets % 2 == 0;
     s->late_weights = moe->weights_may_be_late && n / moe->sets % 2 != 0;
-    if (s->own)
+    s->got = (struct epa2a_received){.size = sizeof(s->got)};
+    if (s->own) {
         s->got = s->memory;
-    else
-        s->got = (struct epa2a_received){.size = sizeof(s->got)};
+    } else if (caller_is_on_device(moe->base.caller) &&
+               !caller_views_known(moe->views, slot_number(moe, problem),
+                                   slot_of(problem)->iteration)) {
+        s->got.source_token = s->memory.source_token;
+        s->got.source_range = s->memory.source_range;
+    }
     *set_of(moe, problem) = s;
     return s;
 }
@@ -107,7 +124,7 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
     int status;
 
     set_tokens(s, &problem->u.moe);
-    status = epa2a_dispatch(moe->object, &s->in, &s->got, NULL);
+    status = epa2a_dispatch(moe->object, &s->in, &s->got, moe->base.caller->stream);
     if (status == EPA2A_OK)
         set_views(moe, s, &problem->u.moe);
     return caller_called(moe->base.caller, status);
@@ -119,14 +136,15 @@ static enum epa_status dispatch_send(struct epa_algorithm *a, struct epa_problem
     struct set *s = begin_set(moe, problem);
 
     set_tokens(s, &problem->u.moe);
-    return caller_called(moe->base.caller, epa2a_dispatch_send(moe->object, &s->in, &s->got, NULL));
+    return caller_called(moe->base.caller, epa2a_dispatch_send(moe->object, &s->in, &s->got,
+                                                               moe->base.caller->stream));
 }
 
 static enum epa_status dispatch_recv(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct moe *moe = moe_of(a);
     struct set *s = *set_of(moe, problem);
-    int status = epa2a_dispatch_recv(moe->object, &s->got, NULL);
+    int status = epa2a_dispatch_recv(moe->object, &s->got, moe->base.caller->stream);
 
     if (status == EPA2A_OK)
         set_views(moe, s, &problem->u.moe);
@@ -158,7 +176,8 @@ static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *prob
     struct set *s = *set_of(moe, problem);
 
     set_outputs(moe, s, &problem->u.moe);
-    return caller_called(moe->base.caller, epa2a_combine(moe->object, &s->got, &s->outputs, NULL));
+    return caller_called(moe->base.caller, epa2a_combine(moe->object, &s->got, &s->outputs,
+                                                         moe->base.caller->stream));
 }
 
 static enum epa_status combine_send(struct epa_algorithm *a, struct epa_problem *problem)
@@ -167,67 +186,35 @@ static enum epa_status combine_send(struct epa_algorithm *a, struct epa_problem 
     struct set *s = *set_of(moe, problem);
 
     set_outputs(moe, s, &problem->u.moe);
-    return caller_called(moe->base.caller,
-                         epa2a_combine_send(moe->object, &s->got, &s->outputs, NULL));
+    return caller_called(moe->base.caller, epa2a_combine_send(moe->object, &s->got, &s->outputs,
+                                                              moe->base.caller->stream));
 }
 
 static enum epa_status combine_recv(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct moe *moe = moe_of(a);
 
-    return caller_called(moe->base.caller,
-                         epa2a_combine_recv(moe->object, &(*set_of(moe, problem))->got, NULL));
+    return caller_called(
+        moe->base.caller,
+        epa2a_combine_recv(moe->object, &(*set_of(moe, problem))->got, moe->base.caller->stream));
 }
 
-/* ---- completed views ---- */
+/* ---- views ---- */
 
-/* Writes the origins of the rows of one range for each source rank; `first` is the row at which the
- * ranges begin. */
-static void write_origins(const struct moe *moe, const struct set *s, uint64_t first,
-                          const int64_t *range)
-{
-    for (uint32_t r = 0; r < moe->ranks; r++) {
-        uint64_t begin = first + ((uint64_t)range[r] >> 32), n = (uint32_t)range[r];
-
-        for (uint64_t i = begin; i < begin + n && i < moe->need.rows; i++)
-            s->origin[i] = (struct epa_origin){r, (uint32_t)s->got.source_token[i]};
-    }
-}
-
-/* Finds the weight and the choice of each entry in the lists of its row. An entry without choice gets
- * the choice topk, which no check accepts. */
-static void write_choices(const struct moe *moe, const struct set *s)
-{
-    const struct epa2a_received *got = &s->got;
-
-    for (uint32_t e = 0; e < moe->local; e++)
-        for (uint64_t i = got->start[e]; i < got->start[e] + got->count[e]; i++) {
-            size_t at = (size_t)got->row[i] * moe->topk;
-            uint32_t k = 0;
-
-            while (k < moe->topk && got->topk_idx[at + k] != (int32_t)e)
-                k++;
-            s->k[i] = (uint8_t)k;
-            s->weight[i] = k < moe->topk ? got->topk_weight[at + k] : 0;
-        }
-}
-
-static void complete(struct caller_object *o, struct epa_problem *problem)
+static enum epa_status complete(struct caller_object *o, struct epa_problem *problem,
+                                struct epa_error *err)
 {
     struct moe *moe = (struct moe *)(void *)o;
-    const struct set *s = *set_of(moe, problem);
-    struct epa_moe *m = &problem->u.moe;
+    uint32_t slot = slot_number(moe, problem);
+    uint64_t iteration = slot_of(problem)->iteration;
+    enum epa_status status = EPA_OK;
 
-    for (uint32_t e = 0; !moe->by_rank && e < moe->local; e++)
-        write_origins(moe, s, s->got.start[e], s->got.source_range + (size_t)e * moe->ranks);
-    if (moe->by_rank) {
-        write_origins(moe, s, 0, s->got.source_range);
-        write_choices(moe, s);
-    }
-    m->origin = s->origin;
-    m->origin_stride = sizeof(*s->origin);
-    m->recv_weight = s->weight;
-    m->recv_k = s->k;
+    if (!caller_views_known(moe->views, slot, iteration))
+        status = caller_sync(o->caller, err);
+    if (status != EPA_OK)
+        return status;
+    return caller_views_complete(moe->views, slot, iteration, &(*set_of(moe, problem))->got,
+                                 &problem->u.moe, err);
 }
 
 /* Memory of the library stays valid until the combine. */
@@ -238,21 +225,50 @@ static bool keeps_rows(struct caller_object *o, const struct epa_problem *proble
 
 /* ---- creation ---- */
 
-static void free_set(struct set *s)
+/* Memory of a set: the arrays of the caller at full capacity. */
+struct set_array {
+    void **memory;
+    const char *what;
+    uint64_t n;
+    size_t bytes; /* of an element */
+};
+
+enum { ARRAYS = 10 };
+
+/* Lists the arrays of a set; n 0: the dispatches use no such array of the caller. */
+static void list_arrays(const struct moe *moe, struct set *s, struct set_array out[ARRAYS])
 {
-    free(s->memory.x);
-    free(s->memory.x_scale);
-    free(s->memory.count);
-    free(s->memory.start);
-    free(s->memory.row);
-    free(s->memory.topk_idx);
-    free(s->memory.topk_weight);
-    free(s->memory.source_token);
-    free(s->memory.source_range);
-    free(s->memory.y);
-    free(s->origin);
-    free(s->weight);
-    free(s->k);
+    struct caller *c = moe->base.caller;
+    struct epa2a_received *m = &s->memory;
+    uint64_t rows = moe->need.rows, entries = moe->by_rank ? moe->need.entries : 0;
+    uint64_t ranges = (uint64_t)(moe->by_rank ? 1 : moe->local) * moe->ranks;
+    bool own = !c->params.library_memory, sources = own || caller_is_on_device(c);
+    const struct set_array list[ARRAYS] = {
+        {&m->x, "received rows", own ? rows : 0, moe->row_bytes},
+        {&m->x_scale, "scales of rows", own && moe->fp8 ? rows : 0, moe->groups * sizeof(float)},
+        {(void **)&m->count, "counts", own ? moe->local : 0, sizeof(*m->count)},
+        {(void **)&m->start, "starts", own ? moe->local : 0, sizeof(*m->start)},
+        {(void **)&m->row, "rows of entries", own ? entries : 0, sizeof(*m->row)},
+        {(void **)&m->topk_idx, "choices", own && moe->by_rank ? rows : 0,
+         moe->topk * sizeof(*m->topk_idx)},
+        {(void **)&m->topk_weight, "weights", own && moe->by_rank ? rows : 0,
+         moe->topk * sizeof(*m->topk_weight)},
+        {(void **)&m->source_token, "source tokens", sources ? rows : 0, sizeof(*m->source_token)},
+        {(void **)&m->source_range, "source ranges", sources ? ranges : 0,
+         sizeof(*m->source_range)},
+        {&m->y, "expert outputs", own ? rows : 0, moe->row_bytes * (moe->fp8 ? 2 : 1)},
+    };
+
+    memcpy(out, list, sizeof(list));
+}
+
+static void free_set(const struct moe *moe, struct set *s)
+{
+    struct set_array array[ARRAYS];
+
+    list_arrays(moe, s, array);
+    for (uint32_t i = 0; i < ARRAYS; i++)
+        caller_free(moe->base.caller, *array[i].memory);
 }
 
 static void destroy(struct epa_algorithm *a)
@@ -262,39 +278,26 @@ static void destroy(struct epa_algorithm *a)
     epa2a_moe_destroy(moe->object);
     moe->base.caller->object = NULL;
     for (uint32_t i = 0; i < moe->sets; i++)
-        free_set(&moe->set[i]);
+        free_set(moe, &moe->set[i]);
+    caller_views_destroy(moe->views);
     free(moe->of_slot);
     free(moe);
 }
 
-static void allocate_set(const struct moe *moe, struct set *s)
+static enum epa_status allocate_set(const struct moe *moe, struct set *s, struct epa_error *err)
 {
-    size_t rows = moe->need.rows, entries = moe->need.entries, row = moe->row_bytes;
-    size_t choices = rows * moe->topk, ranges = (moe->by_rank ? 1 : moe->local) * moe->ranks;
-    struct epa2a_received *m = &s->memory;
+    struct set_array array[ARRAYS];
+    enum epa_status status = EPA_OK;
 
-    *m = (struct epa2a_received){.size = sizeof(*m)};
+    s->memory.size = sizeof(s->memory);
     s->in.size = sizeof(s->in);
     s->outputs.size = sizeof(s->outputs);
-    s->origin = memory_alloc(rows, sizeof(*s->origin));
-    if (moe->by_rank) {
-        s->weight = memory_alloc(entries, sizeof(*s->weight));
-        s->k = memory_alloc(entries, sizeof(*s->k));
-    }
-    if (moe->base.caller->params.library_memory)
-        return;
-    m->x = memory_alloc(rows, row);
-    m->x_scale = moe->fp8 ? memory_alloc(rows * moe->groups, sizeof(float)) : NULL;
-    m->count = memory_alloc(moe->local, sizeof(*m->count));
-    m->start = memory_alloc(moe->local, sizeof(*m->start));
-    m->source_token = memory_alloc(rows, sizeof(*m->source_token));
-    m->source_range = memory_alloc(ranges, sizeof(*m->source_range));
-    m->y = memory_alloc(rows, row * (moe->fp8 ? 2 : 1));
-    if (!moe->by_rank)
-        return;
-    m->row = memory_alloc(entries, sizeof(*m->row));
-    m->topk_idx = memory_alloc(choices, sizeof(*m->topk_idx));
-    m->topk_weight = memory_alloc(choices, sizeof(*m->topk_weight));
+    list_arrays(moe, s, array);
+    for (uint32_t i = 0; i < ARRAYS && status == EPA_OK; i++)
+        if (array[i].n != 0)
+            status = caller_alloc(moe->base.caller, array[i].what, array[i].n, array[i].bytes,
+                                  array[i].memory, err);
+    return status;
 }
 
 /* Lists one stage for each call: halves if the algorithm has them. Stages have the names of the
@@ -325,13 +328,16 @@ enum epa_status caller_moe_create(struct caller *c, const struct op_rank *op,
     const struct experiment *x = c->x;
     const struct epa_moe_footprint *f = &x->footprint.u.moe;
     struct moe *moe = memory_alloc(1, sizeof(*moe));
+    /* On hosts the library repeats dispatches and combines where the algorithm cannot. */
+    bool discards = !caller_is_on_device(c) || x->footprint.discards;
+    bool combines_again = !caller_is_on_device(c) || x->footprint.combines_again;
     EPA2A_STRUCT(epa2a_moe_shape, s);
     enum epa_status status;
 
     caller_shape(c, &s);
     moe->base = (struct caller_object){.base = {.stages = moe->stage,
-                                                .discard = discard,
-                                                .combines_again = true,
+                                                .discard = discards ? discard : NULL,
+                                                .combines_again = combines_again,
                                                 .explain = caller_explain,
                                                 .destroy = destroy},
                                        .caller = c,
@@ -357,7 +363,16 @@ enum epa_status caller_moe_create(struct caller *c, const struct op_rank *op,
         return status;
     list_stages(moe);
     moe->base.base.n_stages = moe->base.calls;
-    for (moe->sets = 0; moe->sets < s.in_flight; moe->sets++)
-        allocate_set(moe, &moe->set[moe->sets]);
-    return EPA_OK;
+    status = caller_views_create(&(struct caller_views_params){.backend = c->params.backend,
+                                                               .slots = op->n_slots,
+                                                               .local = moe->local,
+                                                               .ranks = moe->ranks,
+                                                               .topk = moe->topk,
+                                                               .rows = moe->need.rows,
+                                                               .entries = moe->need.entries,
+                                                               .by_rank = moe->by_rank},
+                                 &moe->views, err);
+    for (moe->sets = 0; moe->sets < s.in_flight && status == EPA_OK; moe->sets++)
+        status = allocate_set(moe, &moe->set[moe->sets], err);
+    return status;
 }

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "caller/caller_check.h"
+#include "caller/caller_memory.h"
 #include "caller/caller_status.h"
 #include "config/option_text.h"
 #include "options/option.h"
@@ -12,7 +13,8 @@
 enum { IN_FLIGHT = 2 }; /* maximum of epa2a_moe_shape.in_flight */
 
 /* Returns true if the rows of a layout have gaps: by the option of the algorithm, or for rows per
- * expert by the capacity. With memory of the library, rows have the layout of the algorithm. */
+ * expert by the capacity. With memory of the library, and on devices, rows have the layout of the
+ * algorithm. */
 static bool is_padded(const struct caller *c)
 {
     const struct experiment *x = c->x;
@@ -26,7 +28,7 @@ static bool is_padded(const struct caller *c)
         option_text(o, x->algorithm.config, &value);
         return strcmp(value.data, "padded") == 0;
     }
-    return !c->params.library_memory && f->layout == EPA_LAYOUT_EXPERT &&
+    return !caller_is_on_device(c) && !c->params.library_memory && f->layout == EPA_LAYOUT_EXPERT &&
            f->recv_rows >= tokens * (x->problem.moe.experts / x->problem.ranks);
 }
 

@@ -13,7 +13,8 @@ struct caller_object {
     struct epa_algorithm base; /* first */
     struct caller *caller;
     uint32_t calls; /* of the interface in one iteration */
-    void (*complete)(struct caller_object *, struct epa_problem *); /* NULL: nothing to do */
+    /* As in caller.h; NULL: nothing to do. */
+    enum epa_status (*complete)(struct caller_object *, struct epa_problem *, struct epa_error *);
     bool (*keeps_rows)(struct caller_object *, const struct epa_problem *); /* NULL: true */
 };
 
@@ -21,6 +22,7 @@ struct caller {
     struct caller_params params;
     const struct experiment *x;
     struct epa2a_comm *comm;
+    void *stream;        /* of the backend of the rank; NULL on hosts */
     struct text options; /* algorithm and its options */
     struct caller_object *object;
     char failure[512]; /* message of the failed call */

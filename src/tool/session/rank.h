@@ -85,6 +85,12 @@ static inline enum epa_stage_kind last_kind(const struct rank *r)
     return r->stage[r->n_stages - 1].kind;
 }
 
+/* Returns true if the stages are calls of the public interface. */
+static inline bool rank_calls_interface(const struct rank *r)
+{
+    return r->caller != NULL && r->ep.algorithm != r->direct;
+}
+
 static inline bool rank_good(const struct rank *r)
 {
     return r->status == EPA_OK;

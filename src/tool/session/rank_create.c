@@ -63,6 +63,7 @@ static void open_caller(struct rank *r, struct epa_footprint *footprint)
     r->status =
         caller_open(&(struct caller_params){.experiment = experiment_of(r),
                                             .boot = r->comm.boot,
+                                            .backend = r->comm.backend,
                                             .library_memory = r->session->verb == VERB_BENCH},
                     &r->caller, &r->err);
     if (rank_good(r))
@@ -152,6 +153,7 @@ uint32_t rank_list_stages(struct rank *r)
         n++;
     }
     r->n_stages = n < SESSION_STAGES ? n : SESSION_STAGES;
+    r->first_stages = count_first_stages(r);
     return n;
 }
 
@@ -168,7 +170,6 @@ static void check_stages(struct rank *r)
         if (!has_kind(op, r->ep.algorithm->stages[i].kind))
             rank_fail(r, EPA_ERR_UNSUPPORTED, "stage '%s' of %s is of a kind that %s does not have",
                       r->ep.algorithm->stages[i].name, name, op->name);
-    r->first_stages = count_first_stages(r);
     if (r->session->verb == VERB_VERIFY && r->first_stages == 0)
         rank_fail(r, EPA_ERR_UNSUPPORTED,
                   "verify needs a dispatch and a combine, or one stage for both; %s has other "

@@ -32,7 +32,9 @@ void rank_sync(struct rank *r)
 
     if (!rank_good(r))
         return;
-    r->status = ep_sync(&r->ep, &r->err);
+    r->status = rank_calls_interface(r) && r->comm.backend->memory != EPA_MEMORY_HOST
+                    ? caller_sync(r->caller, &r->err)
+                    : ep_sync(&r->ep, &r->err);
     if (r->comm.backend->memory != EPA_MEMORY_HOST) /* a host backend does not wait */
         note_slice(r, r->slice[SLICE_SYNC], begin);
 }
@@ -64,9 +66,8 @@ void rank_stage(struct rank *r, uint32_t stage, uint32_t slot)
 
 void rank_complete(struct rank *r, uint32_t stage, uint32_t slot)
 {
-    if (rank_good(r) && r->caller != NULL && is_kind(r, stage, EPA_STAGE_DISPATCH) &&
-        r->ep.algorithm != r->direct)
-        caller_complete(r->caller, problem_of(r, slot));
+    if (rank_good(r) && rank_calls_interface(r) && is_kind(r, stage, EPA_STAGE_DISPATCH))
+        r->status = caller_complete(r->caller, problem_of(r, slot), &r->err);
 }
 
 void rank_barrier(struct rank *r)

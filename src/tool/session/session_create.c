@@ -19,6 +19,12 @@
 #include "session/record.h"
 #include "session/status_page.h"
 
+/* On hosts epa2a.h repeats a dispatch where the algorithm cannot discard or combine again. */
+static bool library_repeats(const struct experiment *x)
+{
+    return x->api != API_NONE && is_on_hosts(x);
+}
+
 /* Checks that the algorithm has the capabilities that verify needs for the experiment. */
 static enum epa_status check_verify(const struct experiment *x, struct epa_error *err)
 {
@@ -32,11 +38,10 @@ static enum epa_status check_verify(const struct experiment *x, struct epa_error
             "verify.order: pipelined needs two open dispatches; %s with these options "
             "allows one",
             name);
-    /* epa2a.h offers both to all algorithms. */
-    if (v->order == ORDER_DISCARD && !f->discards && x->api == API_NONE)
+    if (v->order == ORDER_DISCARD && !f->discards && !library_repeats(x))
         return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "verify.order",
                             "verify.order: discard: %s cannot discard", name);
-    if (v->order == ORDER_AGAIN && !f->combines_again && x->api == API_NONE)
+    if (v->order == ORDER_AGAIN && !f->combines_again && !library_repeats(x))
         return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "verify.order",
                             "verify.order: again: %s cannot combine again", name);
     if ((v->guard || v->epoch != 0) && !is_on_hosts(x))
@@ -193,6 +198,20 @@ static void resolve_values(enum verb verb, struct experiment *x)
         x->problem.expert.values = integers ? EXPERT_VALUES_INTEGERS : EXPERT_VALUES_RANDOM;
 }
 
+/* Adds the memory of the application, and in bench the memory of the algorithm without epa2a.h. */
+static void add_caller_memory(struct session *s)
+{
+    const struct experiment *x = s->experiment;
+    struct epa_footprint *f = &s->footprint;
+    bool twice = x->api != API_NONE && s->verb == VERB_BENCH;
+    uint64_t bytes = caller_bytes(x) + (twice ? f->heap_bytes : 0);
+
+    if (is_on_hosts(x))
+        f->private_bytes += bytes;
+    else
+        f->device_bytes += bytes + (twice ? f->device_bytes : 0);
+}
+
 static enum epa_status create_session(struct status_page *status_page, uint64_t *memory_passed,
                                       const struct experiment *x, enum verb verb, bool runs,
                                       struct session **out, struct epa_error *err)
@@ -211,9 +230,6 @@ static enum epa_status create_session(struct status_page *status_page, uint64_t 
     s->footprint = x->footprint;
     /* From here on private_bytes is the memory of a whole rank: each further thread is a worker. */
     s->footprint.private_bytes += s->footprint.worker_bytes * (threads_of(x) - 1);
-    s->footprint.private_bytes += caller_bytes(x);
-    if (x->api != API_NONE && verb == VERB_BENCH) /* the heap of the algorithm without epa2a.h */
-        s->footprint.private_bytes += s->footprint.heap_bytes;
     count_iterations(s);
     if (runs && find_process_id(s, err) != EPA_OK)
         status = epa_fail_at(err, "launcher.name");
@@ -227,6 +243,7 @@ static enum epa_status create_session(struct status_page *status_page, uint64_t 
         status = check_stop(s, err);
     if (status == EPA_OK) {
         preflight_scratch(s);
+        add_caller_memory(s);
         shape_trace(s);
     }
     if (status == EPA_OK && session_operation(s)->source_open != NULL)
