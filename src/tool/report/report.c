@@ -514,22 +514,29 @@ static void print_parts(const struct told *t)
                      parts.data, c->hidden / .01, median / longest);
 }
 
-static void print_compute(const struct told *t)
+/* Prints the overhead of the public interface in single calls, or in graphs. */
+static void print_overhead(const struct told *t, const struct run_api *api, const char *where)
 {
-    const struct run_api *api = &t->f->api;
     uint32_t calls = t->s->notes->api_calls;
 
+    if (t->s->experiment->api != API_NONE && api->turns > 0)
+        text_comment(
+            t->file,
+            "epa2a.h%s: %.3f us of overhead per call: %.2f us with %u call%s an iteration, "
+            "%.2f us without, medians of %llu turns",
+            where, api->overhead_ns / 1e3, api->public_ns / 1e3, calls, plural(calls),
+            api->direct_ns / 1e3, (unsigned long long)api->turns);
+}
+
+static void print_compute(const struct told *t)
+{
     if (t->f->compute.flops > 0) {
         print_operations(t);
         print_limit(t);
         print_parts(t);
     }
-    if (t->s->experiment->api != API_NONE && api->turns > 0)
-        text_comment(t->file,
-                     "epa2a.h: %.3f us of overhead per call: %.2f us with %u call%s an iteration, "
-                     "%.2f us without, medians of %llu turns",
-                     api->overhead_ns / 1e3, api->public_ns / 1e3, calls, plural(calls),
-                     api->direct_ns / 1e3, (unsigned long long)api->turns);
+    print_overhead(t, &t->f->api, "");
+    print_overhead(t, &t->f->api_graph, " in graphs");
 }
 
 static void print_profile(const struct told *t)

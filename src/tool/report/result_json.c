@@ -115,6 +115,16 @@ static json_t *api_json(const struct run_api *api, uint32_t calls)
                           "overhead_ns", json_number(api->overhead_ns), NULL);
 }
 
+/* Returns the overhead of single calls, and in it the overhead in graphs. */
+static json_t *all_api_json(const struct run_figures *f, uint32_t calls)
+{
+    json_t *out = api_json(&f->api, calls);
+
+    if (json_is_object(out))
+        json_object_set_new(out, "graph", api_json(&f->api_graph, calls));
+    return out;
+}
+
 /* Returns the method of time measurement; null without times. */
 static json_t *timing_json(const struct run_figures *f, const struct session *s)
 {
@@ -248,7 +258,7 @@ json_t *result_json(const struct result *result, const struct facts *facts)
     json_object_set_new(out, "world", result_world(s));
     json_object_set_new(out, "timing", timing_json(f, s));
     if (x->api != API_NONE)
-        json_object_set_new(out, "api", api_json(&f->api, s->notes->api_calls));
+        json_object_set_new(out, "api", all_api_json(f, s->notes->api_calls));
     json_object_set_new(out, "stop", stop_json(&f->stop));
     json_object_set_new(out, "partial", partial_json(f));
     json_object_set_new(out, "stages", stages_json(f));

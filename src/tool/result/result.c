@@ -314,14 +314,15 @@ static void make_compute(struct making *m)
 
 /* ---- clock, checks and end ---- */
 
-/* Sums up the calls of the public interface and their overhead: means over ranks. */
-static void make_api(struct making *m)
+/* Sums up the calls of the public interface and their overhead in single calls or in graphs: means
+ * over ranks. */
+static void make_api(const struct making *m, bool graphs, struct run_api *api)
 {
     uint32_t calls = m->s->notes->api_calls;
-    struct run_api *api = &m->out->api;
 
     for (uint32_t r = 0; r < m->ranks && calls > 0; r++) {
-        const struct session_overhead *o = &session_rank(m->s, r)->overhead;
+        const struct session_rank *rank = session_rank(m->s, r);
+        const struct session_overhead *o = graphs ? &rank->graph_overhead : &rank->overhead;
 
         api->public_ns += o->public_ns / m->ranks;
         api->direct_ns += o->direct_ns / m->ranks;
@@ -447,7 +448,8 @@ struct run_figures *result_make(const struct result *result, const struct machin
     make_stages(&m);
     make_skew(&m);
     make_compute(&m);
-    make_api(&m);
+    make_api(&m, false, &m.out->api);
+    make_api(&m, true, &m.out->api_graph);
     make_late(&m);
     make_stop(&m);
     make_verify(&m);

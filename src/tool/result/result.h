@@ -104,7 +104,7 @@ struct run_figures {
     struct peak links; /* of the fastest rank; 0: unknown */
     struct run_skew skew;
     struct run_compute compute;
-    struct run_api api;
+    struct run_api api, api_graph; /* single calls; in CUDA graphs */
     double late; /* open loop: share of samples that were due before the latest rank could begin */
     struct run_stop stop;
     bool partial; /* the run ended early or lost records */

@@ -10,7 +10,10 @@
  * with one stage of kind WHOLE has one figure, the whole iteration.
  *
  * Graphs do not contain synthetic experts: iterations before the recording leave expert outputs in both
- * buffer sets. */
+ * buffer sets.
+ *
+ * With the public interface, graphs of whole iterations through the interface and graphs without it take
+ * turns after the samples. */
 #include "session/rank_graph.h"
 
 #include <stdlib.h>
@@ -18,6 +21,7 @@
 #include "base/memory.h"
 #include "base/stats.h"
 #include "session/rank_loop.h"
+#include "session/rank_overhead.h"
 #include "session/rank_stages.h"
 #include "session/rank_status.h"
 #include "session/rank_trace.h"
@@ -37,6 +41,7 @@ struct graphs {
     struct figure figure[FIGURES];
     /* Problems of the pairs by slot: output addresses of the last dispatches. */
     struct epa_problem problem[KEPT];
+    struct graphs *direct; /* without the public interface; NULL: not measured */
 };
 
 static const struct bench_options *options_of(const struct graphs *g)
@@ -153,11 +158,18 @@ static void destroy_figure(const struct rank *r, const struct figure *figure)
             r->comm.backend->ops->graph_destroy(r->comm.backend, figure->graph[turn]);
 }
 
+static void destroy_graphs(const struct rank *r, struct graphs *g)
+{
+    for (uint32_t i = 0; g != NULL && i < FIGURES; i++)
+        destroy_figure(r, &g->figure[i]);
+    free(g);
+}
+
 void rank_graphs_destroy(struct rank *r)
 {
-    for (uint32_t i = 0; r->graphs != NULL && i < FIGURES; i++)
-        destroy_figure(r, &r->graphs->figure[i]);
-    free(r->graphs);
+    if (r->graphs != NULL)
+        destroy_graphs(r, r->graphs->direct);
+    destroy_graphs(r, r->graphs);
     r->graphs = NULL;
 }
 
@@ -224,12 +236,10 @@ static void prepare_buffers(struct graphs *g)
     struct rank *r = g->rank;
     uint32_t inputs = options_of(g)->input_sets, n = (inputs + 1) / 2 * 2;
 
-    for (uint32_t i = 0; i < inputs && rank_good(r); i++)
-        rank_inputs(r, i, i);
     for (uint32_t i = 0; i < 2 * n && rank_goes_on(r); i++) {
         rank_at(r, i, SESSION_ELSEWHERE);
         rank_iteration(r, i % inputs, true, false);
-        if (i == 0)
+        if (i == 0 && !(r->shared->first_ns > 0))
             r->shared->first_ns = rank_total_ns(r);
     }
 }
@@ -278,6 +288,37 @@ static void check_graph(struct graphs *g)
     r->shared->checked += rank_good(r);
 }
 
+/* Launches the whole iterations of a path. Returns the time of one. */
+static double time_launch(struct rank *r, enum rank_path path, void *arg)
+{
+    struct graphs *g = ((struct graphs **)arg)[path];
+    double ns = 0;
+
+    (void)r;
+    launch_block(g, iterations_of(g), 1, &ns);
+    return ns;
+}
+
+/* Measures the overhead of the public interface in graphs. Both paths may store expert outputs in the
+ * same memory, so the outputs of the interface are made again. */
+static void compare_paths(struct graphs *g)
+{
+    struct rank *r = g->rank;
+    struct graphs *of[PATHS] = {[PATH_PUBLIC] = g};
+    struct rank_paths paths;
+
+    if (!rank_good(r) || r->direct == NULL || r->session->alternation != NULL)
+        return;
+    rank_paths_find(r, &paths);
+    g->direct = of[PATH_DIRECT] = memory_alloc(1, sizeof(*g));
+    g->direct->rank = r;
+    rank_paths_select(r, &paths, PATH_DIRECT);
+    prepare_buffers(g->direct);
+    record_figure(g->direct, iterations_of(g->direct), iterations_of(g)->stage);
+    rank_overhead_take(r, &paths, time_launch, of, &r->shared->graph_overhead);
+    prepare_buffers(g);
+}
+
 /* Measures a part of a stage in a graph, like a whole stage. A single launch of a part would begin on
  * an idle device and would include time of the host. */
 static void time_part(struct graphs *g, uint32_t part)
@@ -305,6 +346,8 @@ void rank_bench_graph(struct rank *r)
 
     r->graphs = g;
     g->rank = r;
+    for (uint32_t i = 0; i < options_of(g)->input_sets && rank_good(r); i++)
+        rank_inputs(r, i, i);
     prepare_buffers(g);
     record_all(g);
     if (rank_good(r))
@@ -312,8 +355,12 @@ void rank_bench_graph(struct rank *r)
     if (r->trace != NULL) /* records the kernels of calls that follow other calls directly */
         launch_block(g, iterations_of(g), BLOCK, NULL);
     rank_trace_pause(r);
+    compare_paths(g);
     check_graph(g);
     for (uint32_t i = 0; i < r->ep.algorithm->n_parts && rank_good(r); i++)
         if (r->session->scope != BENCH_TOTAL)
             time_part(g, i);
+    /* An odd number of iterations may follow the last launch only. */
+    if (r->session->alternation == NULL)
+        rank_overhead_measure(r);
 }

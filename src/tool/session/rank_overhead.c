@@ -5,6 +5,7 @@
 #include "session/rank_overhead.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "base/stats.h"
@@ -12,36 +13,36 @@
 #include "session/rank_stages.h"
 #include "session/rank_status.h"
 
-enum { PUBLIC, DIRECT, PATHS, LEAST_WARMUP = 4, MOST_TURNS = 2000 };
+enum { LEAST_WARMUP = 4, MOST_TURNS = 2000 };
 
-/* Stages and algorithm of a path. */
-struct path {
-    struct epa_algorithm *algorithm;
-    struct epa_stage stage[SESSION_STAGES];
-    uint32_t n_stages;
-};
+/* ---- paths ---- */
 
-static void select_path(struct rank *r, const struct path *p)
+static void keep_path(const struct rank *r, struct rank_paths *out, enum rank_path path)
 {
-    r->ep.algorithm = p->algorithm;
-    memcpy(r->stage, p->stage, sizeof(r->stage));
-    r->n_stages = p->n_stages;
+    out->of[path].algorithm = r->ep.algorithm;
+    memcpy(out->of[path].stage, r->stage, sizeof(r->stage));
+    out->of[path].n_stages = r->n_stages;
+    out->of[path].first_stages = r->first_stages;
 }
 
-static struct path present_path(const struct rank *r)
+void rank_paths_select(struct rank *r, const struct rank_paths *paths, enum rank_path path)
 {
-    struct path p = {.algorithm = r->ep.algorithm, .n_stages = r->n_stages};
-
-    memcpy(p.stage, r->stage, sizeof(p.stage));
-    return p;
+    r->ep.algorithm = paths->of[path].algorithm;
+    memcpy(r->stage, paths->of[path].stage, sizeof(r->stage));
+    r->n_stages = paths->of[path].n_stages;
+    r->first_stages = paths->of[path].first_stages;
 }
 
-static double time_iteration(struct rank *r, const struct path *p)
+void rank_paths_find(struct rank *r, struct rank_paths *out)
 {
-    select_path(r, p);
-    rank_iteration(r, 0, true, false);
-    return rank_total_ns(r);
+    keep_path(r, out, PATH_PUBLIC);
+    r->ep.algorithm = r->direct;
+    rank_list_stages(r);
+    keep_path(r, out, PATH_DIRECT);
+    rank_paths_select(r, out, PATH_PUBLIC);
 }
+
+/* ---- turns ---- */
 
 static double median(double *ns, uint32_t n)
 {
@@ -49,42 +50,52 @@ static double median(double *ns, uint32_t n)
     return stats_percentile(ns, n, 500);
 }
 
-/* Runs the turns and stores the medians. `room` has 3 * n numbers. */
-static void take_turns(struct rank *r, const struct path path[PATHS], double *room, uint32_t n)
+void rank_overhead_take(struct rank *r, const struct rank_paths *paths,
+                        double (*time)(struct rank *, enum rank_path, void *arg), void *arg,
+                        struct session_overhead *out)
 {
-    struct session_overhead *out = &r->shared->overhead;
-    double *ns[PATHS] = {room, room + n}, *difference = room + 2 * n;
+    uint32_t most = r->session->iterations, n = most < MOST_TURNS ? most : MOST_TURNS;
+    double *room = memory_alloc((PATHS + 1) * (size_t)n, sizeof(*room));
+    double *ns[PATHS] = {room, room + n}, *difference = room + PATHS * (size_t)n;
 
     for (uint32_t i = 0; i < n + LEAST_WARMUP && rank_goes_on(r); i++) {
-        uint32_t first = i % PATHS, at = i < LEAST_WARMUP ? 0 : i - LEAST_WARMUP;
+        uint32_t at = i < LEAST_WARMUP ? 0 : i - LEAST_WARMUP;
 
-        ns[first][at] = time_iteration(r, &path[first]);
-        ns[1 - first][at] = time_iteration(r, &path[1 - first]);
-        difference[at] = ns[PUBLIC][at] - ns[DIRECT][at];
+        for (uint32_t k = 0; k < PATHS; k++) {
+            enum rank_path path = (enum rank_path)((i + k) % PATHS);
+
+            rank_paths_select(r, paths, path);
+            ns[path][at] = time(r, path, arg);
+        }
+        difference[at] = ns[PATH_PUBLIC][at] - ns[PATH_DIRECT][at];
     }
-    if (!rank_good(r))
-        return;
-    out->overhead_ns = median(difference, n);
-    out->public_ns = median(ns[PUBLIC], n);
-    out->direct_ns = median(ns[DIRECT], n);
-    out->turns = n;
+    rank_paths_select(r, paths, PATH_PUBLIC);
+    if (rank_good(r) && n > 0)
+        *out = (struct session_overhead){.overhead_ns = median(difference, n),
+                                         .public_ns = median(ns[PATH_PUBLIC], n),
+                                         .direct_ns = median(ns[PATH_DIRECT], n),
+                                         .turns = n};
+    free(room);
+    if (rank_good(r) && r->comm.boot->world.rank == 0)
+        r->session->notes->api_calls = caller_calls(r->caller);
+}
+
+/* ---- single calls ---- */
+
+static double time_iteration(struct rank *r, enum rank_path path, void *arg)
+{
+    (void)path;
+    (void)arg;
+    rank_iteration(r, 0, true, false);
+    return rank_total_ns(r);
 }
 
 void rank_overhead_measure(struct rank *r)
 {
-    uint32_t most = r->session->iterations, n = most < MOST_TURNS ? most : MOST_TURNS;
-    struct path path[PATHS] = {[PUBLIC] = present_path(r)};
-    double *room;
+    struct rank_paths paths;
 
     if (!rank_good(r) || r->direct == NULL)
         return;
-    r->ep.algorithm = r->direct;
-    rank_list_stages(r);
-    path[DIRECT] = present_path(r);
-    room = memory_alloc(3 * (size_t)n, sizeof(*room));
-    take_turns(r, path, room, n);
-    free(room);
-    select_path(r, &path[PUBLIC]);
-    if (rank_good(r) && r->comm.boot->world.rank == 0)
-        r->session->notes->api_calls = caller_calls(r->caller);
+    rank_paths_find(r, &paths);
+    rank_overhead_take(r, &paths, time_iteration, NULL, &r->shared->overhead);
 }
