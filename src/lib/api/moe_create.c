@@ -51,7 +51,7 @@ static void *allocate_there(struct epa2a_moe *moe, size_t bytes, enum epa_status
 }
 
 /* RANK: arrays that no view can replace. */
-static const enum moe_array copied[] = {MOE_X,        MOE_X_SCALE,     MOE_ROW,
+static const enum moe_array copied[] = {MOE_X,        MOE_X_SCALE,     MOE_START, MOE_ROW,
                                         MOE_TOPK_IDX, MOE_TOPK_WEIGHT, MOE_Y};
 
 /* RANK: memory for the order of the rows of a dispatch. */

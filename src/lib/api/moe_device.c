@@ -289,12 +289,15 @@ static enum epa_status deliver_by_rank(struct epa2a_moe *moe, struct moe_record 
     got->x_scale_stride = 0;
     if (f->fp8 && set_view(moe, &scale, r->array[MOE_X_SCALE]) == NULL)
         got->x_scale_stride = to.groups * sizeof(float);
+    /* The entries have no gaps between experts, unlike the entries of the algorithm with recv_layout
+     * padded. */
+    (void)set_view(moe, &start, r->array[MOE_START]);
     (void)set_view(moe, &row, r->array[MOE_ROW]);
     (void)set_view(moe, &topk_idx, r->array[MOE_TOPK_IDX]);
     (void)set_view(moe, &topk_weight, r->array[MOE_TOPK_WEIGHT]);
     (void)set_view(moe, &got->y, r->array[MOE_Y]);
     to.count = set_view(moe, &count, m->recv_count);
-    to.start = set_view(moe, &start, m->recv_start);
+    to.start = start;
     to.x = got->x;
     to.x_scale = f->fp8 ? scale : NULL;
     to.row = got->row = row;
@@ -304,7 +307,6 @@ static enum epa_status deliver_by_rank(struct epa2a_moe *moe, struct moe_record 
     got->count = count;
     got->start = start;
     r->array[MOE_COUNT] = (void *)(uintptr_t)m->recv_count;
-    r->array[MOE_START] = (void *)(uintptr_t)m->recv_start;
     status = b->ops->place_rows(b, m, l->local, &r->ordered);
     if (status == EPA_OK)
         status = b->ops->deliver(b, m, &to);
