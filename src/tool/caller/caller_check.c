@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+/* Channels of a scale of the intermediate, and of a block of FP8 weights, in a layer of epa2a.h. */
 enum { FFN_GROUP = 128 };
 
 /* Fails with the key of the option at fault. */
@@ -40,6 +41,11 @@ static enum epa_status check_layer(const struct experiment *x, struct epa_error 
         return REFUSE("expert.fp8_group_size api",
                       "a layer quantises the intermediate in groups of 128 channels; remove "
                       "expert.fp8_group_size");
+    if (e->weights == EXPERT_WEIGHTS_FP8 &&
+        (x->problem.moe.hidden % FFN_GROUP != 0 || e->ffn % FFN_GROUP != 0))
+        return REFUSE(
+            "moe.hidden expert.ffn api",
+            "a layer with FP8 weights needs multiples of 128 as moe.hidden and expert.ffn");
     if (x->verify.order == ORDER_DISCARD || x->verify.order == ORDER_AGAIN)
         return REFUSE("verify.order api",
                       "a layer has no single dispatch and combine; set verify.order: lockstep");
