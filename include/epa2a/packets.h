@@ -47,7 +47,8 @@ static inline void epa_write_token(const struct epa_kernels *k, const struct epa
 }
 
 /* Publishes the counts of a dispatch in layout expert: the number of rows, and the first row of
- * each local expert. The rows of the last expert are last in memory. */
+ * each local expert. The rows of the last expert are last in memory. An algorithm that knows the
+ * counts of each source sets recv_source afterwards. */
 static inline void epa_publish_counts(struct epa_moe *m, uint64_t epoch, uint32_t local,
                                       const uint32_t *recv_count, const uint64_t *recv_start)
 {
@@ -58,6 +59,7 @@ static inline void epa_publish_counts(struct epa_moe *m, uint64_t epoch, uint32_
     m->recv_row = NULL;
     m->recv_weight = NULL;
     m->recv_k = NULL;
+    m->recv_source = NULL;
 }
 
 /* Publishes the views of rows that are contiguous messages from `recv` on. */

@@ -144,6 +144,10 @@ struct epa_moe {
     /* [entries], layout rank only: index of the choice in the token's row of `expert`. NULL: the
      * algorithm does not deliver the index. */
     const uint8_t *recv_k;
+    /* Number of rows of each source rank: layout expert [size][L], layout rank [size]. The rows of a
+     * list (layout rank: all rows) are then ordered by source rank, then by token, and in layout rank
+     * begin at row 0. In host memory only. NULL: the counts or the order are unknown. */
+    const uint32_t *recv_source;
     const void *recv;                /* [rows] of [hidden], every recv_stride bytes */
     const float *recv_scale;         /* FP8 only: [rows] of [hidden / fp8_group_size] */
     const struct epa_origin *origin; /* [rows]: the source token of the row */

@@ -270,6 +270,7 @@ static void alloc_sets(struct algo_host *h, const struct algo_setup *setup, cons
         s->index = i;
         s->recv_count = algo_alloc(h, local, sizeof(*s->recv_count));
         s->recv_start = algo_alloc(h, local, sizeof(*s->recv_start));
+        s->recv_source = algo_alloc(h, m->experts, sizeof(*s->recv_source));
     }
 }
 

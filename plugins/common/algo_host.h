@@ -82,8 +82,9 @@ enum { ALGO_FREE, ALGO_OPEN };
 struct algo_set {
     uint32_t state, index;
     uint64_t epoch;
-    uint32_t *recv_count; /* [local] */
-    uint64_t *recv_start; /* [local] */
+    uint32_t *recv_count;  /* [local] */
+    uint64_t *recv_start;  /* [local] */
+    uint32_t *recv_source; /* [size][local]; for epa_moe.recv_source */
 };
 
 /* Measures which way of storing rows is faster. The first dispatches and their combines try each

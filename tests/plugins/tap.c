@@ -176,6 +176,7 @@ static void harm_lists(const char *harm, struct epa_moe *m)
     uint32_t *row = (uint32_t *)(uintptr_t)m->recv_row;
     float *weight = (float *)(uintptr_t)m->recv_weight;
     uint8_t *choice = (uint8_t *)(uintptr_t)m->recv_k;
+    uint32_t *source = (uint32_t *)(uintptr_t)m->recv_source;
     uint64_t first = start[0];
 
     HARM("count_too_high", count[0]++)
@@ -183,6 +184,8 @@ static void harm_lists(const char *harm, struct epa_moe *m)
     HARM("start_off_by_one", start[0]++)
     HARM("starts_overlap", start[1] = start[0])
     HARM("start_far_out", start[1] = UINT64_MAX - 1)
+    HARM("source_count_too_low", source[0]--)
+    HARM("source_count_too_high", source[0] += 100)
     HARM("no_rows", m->recv = NULL)
     HARM("no_counts", m->recv_count = NULL)
     HARM("no_origins", m->origin = NULL)

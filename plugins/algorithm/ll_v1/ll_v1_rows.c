@@ -323,6 +323,7 @@ enum epa_status v1_regroup(struct v1_task *task)
         return status;
     lay_out_entries(task);
     epa_publish_counts(m, s->epoch, h->l.local, s->recv_count, s->recv_start);
+    m->recv_source = task->set->count;
     m->recv = here(h, &h->l.recv, index_of(task));
     m->recv_scale = NULL;
     if (h->l.fp8)

@@ -318,6 +318,7 @@ static enum epa_status publish_rows(struct ll_task *task)
 
     epa_publish_counts(m, s->s.epoch, h->l.local, s->s.recv_count, s->s.recv_start);
     epa_publish_messages(m, recv, LL_META_BYTES, h->l.fp8, h->l.scales_at, 0, h->l.message_bytes);
+    m->recv_source = s->s.recv_source;
     m->y_space = h->a.t->heap + y_offset(h, s);
     if (h->l.by_rank) {
         m->recv_rows = s->rows;

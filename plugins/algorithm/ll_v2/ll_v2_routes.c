@@ -56,6 +56,27 @@ static void add_counts(struct ll_host *h, uint32_t source, const uint32_t *restr
         next[i] += count[i];
 }
 
+/* Stores the number of rows that the last source added to the sums of this rank. Until the places are
+ * computed, recv_count and rows have the sums of the sources before. */
+static void keep_source(struct ll_host *h, struct ll_set *s, uint32_t source)
+{
+    uint32_t local = h->l.local, *restrict before = s->s.recv_count;
+    uint32_t *restrict out = s->s.recv_source + (size_t)source * local;
+    const uint32_t *restrict sum = h->sum + (size_t)h->a.world.rank * local;
+
+    if (h->l.by_rank) {
+        uint32_t rows = h->sum[h->l.experts + h->a.world.rank];
+
+        s->s.recv_source[source] = rows - s->rows;
+        s->rows = rows;
+        return;
+    }
+    for (uint32_t i = 0; i < local; i++) {
+        out[i] = sum[i] - before[i];
+        before[i] = sum[i];
+    }
+}
+
 /* ---- counts by puts ---- */
 
 /* Puts this rank's counts to all ranks and copies the counts of all ranks, since peers may
@@ -77,8 +98,10 @@ static enum epa_status put_counts(struct ll_host *h, struct ll_set *s, const str
     if (status != EPA_OK)
         return status;
     memcpy(s->count, h->a.t->heap + at, h->l.counts_bytes);
-    for (uint32_t source = 0; source < h->l.size; source++)
+    for (uint32_t source = 0; source < h->l.size; source++) {
         add_counts(h, source, expert_counts(h, s, source));
+        keep_source(h, s, source);
+    }
     s->to = s->from = UINT64_MAX;
     return EPA_OK;
 }
@@ -182,6 +205,7 @@ static enum epa_status add_routes(struct ll_host *h, struct ll_set *s, uint32_t 
         return algo_fail(&h->a, EPA_ERR_MISMATCH,
                          "invalid routes from rank %u: %u tokens, or an expert out of range",
                          source, r->tokens);
+    keep_source(h, s, source);
     return EPA_OK;
 }
 
@@ -234,6 +258,8 @@ enum epa_status ll_exchange(struct ll_task *task)
     enum epa_status status;
 
     s->to = s->from = 0;
+    s->rows = 0;
+    memset(s->s.recv_count, 0, h->l.local * sizeof(*s->s.recv_count));
     memset(h->sum, 0, words * sizeof(*h->sum));
     memset(h->next, 0, words * sizeof(*h->next));
     if (!h->l.published)

@@ -40,6 +40,7 @@ static enum epa_status read_counts(struct tf_host *h, struct algo_set *s)
 
         for (uint32_t e = 0; e < h->l.local; e++) {
             first[e] = s->recv_count[e];
+            s->recv_source[(size_t)source * h->l.local + e] = count[1 + e];
             s->recv_count[e] += count[1 + e];
             rows += count[1 + e];
         }
@@ -319,6 +320,8 @@ enum epa_status tf_dispatch_recv(struct epa_algorithm *a, struct epa_problem *pr
     recv = h->a.t->heap + grouped_offset(h, task.set);
     epa_publish_counts(m, task.set->epoch, h->l.local, task.set->recv_count, task.set->recv_start);
     epa_publish_messages(m, recv, 0, h->l.fp8, h->l.scales_at, h->l.meta_at, h->l.message_bytes);
+    /* Several workers copy the rows of a source in any order. */
+    m->recv_source = h->a.workers == 1 ? task.set->recv_source : NULL;
     m->y_space = h->l.fused ? NULL : h->a.t->heap + y_offset(h, task.set);
     algo_end(&h->a);
     task.set->state = TF_RECEIVED;

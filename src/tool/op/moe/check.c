@@ -48,6 +48,56 @@ static void check_counts(struct op_moe *op, const struct epa_moe *m, struct op_f
                      (unsigned long long)c->range[i].start);
 }
 
+/* Checks the counts of each source rank, and the order of the rows: all rows, or the rows of a local
+ * expert. The counts of the sources are `stride` apart. */
+static void check_sources(struct op_moe *op, const struct view *v, const uint32_t *count,
+                          uint32_t stride, uint64_t first, uint64_t rows, const char *whose,
+                          struct op_finding *f)
+{
+    uint64_t row = first, end = first + rows;
+
+    for (uint32_t r = 0; r < op->r.world.size; r++) {
+        uint32_t n = count[(size_t)r * stride], least = 0;
+
+        if (n > end - row) {
+            op_wrong(f, "%s: recv_source of rank %u is %u, but %llu rows are left", whose, r, n,
+                     (unsigned long long)(end - row));
+            return;
+        }
+        for (uint64_t last = row + n; row < last; row++) {
+            struct epa_origin origin;
+
+            memcpy(&origin, v->rows.origin + row * v->m.origin_stride, sizeof(origin));
+            if (origin.rank != r || origin.token < least)
+                op_wrong(f,
+                         "%s: row %llu is token %u of rank %u; by recv_source it is a row of rank "
+                         "%u, after token %u",
+                         whose, (unsigned long long)row, origin.token, origin.rank, r, least);
+            least = origin.token + 1;
+        }
+    }
+    if (row != end)
+        op_wrong(f, "%s: recv_source has %llu rows less than the list", whose,
+                 (unsigned long long)(end - row));
+}
+
+static void check_all_sources(struct op_moe *op, const struct view *v, struct op_finding *f)
+{
+    const struct epa_moe *m = &v->m;
+    bool by_rank = op->footprint.layout == EPA_LAYOUT_RANK;
+    char whose[32];
+
+    if (m->recv_source == NULL)
+        return;
+    if (by_rank)
+        check_sources(op, v, m->recv_source, 1, 0, m->recv_rows, "all rows", f);
+    for (uint32_t e = 0; !by_rank && e < op->local_experts; e++) {
+        snprintf(whose, sizeof(whose), "local expert %u", e);
+        check_sources(op, v, m->recv_source + e, op->local_experts, m->recv_start[e],
+                      m->recv_count[e], whose, f);
+    }
+}
+
 /* Files entry `i` of a local expert under its choice. */
 static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint32_t i,
                        struct op_finding *f)
@@ -246,6 +296,7 @@ enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot, struc
     for (uint32_t r = 0; r < op->r.world.size; r++)
         for (uint32_t t = 0; t < c->tokens[r]; t++)
             check_token(op, &v, r, t, f);
+    check_all_sources(op, &v, f);
     op->kept[slot] = (struct kept){.known = false};
     if (f->wrong == 0 && op_keeps(s->iteration))
         op->kept[slot] = (struct kept){s->iteration, digest_views(op, &v), true};
