@@ -335,8 +335,9 @@ struct epa2a_tokens {
 
 /* Output of dispatch.
  *
- * If a pointer is NULL before the call, the library sets the pointer to memory of the moe. This
- * memory remains valid until the combine of this dispatch, or until in_flight further dispatches.
+ * If a pointer is NULL before the call, the library sets the pointer to memory of the moe, except
+ * source_token and source_range. This memory remains valid until the combine of this dispatch, or until
+ * in_flight further dispatches.
  * The caller may use the struct again: pointers to memory of the moe count as NULL.
  * If a pointer is set before the call, the pointer refers to dense memory of the caller with room
  * for epa2a_need.rows rows and epa2a_need.entries entries. The library fills this memory and does
@@ -344,8 +345,7 @@ struct epa2a_tokens {
  * memory of the moe.
  *
  * On CUDA the memory of the moe is the memory of the algorithm in the EXPERT layouts, so a dispatch is
- * one kernel. Memory of the caller costs a second kernel; so do source_token and source_range, which
- * stay NULL if the pointers are NULL, and epa2a_tokens.seen. The RANK layouts require ll_v2 and cost
+ * one kernel. Memory of the caller costs a second kernel; so does epa2a_tokens.seen. The RANK layouts require ll_v2 and cost
  * four kernels in dispatch and one in combine. This version of the library has on CUDA:
  * EPA2A_EXPERT_PADDED with ll_v2 only, x in dense rows, rows in the type of recv_dtype with float32
  * scales, and no out_weight. Other calls fail with EPA2A_ERR_UNSUPPORTED. */
@@ -360,12 +360,15 @@ struct epa2a_received {
     /* Bytes from row to row; 0 for memory of the caller. With EPA2A_SCALE_BY_GROUP x_scale_stride
      * is the distance of two groups. */
     size_t x_stride, x_scale_stride;
-    uint32_t *count;       /* [L] number of rows of each local expert */
-    uint64_t *start;       /* [L] index of the first entry of each local expert */
-    uint32_t *row;         /* RANK: [entries] row that an entry reads; EXPERT: NULL, entry = row */
-    int32_t *topk_idx;     /* RANK: [rows][topk] local expert, or -1 */
-    float *topk_weight;    /* RANK: [rows][topk] weights that the source passed to dispatch */
-    int32_t *source_token; /* [rows] index of the token at its source rank */
+    uint32_t *count;    /* [L] number of rows of each local expert */
+    uint64_t *start;    /* [L] index of the first entry of each local expert */
+    uint32_t *row;      /* RANK: [entries] row that an entry reads; EXPERT: NULL, entry = row */
+    int32_t *topk_idx;  /* RANK: [rows][topk] local expert, or -1 */
+    float *topk_weight; /* RANK: [rows][topk] weights that the source passed to dispatch */
+    /* [rows] index of the token at its source rank. Only applications that pass memory receive
+     * source_token and source_range, since the library then reads the header of each row, or on CUDA
+     * launches a second kernel. If a pointer is NULL, the pointer stays NULL. */
+    int32_t *source_token;
     /* begin << 32 | count of the rows of each source rank. EXPERT: [L][ranks]; begin is relative to
      * the first row of the expert. RANK: [ranks]; begin is relative to the first row. */
     int64_t *source_range;

@@ -160,7 +160,7 @@ void slot_begin(const struct subject *t, struct slot *p, const struct way *w)
         p->seen_there = room_alloc(local * sizeof(*p->seen));
         room_copy(p->seen_there, p->seen, local * sizeof(*p->seen), t->r->stream);
     }
-    if (!w->own && room_is_device() && is_rank_layout(t->s)) { /* the checks need both arrays */
+    if (!w->own && is_rank_layout(t->s)) { /* the checks need both arrays */
         p->mine.source_token = g->source_token = room_alloc(rows * sizeof(*g->source_token));
         p->mine.source_range = g->source_range = room_alloc(t->s->ranks * sizeof(*g->source_range));
     }
@@ -497,6 +497,10 @@ static void check_received(struct subject *t, struct slot *p, bool late)
         rows = check_group(t, p, first, local, 0, p->host.source_range, late);
         check_entries(t, p);
     }
+    (void)claim(t->r,
+                p->got.source_token == p->mine.source_token &&
+                    p->got.source_range == p->mine.source_range,
+                "the sources of rows are not in memory of the caller");
     (void)claim(t->r, p->host_count[local] == rows, "host_count has %u rows instead of %llu",
                 p->host_count[local], (unsigned long long)rows);
 }

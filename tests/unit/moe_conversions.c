@@ -28,6 +28,7 @@ struct view {
     float weight[MOST];
     struct epa_origin origin[MOST];
     uint16_t x[MOST][HIDDEN];
+    uint32_t source[RANKS * LOCAL]; /* recv_source */
 };
 
 static float weight_of(uint32_t rank, uint32_t token, uint32_t e)
@@ -113,6 +114,19 @@ static void make_view(struct view *v, bool by_rank, bool shuffled, uint64_t *ran
     for (uint64_t i = 0; i < rows; i++)
         for (uint32_t h = 0; h < HIDDEN; h++)
             v->x[i][h] = (uint16_t)(v->origin[i].rank * 1000 + v->origin[i].token * 100 + h);
+}
+
+/* Adds the counts of each source to a view in the order of sources. */
+static void add_sources(struct view *v, bool by_rank)
+{
+    for (uint32_t r = 0; r < RANKS; r++)
+        for (uint32_t t = 0; t < TOKENS; t++)
+            if (by_rank)
+                v->source[r] += k_of(v, r, t, LOCAL) != 0;
+            else
+                for (uint32_t e = 0; e < LOCAL; e++)
+                    v->source[r * LOCAL + e] += v->chosen[r][t][e];
+    v->m.recv_source = v->source;
 }
 
 static struct moe_layout layout_of(enum epa2a_layout layout)
@@ -216,15 +230,18 @@ TEST(rows_have_the_order_of_the_layout_whatever_the_order_of_arrival)
     for (int i = 0; i < 400; i++) {
         enum epa2a_layout layout = (enum epa2a_layout)(i % 4);
         struct moe_layout l = layout_of(layout);
-        bool by_rank = moe_layout_is_rank(&l), shuffled = i / 4 % 2 != 0;
+        bool by_rank = moe_layout_is_rank(&l), shuffled = i / 4 % 2 != 0, counted = i % 3 == 0;
         struct moe_places p;
         struct view v;
         struct got g = {.seen = {7, 7, 7, 7}};
         uint16_t back[MOST][HIDDEN];
 
         make_view(&v, by_rank, shuffled, &random);
+        if (counted && !shuffled)
+            add_sources(&v, by_rank);
         assert_status(moe_places_init(&p, &l, test_error()), EPA_OK, "");
         assert_status(moe_places_find(&p, &v.m, test_error()), EPA_OK, "");
+        moe_places_list(&p);
         moe_deliver_lists(&p, &form, &v.m,
                           &(struct moe_lists){.count = g.count,
                                               .start = g.start,
@@ -266,6 +283,32 @@ TEST(a_row_of_an_unknown_token_is_an_error)
     moe_places_finish(&p);
 }
 
+TEST(counts_of_sources_replace_the_origins_of_rows)
+{
+    struct moe_layout l = layout_of(EPA2A_EXPERT_PACKED);
+    uint64_t random = 1, rows = 0;
+    struct moe_places p;
+    struct view v;
+
+    make_view(&v, false, false, &random);
+    add_sources(&v, false);
+    v.m.origin = NULL;
+    assert_status(moe_places_init(&p, &l, test_error()), EPA_OK, "");
+    assert_status(moe_places_find(&p, &v.m, test_error()), EPA_OK, "");
+    assert_true(p.same && !p.listed);
+    moe_places_list(&p);
+    for (uint32_t e = 0; e < LOCAL; e++)
+        rows += v.count[e];
+    assert_int_equal(p.rows, rows);
+    for (uint64_t i = 0; i < rows; i++)
+        assert_true(p.row[i] == i && p.view[i] == i);
+    v.source[0]++;
+    assert_status(moe_places_find(&p, &v.m, test_error()), EPA_ERR_SYSTEM, "sources of a list");
+    v.source[0] = TOKENS + 1;
+    assert_status(moe_places_find(&p, &v.m, test_error()), EPA_ERR_SYSTEM, "6 rows of rank 0");
+    moe_places_finish(&p);
+}
+
 /* ---- forms ---- */
 
 static enum epa_status select_form(enum epa_dtype sent, int32_t recv, uint32_t flags,
@@ -289,7 +332,7 @@ TEST(forms_that_are_not_exact_are_refused_with_a_remedy)
     assert_status(select_form(EPA_BF16, EPA2A_BF16, EPA2A_SCALE_POW2, false, &f), EPA_ERR_CONFIG,
                   "EPA2A_RECV_FP8");
     assert_status(select_form(EPA_BF16, EPA2A_BF16, 3, false, &f), EPA_ERR_CONFIG, "exclude");
-    assert_status(select_form(EPA_BF16, EPA2A_BF16, 32, false, &f), EPA_ERR_CONFIG, "0x20");
+    assert_status(select_form(EPA_BF16, EPA2A_BF16, 64, false, &f), EPA_ERR_CONFIG, "0x40");
     assert_status(select_form(fp8, EPA2A_FP8_E4M3, EPA2A_SCALE_UE8M0, true, &f), EPA_OK, "");
     assert_true(f.fp8 && f.pow2 && f.ue8m0 && !f.by_group);
 }

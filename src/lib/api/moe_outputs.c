@@ -30,17 +30,13 @@ size_t moe_outputs_bytes(const struct moe_plan *p, enum moe_array which)
         return by_rank ? l->rows * s->topk * sizeof(int32_t) : 0;
     case MOE_TOPK_WEIGHT:
         return by_rank ? l->rows * s->topk * sizeof(float) : 0;
-    case MOE_SOURCE_TOKEN:
-        return l->rows * sizeof(int32_t);
-    case MOE_SOURCE_RANGE:
-        return (by_rank ? 1 : l->local) * (size_t)l->ranks * sizeof(int64_t);
     case MOE_ARRAYS:
         break;
     }
     return 0;
 }
 
-/* Returns the pointers of the struct in the order of enum moe_array. */
+/* Returns the pointers of the struct that may refer to memory of the moe. */
 static void list_pointers(struct epa2a_received *got, void **out[MOE_ARRAYS])
 {
     out[MOE_X] = &got->x;
@@ -50,8 +46,6 @@ static void list_pointers(struct epa2a_received *got, void **out[MOE_ARRAYS])
     out[MOE_ROW] = (void **)(void *)&got->row;
     out[MOE_TOPK_IDX] = (void **)(void *)&got->topk_idx;
     out[MOE_TOPK_WEIGHT] = (void **)(void *)&got->topk_weight;
-    out[MOE_SOURCE_TOKEN] = (void **)(void *)&got->source_token;
-    out[MOE_SOURCE_RANGE] = (void **)(void *)&got->source_range;
     out[MOE_Y] = &got->y;
 }
 
@@ -172,9 +166,11 @@ enum epa_status moe_outputs_fill(struct epa2a_moe *moe, const struct moe_input *
                         moe->name);
     set_rows(moe, &in->form, r, got, &copy_x, &copy_scale);
     list_pointers(got, pointer);
-    for (int a = MOE_COUNT; a <= MOE_SOURCE_RANGE; a++)
+    for (int a = MOE_COUNT; a <= MOE_TOPK_WEIGHT; a++)
         if (*pointer[a] == NULL)
             *pointer[a] = r->array[a];
+    if (copy_x || copy_scale || got->source_token != NULL)
+        moe_places_list(&r->places);
     moe_deliver_lists(&r->places, &in->form, &r->problem.u.moe,
                       &(struct moe_lists){.count = got->count,
                                           .start = got->start,

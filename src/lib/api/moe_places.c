@@ -51,6 +51,12 @@ enum epa_status moe_places_init(struct moe_places *p, const struct moe_layout *l
                     (unsigned long long)l->most);
 }
 
+/* Returns an element of source_range. */
+static int64_t source_range(uint64_t begin, uint64_t count)
+{
+    return (int64_t)(begin << 32 | count);
+}
+
 static int compare_keys(const void *a, const void *b)
 {
     uint64_t x = ((const struct moe_key *)a)->key, y = ((const struct moe_key *)b)->key;
@@ -100,8 +106,95 @@ static void place_group(struct moe_places *p, uint64_t n, uint64_t base, int64_t
             if (moe_layout_is_rank(&p->l))
                 p->at[view] = row;
         }
-        range[r] = (int64_t)(begin << 32 | count);
+        range[r] = source_range(begin, count);
     }
+}
+
+/* ---- views with the counts of each source ---- */
+
+/* Returns the number of rows of a source in a group. */
+static uint32_t source_count(const struct moe_places *p, const struct epa_moe *m, uint32_t source,
+                             uint32_t group)
+{
+    return m->recv_source[(size_t)source * groups_of(&p->l) + group];
+}
+
+/* Fills the ranges of the sources of a group of n rows. */
+static enum epa_status range_group(struct moe_places *p, const struct epa_moe *m, uint32_t group,
+                                   uint64_t n, struct epa_error *err)
+{
+    int64_t *range = p->range + (size_t)group * p->l.ranks;
+    uint64_t sum = 0;
+
+    for (uint32_t r = 0; r < p->l.ranks; r++) {
+        uint64_t begin = p->l.layout == EPA2A_RANK_PADDED ? (uint64_t)r * p->l.max_tokens : sum;
+        uint32_t count = source_count(p, m, r, group);
+
+        if (count > p->l.max_tokens)
+            return epa_fail(err, EPA_ERR_SYSTEM,
+                            "%u rows of rank %u arrived for one list, but a rank has at most %u "
+                            "tokens",
+                            count, r, p->l.max_tokens);
+        p->same = p->same && (count == 0 || begin == sum);
+        range[r] = source_range(begin, count);
+        sum += count;
+    }
+    return sum == n ? EPA_OK
+                    : epa_fail(err, EPA_ERR_SYSTEM,
+                               "the sources of a list have %llu rows, but the list has %llu",
+                               (unsigned long long)sum, (unsigned long long)n);
+}
+
+/* Lists the rows of a group, which begins at row `base` of the layout and at row `view` of the view. */
+static void list_group(struct moe_places *p, uint32_t group, uint64_t base, uint64_t view)
+{
+    const int64_t *range = p->range + (size_t)group * p->l.ranks;
+
+    for (uint32_t r = 0; r < p->l.ranks; r++) {
+        uint64_t begin = base + ((uint64_t)range[r] >> 32);
+
+        for (uint32_t i = 0; i < (uint32_t)range[r]; i++, view++) {
+            p->row[p->rows] = (uint32_t)(begin + i);
+            p->view[p->rows++] = (uint32_t)view;
+            if (moe_layout_is_rank(&p->l))
+                p->at[view] = (uint32_t)(begin + i);
+        }
+    }
+}
+
+void moe_places_list(struct moe_places *p)
+{
+    if (p->listed)
+        return;
+    p->rows = 0;
+    for (uint32_t e = 0; e < p->l.local; e++)
+        list_group(p, e, p->start[e], p->start[e]);
+    p->listed = true;
+}
+
+/* Computes the map from the counts of each source, without a look at the rows. */
+static enum epa_status count_places(struct moe_places *p, const struct epa_moe *m,
+                                    struct epa_error *err)
+{
+    bool by_rank = moe_layout_is_rank(&p->l);
+    uint64_t all = by_rank ? m->recv_rows : p->entries;
+    enum epa_status status = EPA_OK;
+
+    if (by_rank)
+        status = range_group(p, m, 0, all, err);
+    for (uint32_t e = 0; !by_rank && e < p->l.local && status == EPA_OK; e++) {
+        status = range_group(p, m, e, p->count[e], err);
+        p->same = p->same && (p->count[e] == 0 || p->start[e] == m->recv_start[e]);
+    }
+    if (status != EPA_OK)
+        return status;
+    p->listed = by_rank || !p->same;
+    if (by_rank)
+        list_group(p, 0, 0, 0);
+    for (uint32_t e = 0; !by_rank && !p->same && e < p->l.local; e++)
+        list_group(p, e, p->start[e], m->recv_start[e]);
+    p->rows = all;
+    return EPA_OK;
 }
 
 static enum epa_status too_many(const struct moe_places *p, uint64_t rows, uint64_t entries,
@@ -121,7 +214,7 @@ enum epa_status moe_places_find(struct moe_places *p, const struct epa_moe *m,
     enum epa_status status = EPA_OK;
 
     p->rows = p->entries = 0;
-    p->same = true;
+    p->same = p->listed = true;
     for (uint32_t e = 0; e < p->l.local; e++) {
         p->count[e] = m->recv_count[e];
         p->start[e] = padded ? e * stride : p->entries;
@@ -131,6 +224,8 @@ enum epa_status moe_places_find(struct moe_places *p, const struct epa_moe *m,
     }
     if (p->entries > p->l.entries || (by_rank ? m->recv_rows : p->entries) > p->l.most)
         return too_many(p, by_rank ? m->recv_rows : p->entries, p->entries, err);
+    if (m->recv_source != NULL)
+        return count_places(p, m, err);
     if (by_rank) {
         status = sort_origins(p, m, 0, m->recv_rows, err);
         if (status == EPA_OK)

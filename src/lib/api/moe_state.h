@@ -31,7 +31,7 @@
 #include "ep/ep.h"
 #include "options/choose.h"
 
-/* Outputs of dispatch in memory of the moe. Each array is allocated at its first use. */
+/* Outputs of dispatch that may be in memory of the moe. Each array is allocated at its first use. */
 enum moe_array {
     MOE_X,
     MOE_X_SCALE,
@@ -40,8 +40,6 @@ enum moe_array {
     MOE_ROW,
     MOE_TOPK_IDX,
     MOE_TOPK_WEIGHT,
-    MOE_SOURCE_TOKEN,
-    MOE_SOURCE_RANGE,
     MOE_Y,
     MOE_ARRAYS
 };

@@ -4,8 +4,8 @@
  * are in use, with views of the heap where the library has them. The weights of a layout of experts
  * belong to the dispatch or, where the algorithm allows this, to the combine, in turn too.
  *
- * On a device the sources of rows cost a kernel, so a dispatch requests them only for the first dispatch
- * of its inputs (caller_views.h), and a graph contains no such kernel. */
+ * The sources of rows cost a kernel on a device and a read of each row on hosts, so only the first
+ * dispatch of inputs requests them (caller_views.h). */
 #include "caller/caller_moe.h"
 
 #include <stdlib.h>
@@ -71,15 +71,15 @@ static struct set *begin_set(struct moe *moe, const struct epa_problem *problem)
 {
     uint64_t n = moe->dispatches++;
     struct set *s = &moe->set[n % moe->sets];
+    bool known =
+        caller_views_known(moe->views, slot_number(moe, problem), slot_of(problem)->iteration);
 
     s->own = !moe->base.caller->params.library_memory && n / moe->sets % 2 == 0;
     s->late_weights = moe->weights_may_be_late && n / moe->sets % 2 != 0;
     s->got = (struct epa2a_received){.size = sizeof(s->got)};
-    if (s->own) {
+    if (s->own)
         s->got = s->memory;
-    } else if (caller_is_on_device(moe->base.caller) &&
-               !caller_views_known(moe->views, slot_number(moe, problem),
-                                   slot_of(problem)->iteration)) {
+    if (!s->own && !known) {
         s->got.source_token = s->memory.source_token;
         s->got.source_range = s->memory.source_range;
     }
@@ -110,6 +110,7 @@ static void set_views(const struct moe *moe, const struct set *s, struct epa_moe
     m->recv_count = got->count;
     m->recv_start = got->start;
     m->recv_row = moe->by_rank ? got->row : NULL;
+    m->recv_source = NULL;
     m->recv = got->x;
     m->recv_stride = got->x_stride != 0 ? got->x_stride : moe->row_bytes;
     m->recv_scale = moe->fp8 ? got->x_scale : NULL;
@@ -242,7 +243,7 @@ static void list_arrays(const struct moe *moe, struct set *s, struct set_array o
     struct epa2a_received *m = &s->memory;
     uint64_t rows = moe->need.rows, entries = moe->by_rank ? moe->need.entries : 0;
     uint64_t ranges = (uint64_t)(moe->by_rank ? 1 : moe->local) * moe->ranks;
-    bool own = !c->params.library_memory, sources = own || caller_is_on_device(c);
+    bool own = !c->params.library_memory;
     const struct set_array list[ARRAYS] = {
         {&m->x, "received rows", own ? rows : 0, moe->row_bytes},
         {&m->x_scale, "scales of rows", own && moe->fp8 ? rows : 0, moe->groups * sizeof(float)},
@@ -253,9 +254,8 @@ static void list_arrays(const struct moe *moe, struct set *s, struct set_array o
          moe->topk * sizeof(*m->topk_idx)},
         {(void **)&m->topk_weight, "weights", own && moe->by_rank ? rows : 0,
          moe->topk * sizeof(*m->topk_weight)},
-        {(void **)&m->source_token, "source tokens", sources ? rows : 0, sizeof(*m->source_token)},
-        {(void **)&m->source_range, "source ranges", sources ? ranges : 0,
-         sizeof(*m->source_range)},
+        {(void **)&m->source_token, "source tokens", rows, sizeof(*m->source_token)},
+        {(void **)&m->source_range, "source ranges", ranges, sizeof(*m->source_range)},
         {&m->y, "expert outputs", own ? rows : 0, moe->row_bytes * (moe->fp8 ? 2 : 1)},
     };
 
