@@ -124,8 +124,8 @@ static enum epa_status read_masked(struct epa2a_moe *moe, const struct epa2a_out
     if (o->topk_idx_bytes != 4 && o->topk_idx_bytes != 8)
         return epa_fail(err, EPA_ERR_CONFIG, "topk_idx_bytes is %d; write 4 or 8",
                         o->topk_idx_bytes);
-    status =
-        tokens_read_experts(m, t->tokens, o->topk_idx, o->topk_idx_bytes, moe->masked, &now, err);
+    status = tokens_read_experts(&moe->tokens, m, t->tokens, o->topk_idx, o->topk_idx_bytes,
+                                 moe->masked, &now, err);
     for (size_t i = 0; i < n && status == EPA_OK; i++) {
         if (now[i] == t->expert[i])
             continue;

@@ -142,9 +142,10 @@ void moe_plan_need(const struct moe_plan *p, bool cuda, struct epa2a_need *out)
     while (stage != NULL && stage[stages] != NULL)
         stages++;
     out->heap_bytes = p->footprint.heap_bytes;
-    out->private_bytes = p->footprint.private_bytes + s->in_flight * output_bytes(p) +
-                         (s->in_flight + 1) * moe_places_bytes(&p->layout) +
-                         (s->in_flight + 2) * choices * 8 + 6 * (uint64_t)s->max_tokens * s->hidden;
+    out->private_bytes =
+        p->footprint.private_bytes + s->in_flight * output_bytes(p) +
+        (s->in_flight + 1) * moe_places_bytes(&p->layout) + (s->in_flight + 2) * choices * 8 +
+        6 * (uint64_t)s->max_tokens * s->hidden + (s->experts + 1) * sizeof(uint32_t);
     if (cuda)
         out->private_bytes = p->footprint.device_bytes + (s->in_flight + 1) * choices * 8 +
                              2 * (uint64_t)s->max_tokens * s->hidden + device_row_bytes(p);

@@ -30,48 +30,46 @@ static enum epa_status explain_experts(const struct epa_moe *m, uint32_t tokens,
     return EPA_OK;
 }
 
-/* Returns true if a token may select an expert twice. Experts are compared by 6 bits first. */
-static bool has_repetition(const int32_t *expert, uint32_t topk)
+/* Returns true if a token selects an expert twice. `last` has the last token of each expert, from 1 on;
+ * its first element belongs to dropped choices. */
+static bool has_repetition(const struct epa_moe *m, uint32_t tokens, const int32_t *expert,
+                           uint32_t *last)
 {
-    uint64_t seen = 0;
-    bool collision = false;
+    bool repeated = false;
 
-    for (uint32_t k = 0; k < topk; k++) {
-        uint64_t bit = expert[k] < 0 ? 0 : UINT64_C(1) << (expert[k] & 63);
+    memset(last, 0, ((size_t)m->experts + 1) * sizeof(*last));
+    for (uint32_t t = 1; t <= tokens; t++, expert += m->topk)
+        for (uint32_t k = 0; k < m->topk; k++) {
+            uint32_t at = (uint32_t)expert[k] + 1;
 
-        collision |= (seen & bit) != 0;
-        seen |= bit;
-    }
-    for (uint32_t k = 1; collision && k < topk; k++)
-        for (uint32_t i = 0; i < k; i++)
-            if (expert[k] >= 0 && expert[i] == expert[k])
-                return true;
-    return false;
+            repeated |= at != 0 && last[at] == t;
+            last[at] = t;
+        }
+    return repeated;
 }
 
 static enum epa_status check_experts(const struct epa_moe *m, uint32_t tokens,
-                                     const int32_t *expert, struct epa_error *err)
+                                     const int32_t *expert, uint32_t *last, struct epa_error *err)
 {
     size_t n = (size_t)tokens * m->topk;
     bool wrong = false;
 
     for (size_t i = 0; i < n; i++)
         wrong |= (uint32_t)expert[i] + 1 > m->experts;
-    for (uint32_t t = 0; t < tokens && !wrong; t++)
-        wrong = has_repetition(expert + (size_t)t * m->topk, m->topk);
+    wrong = wrong || has_repetition(m, tokens, expert, last);
     return wrong ? explain_experts(m, tokens, expert, err) : EPA_OK;
 }
 
-enum epa_status tokens_read_experts(const struct epa_moe *m, uint32_t tokens, const void *from,
-                                    int32_t bytes, int32_t *to, const int32_t **out,
-                                    struct epa_error *err)
+enum epa_status tokens_read_experts(struct tokens *t, const struct epa_moe *m, uint32_t tokens,
+                                    const void *from, int32_t bytes, int32_t *to,
+                                    const int32_t **out, struct epa_error *err)
 {
     size_t n = (size_t)tokens * m->topk;
     const int64_t *wide = from;
 
     if (bytes == 4) {
         *out = from;
-        return check_experts(m, tokens, *out, err);
+        return check_experts(m, tokens, *out, t->last, err);
     }
     for (size_t i = 0; i < n; i++)
         to[i] = wide[i] < -1 || wide[i] >= m->experts ? INT32_MIN : (int32_t)wide[i];
@@ -82,7 +80,7 @@ enum epa_status tokens_read_experts(const struct epa_moe *m, uint32_t tokens, co
                             "%u, or -1 for no expert",
                             i % m->topk, i / m->topk, (long long)wide[i], m->experts - 1);
     *out = to;
-    return check_experts(m, tokens, to, err);
+    return check_experts(m, tokens, to, t->last, err);
 }
 
 /* ---- rows ---- */
@@ -153,12 +151,16 @@ enum epa_status tokens_init(struct tokens *t, const struct epa_moe *m, enum epa_
     if (!t->host)
         return EPA_OK;
     t->expert = malloc((size_t)m->max_tokens * m->topk * sizeof(*t->expert));
-    return t->expert != NULL ? EPA_OK : epa_fail(err, EPA_ERR_NOMEM, "no memory for indices");
+    t->last = malloc(((size_t)m->experts + 1) * sizeof(*t->last));
+    return t->expert != NULL && t->last != NULL
+               ? EPA_OK
+               : epa_fail(err, EPA_ERR_NOMEM, "no memory for indices");
 }
 
 void tokens_finish(struct tokens *t)
 {
     free(t->expert);
+    free(t->last);
     free(t->x);
     free(t->x_scale);
     *t = (struct tokens){0};
@@ -186,7 +188,7 @@ enum epa_status tokens_read(struct tokens *t, const struct epa2a_tokens *from,
     m->weight = in->topk_weight;
     m->expert = in->topk_idx;
     if (t->host)
-        status = tokens_read_experts(m, in->tokens, in->topk_idx, in->topk_idx_bytes, t->expert,
+        status = tokens_read_experts(t, m, in->tokens, in->topk_idx, in->topk_idx_bytes, t->expert,
                                      &m->expert, err);
     return status == EPA_OK ? read_rows(t, in, m, err) : status;
 }

@@ -9,6 +9,7 @@
 struct tokens {
     bool host; /* inputs are in host memory; on a device the inputs must need no copy */
     int32_t *expert;
+    uint32_t *last; /* [experts + 1]: work space of the check of indices */
     void *x, *x_scale;
 };
 
@@ -26,8 +27,8 @@ enum epa_status tokens_read(struct tokens *, const struct epa2a_tokens *from,
 /* Converts indices of 4 or 8 bytes on hosts, and checks them: global experts, distinct for each
  * token, or -1. `to` has room for tokens * topk indices. *out points to `from` if no conversion is
  * necessary. */
-enum epa_status tokens_read_experts(const struct epa_moe *moe, uint32_t tokens, const void *from,
-                                    int32_t bytes, int32_t *to, const int32_t **out,
-                                    struct epa_error *err);
+enum epa_status tokens_read_experts(struct tokens *, const struct epa_moe *moe, uint32_t tokens,
+                                    const void *from, int32_t bytes, int32_t *to,
+                                    const int32_t **out, struct epa_error *err);
 
 #endif
