@@ -132,21 +132,22 @@ TEST_IN(of_devices, NULL, the_list_says_which_gpus)
     assert_refused(&config, 2, EPA_ERR_UNSUPPORTED, "backend.devices .. GPU .. 2 .. 0");
 }
 
-/* All ranks give the bus id of this rank; a rank of another node has another GPU. */
+/* All ranks give the bus id of this rank. The last rank is on another host if the world has an
+ * interface. */
 static enum epa_status give_mine(struct epa_bootstrap *boot, const void *mine, size_t bytes,
                                  void *all)
 {
     for (uint32_t r = 0; r < boot->world.size; r++)
         memcpy((char *)all + r * bytes, mine, bytes);
-    if (boot->world.node != NULL)
-        memcpy((char *)all + 2 * bytes, &boot->world.node[2], sizeof(boot->world.node[2]));
+    if (boot->world.interface != NULL)
+        *((char *)all + 2 * bytes) ^= 1;
     return EPA_OK;
 }
 
 TEST_IN(of_devices, NULL, a_rank_selects_its_gpu)
 {
     static const uint32_t node[] = {0, 0, 1};
-    struct epa_bootstrap boot = {.world = {.rank = 1, .size = 3, .node = node},
+    struct epa_bootstrap boot = {.world = {.rank = 1, .size = 3, .node = node, .interface = "eth0"},
                                  .allgather = give_mine};
     struct cuda_config config = {.device = 2};
     struct cuda_place place;
@@ -158,6 +159,9 @@ TEST_IN(of_devices, NULL, a_rank_selects_its_gpu)
     config.share = true;
     assert_status(cuda_share(&config, &boot, &place, test_error()), EPA_OK, "");
     assert_int_equal(place.sharers, 2);
+    boot.world.interface = NULL; /* the nodes are parts of one host */
+    assert_status(cuda_share(&config, &boot, &place, test_error()), EPA_OK, "");
+    assert_int_equal(place.sharers, 3);
     config.device = 4;
     assert_refused(&config, 1, EPA_ERR_CONFIG, "selects GPU 4 .. 4, from 0");
 }

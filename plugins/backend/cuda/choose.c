@@ -4,6 +4,7 @@
 
 #include "state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,17 +123,29 @@ enum epa_status cuda_choose(const struct cuda_config *c, const struct epa_world 
     return EPA_OK;
 }
 
-/* A GPU of the cluster. Device numbers differ between processes. */
+/* A GPU of the cluster. Device numbers differ between processes, and several nodes of the world may be
+ * parts of one host (ranks_per_node). The boot id distinguishes hosts. */
 struct gpu_name {
-    uint32_t node;
+    char boot_id[40];
     char pci[NVML_PCI_ID];
 };
+
+static enum epa_status read_boot_id(char *out, size_t room, struct epa_error *err)
+{
+    static const char path[] = "/proc/sys/kernel/random/boot_id";
+    FILE *file = fopen(path, "re");
+    bool read = file != NULL && fgets(out, (int)room, file) != NULL;
+
+    if (file != NULL)
+        (void)fclose(file);
+    return read ? EPA_OK : epa_fail(err, EPA_ERR_SYSTEM, "cuda: cannot read %s", path);
+}
 
 enum epa_status cuda_share(const struct cuda_config *c, struct epa_bootstrap *boot,
                            struct cuda_place *place, struct epa_error *err)
 {
     const struct epa_world *w = &boot->world;
-    struct gpu_name mine = {.node = w->node != NULL ? w->node[w->rank] : 0}, *all;
+    struct gpu_name mine = {.pci = ""}, *all;
     enum epa_status status;
     uint32_t other = w->rank;
 
@@ -141,6 +154,9 @@ enum epa_status cuda_share(const struct cuda_config *c, struct epa_bootstrap *bo
     if (cudaDeviceGetPCIBusId(mine.pci, sizeof(mine.pci), place->device) != cudaSuccess)
         return epa_fail(err, EPA_ERR_SYSTEM, "cuda: GPU %d does not tell its PCI bus id",
                         place->device);
+    status = read_boot_id(mine.boot_id, sizeof(mine.boot_id), err);
+    if (status != EPA_OK)
+        return status;
     all = calloc(w->size, sizeof(*all));
     if (all == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "cuda: no memory for the GPUs of %u ranks", w->size);
