@@ -163,6 +163,42 @@ TEST(different_experts_are_no_repetition)
     tokens_finish(&t);
 }
 
+/* Each number of choices, and each pair of places. */
+TEST(each_repetition_is_found)
+{
+    enum { MOST = 16 };
+
+    for (uint32_t topk = 1; topk <= MOST; topk++) {
+        struct epa_moe moe = {.max_tokens = TOKENS, .experts = 64, .topk = topk};
+        int32_t expert[TOKENS * MOST], to[TOKENS * MOST];
+        const int32_t *out;
+        struct tokens t;
+
+        assert_status(tokens_init(&t, &moe, EPA_MEMORY_HOST, test_error()), EPA_OK, "");
+        for (uint32_t i = 0; i < TOKENS * topk; i++)
+            expert[i] = (int32_t)(i % topk) * 3; /* all tokens select the same experts */
+        for (uint32_t k = 1; k < topk; k++)
+            for (uint32_t i = 0; i < k; i++) {
+                int32_t *last = expert + (size_t)(TOKENS - 1) * topk, was = last[k];
+
+                assert_status(
+                    tokens_read_experts(&t, &moe, TOKENS, expert, 4, to, &out, test_error()),
+                    EPA_OK, "");
+                last[k] = last[i];
+                assert_status(
+                    tokens_read_experts(&t, &moe, TOKENS, expert, 4, to, &out, test_error()),
+                    EPA_ERR_CONFIG, "token 2 selects expert");
+                last[k] = last[i] = -1; /* dropped choices may be equal */
+                assert_status(
+                    tokens_read_experts(&t, &moe, TOKENS, expert, 4, to, &out, test_error()),
+                    EPA_OK, "");
+                last[k] = was;
+                last[i] = (int32_t)i * 3;
+            }
+        tokens_finish(&t);
+    }
+}
+
 TEST(inputs_reach_the_algorithm)
 {
     struct epa_moe moe = moe_of_test();

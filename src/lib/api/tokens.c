@@ -30,6 +30,54 @@ static enum epa_status explain_experts(const struct epa_moe *m, uint32_t tokens,
     return EPA_OK;
 }
 
+/* Four choices of a token. Comparisons return -1 in equal lanes. */
+typedef int32_t four_choices __attribute__((vector_size(16)));
+
+static inline four_choices rotate_one(four_choices v)
+{
+    return (four_choices){v[1], v[2], v[3], v[0]};
+}
+
+static inline four_choices rotate_two(four_choices v)
+{
+    return (four_choices){v[2], v[3], v[0], v[1]};
+}
+
+/* Compares all pairs of choices of a token; topk is a multiple of 4. Returns lanes that are not 0 if the
+ * token selects an expert twice. */
+static inline four_choices compare_choices(const int32_t *expert, uint32_t topk)
+{
+    four_choices found = {0};
+
+    for (uint32_t i = 0; i < topk; i += 4) {
+        four_choices a, equal;
+
+        memcpy(&a, expert + i, sizeof(a));
+        equal = (a == rotate_one(a)) | (a == rotate_two(a));
+        for (uint32_t k = i + 4; k < topk; k += 4) {
+            four_choices b, next;
+
+            memcpy(&b, expert + k, sizeof(b));
+            next = rotate_one(b);
+            equal |= (a == b) | (a == next) | (a == rotate_two(b)) | (a == rotate_two(next));
+        }
+        found |= equal & ~(a >> 31); /* dropped choices are negative */
+    }
+    return found;
+}
+
+static bool has_repetition_in_fours(const struct epa_moe *m, uint32_t tokens, const int32_t *expert)
+{
+    four_choices found = {0};
+
+    /* The compiler unrolls the usual number of choices. */
+    for (uint32_t t = 0; m->topk == 8 && t < tokens; t++, expert += 8)
+        found |= compare_choices(expert, 8);
+    for (uint32_t t = 0; m->topk != 8 && t < tokens; t++, expert += m->topk)
+        found |= compare_choices(expert, m->topk);
+    return (found[0] | found[1] | found[2] | found[3]) != 0;
+}
+
 /* Returns true if a token selects an expert twice. `last` has the last token of each expert, from 1 on;
  * its first element belongs to dropped choices. */
 static bool has_repetition(const struct epa_moe *m, uint32_t tokens, const int32_t *expert,
@@ -37,6 +85,8 @@ static bool has_repetition(const struct epa_moe *m, uint32_t tokens, const int32
 {
     bool repeated = false;
 
+    if (m->topk % 4 == 0)
+        return has_repetition_in_fours(m, tokens, expert);
     memset(last, 0, ((size_t)m->experts + 1) * sizeof(*last));
     for (uint32_t t = 1; t <= tokens; t++, expert += m->topk)
         for (uint32_t k = 0; k < m->topk; k++) {
