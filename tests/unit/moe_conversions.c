@@ -241,7 +241,7 @@ TEST(rows_have_the_order_of_the_layout_whatever_the_order_of_arrival)
             add_sources(&v, by_rank);
         assert_status(moe_places_init(&p, &l, test_error()), EPA_OK, "");
         assert_status(moe_places_find(&p, &v.m, test_error()), EPA_OK, "");
-        moe_places_list(&p);
+        assert_status(moe_places_list(&p, &v.m, test_error()), EPA_OK, "");
         moe_deliver_lists(&p, &form, &v.m,
                           &(struct moe_lists){.count = g.count,
                                               .start = g.start,
@@ -296,16 +296,18 @@ TEST(counts_of_sources_replace_the_origins_of_rows)
     assert_status(moe_places_init(&p, &l, test_error()), EPA_OK, "");
     assert_status(moe_places_find(&p, &v.m, test_error()), EPA_OK, "");
     assert_true(p.same && !p.listed);
-    moe_places_list(&p);
+    assert_status(moe_places_list(&p, &v.m, test_error()), EPA_OK, "");
     for (uint32_t e = 0; e < LOCAL; e++)
         rows += v.count[e];
     assert_int_equal(p.rows, rows);
     for (uint64_t i = 0; i < rows; i++)
         assert_true(p.row[i] == i && p.view[i] == i);
     v.source[0]++;
-    assert_status(moe_places_find(&p, &v.m, test_error()), EPA_ERR_SYSTEM, "sources of a list");
+    assert_status(moe_places_find(&p, &v.m, test_error()), EPA_OK, "");
+    assert_status(moe_places_list(&p, &v.m, test_error()), EPA_ERR_SYSTEM, "sources of a list");
     v.source[0] = TOKENS + 1;
-    assert_status(moe_places_find(&p, &v.m, test_error()), EPA_ERR_SYSTEM, "6 rows of rank 0");
+    assert_status(moe_places_find(&p, &v.m, test_error()), EPA_OK, "");
+    assert_status(moe_places_list(&p, &v.m, test_error()), EPA_ERR_SYSTEM, "6 rows of rank 0");
     moe_places_finish(&p);
 }
 

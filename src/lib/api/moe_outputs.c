@@ -169,8 +169,10 @@ enum epa_status moe_outputs_fill(struct epa2a_moe *moe, const struct moe_input *
     for (int a = MOE_COUNT; a <= MOE_TOPK_WEIGHT; a++)
         if (*pointer[a] == NULL)
             *pointer[a] = r->array[a];
-    if (copy_x || copy_scale || got->source_token != NULL)
-        moe_places_list(&r->places);
+    if (copy_x || copy_scale || got->source_token != NULL || got->source_range != NULL)
+        status = moe_places_list(&r->places, &r->problem.u.moe, err);
+    if (status != EPA_OK)
+        return status;
     moe_deliver_lists(&r->places, &in->form, &r->problem.u.moe,
                       &(struct moe_lists){.count = got->count,
                                           .start = got->start,

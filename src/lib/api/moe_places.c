@@ -162,38 +162,45 @@ static void list_group(struct moe_places *p, uint32_t group, uint64_t base, uint
     }
 }
 
-void moe_places_list(struct moe_places *p)
+/* Fills the ranges and lists of the layouts EXPERT. */
+static enum epa_status list_experts(struct moe_places *p, const struct epa_moe *m,
+                                    struct epa_error *err)
 {
-    if (p->listed)
-        return;
+    enum epa_status status = EPA_OK;
+
     p->rows = 0;
-    for (uint32_t e = 0; e < p->l.local; e++)
-        list_group(p, e, p->start[e], p->start[e]);
+    for (uint32_t e = 0; e < p->l.local && status == EPA_OK; e++) {
+        status = range_group(p, m, e, p->count[e], err);
+        if (status == EPA_OK)
+            list_group(p, e, p->start[e], m->recv_start[e]);
+    }
     p->listed = true;
+    return status;
+}
+
+enum epa_status moe_places_list(struct moe_places *p, const struct epa_moe *m,
+                                struct epa_error *err)
+{
+    return p->listed ? EPA_OK : list_experts(p, m, err);
 }
 
 /* Computes the map from the counts of each source, without a look at the rows. */
 static enum epa_status count_places(struct moe_places *p, const struct epa_moe *m,
                                     struct epa_error *err)
 {
-    bool by_rank = moe_layout_is_rank(&p->l);
-    uint64_t all = by_rank ? m->recv_rows : p->entries;
-    enum epa_status status = EPA_OK;
+    if (moe_layout_is_rank(&p->l)) {
+        enum epa_status status = range_group(p, m, 0, m->recv_rows, err);
 
-    if (by_rank)
-        status = range_group(p, m, 0, all, err);
-    for (uint32_t e = 0; !by_rank && e < p->l.local && status == EPA_OK; e++) {
-        status = range_group(p, m, e, p->count[e], err);
-        p->same = p->same && (p->count[e] == 0 || p->start[e] == m->recv_start[e]);
-    }
-    if (status != EPA_OK)
+        if (status == EPA_OK)
+            list_group(p, 0, 0, 0);
         return status;
-    p->listed = by_rank || !p->same;
-    if (by_rank)
-        list_group(p, 0, 0, 0);
-    for (uint32_t e = 0; !by_rank && !p->same && e < p->l.local; e++)
-        list_group(p, e, p->start[e], m->recv_start[e]);
-    p->rows = all;
+    }
+    for (uint32_t e = 0; e < p->l.local; e++)
+        p->same = p->same && (p->count[e] == 0 || p->start[e] == m->recv_start[e]);
+    if (!p->same)
+        return list_experts(p, m, err);
+    p->listed = false;
+    p->rows = p->entries;
     return EPA_OK;
 }
 

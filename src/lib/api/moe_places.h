@@ -35,7 +35,7 @@ struct moe_places {
     uint64_t rows;    /* number of received rows */
     uint64_t entries; /* sum of count */
     bool same;        /* row[n] == view[n] for all n */
-    bool listed;      /* the next two arrays are filled */
+    bool listed;      /* row, view and range are filled */
     uint32_t *row;    /* [rows]: index of row n in the layout; ascending */
     uint32_t *view;   /* [rows]: index of row n in the view */
     uint32_t *count;  /* [local] */
@@ -50,14 +50,16 @@ EPA_CHECKED enum epa_status moe_places_init(struct moe_places *, const struct mo
                                             struct epa_error *);
 void moe_places_finish(struct moe_places *); /* accepts a zeroed struct */
 
-/* Computes the map of a dispatch, without the lists of rows if `same` holds and the view has the counts
+/* Computes the map of a dispatch, without ranges and lists if `same` holds and the view has the counts
  * of each source. EPA_ERR_SYSTEM: the view contains a row of an unknown token, wrong counts, or more
  * rows than the capacity. */
 EPA_CHECKED enum epa_status moe_places_find(struct moe_places *, const struct epa_moe *view,
                                             struct epa_error *);
 
-/* Fills the lists of rows, which copies of rows and of source tokens need. */
-void moe_places_list(struct moe_places *);
+/* Fills the ranges of sources and the lists of rows, which copies of rows and of source tokens need.
+ * EPA_ERR_SYSTEM: wrong counts of the sources. */
+EPA_CHECKED enum epa_status moe_places_list(struct moe_places *, const struct epa_moe *view,
+                                            struct epa_error *);
 
 /* Returns the bytes that moe_places_init() allocates. */
 uint64_t moe_places_bytes(const struct moe_layout *);
