@@ -27,10 +27,10 @@ __global__ void deliver(const __grid_constant__ struct deliver_args a)
     const uint32_t thread = blockIdx.x * THREADS + threadIdx.x, threads = gridDim.x * THREADS;
     uint32_t *before = reinterpret_cast<uint32_t *>(shared);
 
-    count_rows(a, before);
+    count_entries(a.count, a.to.experts, before);
     for (uint32_t i = blockIdx.x * WARPS + threadIdx.x / EPA_DEV_WARP; i < before[a.to.experts];
          i += gridDim.x * WARPS) {
-        uint32_t e = expert_at(a, before, i), j = i - before[e];
+        uint32_t e = expert_at(before, a.to.experts, i), j = i - before[e];
 
         copy_row(a, __ldcg(a.start + e) + j, a.to.stride != 0 ? e * a.to.stride + j : i);
     }

@@ -5,8 +5,7 @@
 #include <epa2a/quant.cuh>
 
 #include "deliver.h"
-
-enum { THREADS = 256, WARPS = THREADS / EPA_DEV_WARP };
+#include "entries.cuh"
 
 struct deliver_args {
     struct epa_delivery to;
@@ -40,47 +39,6 @@ static inline struct deliver_args deliver_args_of(const struct epa_moe *m, const
     args.recv_weight = m->recv_weight;
     args.recv_k = m->recv_k;
     return args;
-}
-
-/* All threads: writes the number of rows before each expert, and the total, to shared memory. */
-EPA_DEV void count_rows(const struct deliver_args &a, uint32_t *before)
-{
-    if (threadIdx.x < EPA_DEV_WARP) {
-        uint32_t sum = 0;
-
-        for (uint32_t first = 0; first < a.to.experts; first += EPA_DEV_WARP) {
-            uint32_t e = first + epa_dev_lane(), n = e < a.to.experts ? __ldcg(a.count + e) : 0;
-            uint32_t up_to = n;
-
-            for (uint32_t step = 1; step < EPA_DEV_WARP; step *= 2) {
-                uint32_t other = __shfl_up_sync(EPA_DEV_ALL, up_to, step);
-
-                up_to += epa_dev_lane() >= step ? other : 0;
-            }
-            if (e < a.to.experts)
-                before[e] = sum + up_to - n;
-            sum += __shfl_sync(EPA_DEV_ALL, up_to, EPA_DEV_WARP - 1);
-        }
-        if (epa_dev_lane() == 0)
-            before[a.to.experts] = sum;
-    }
-    __syncthreads();
-}
-
-/* Returns the expert of the entry with number `at`. */
-EPA_DEV uint32_t expert_at(const struct deliver_args &a, const uint32_t *before, uint32_t at)
-{
-    uint32_t low = 0, high = a.to.experts;
-
-    while (high - low > 1) {
-        uint32_t middle = (low + high) / 2;
-
-        if (before[middle] <= at)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
 }
 
 /* Returns rank and token of a row of the view. */

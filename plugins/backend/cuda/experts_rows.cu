@@ -3,57 +3,17 @@
 #include <epa2a/quant.cuh>
 
 #include "state.h"
+#include "entries.cuh"
 #include "experts_rows.h"
 
 namespace
 {
 
-enum { THREADS = 256, WARPS = THREADS / EPA_DEV_WARP, LANE = 16 /* channels */ };
-
-/* All threads: writes the number of entries before each expert, and the total, to shared memory. */
-EPA_DEV void count_entries(const struct rows_args &a, uint32_t *before)
-{
-    if (threadIdx.x < EPA_DEV_WARP) {
-        uint32_t sum = 0;
-
-        for (uint32_t first = 0; first < a.experts; first += EPA_DEV_WARP) {
-            uint32_t e = first + epa_dev_lane(), n = e < a.experts ? __ldcg(a.count + e) : 0;
-            uint32_t up_to = n;
-
-            for (uint32_t step = 1; step < EPA_DEV_WARP; step *= 2) {
-                uint32_t other = __shfl_up_sync(EPA_DEV_ALL, up_to, step);
-
-                up_to += epa_dev_lane() >= step ? other : 0;
-            }
-            if (e < a.experts)
-                before[e] = sum + up_to - n;
-            sum += __shfl_sync(EPA_DEV_ALL, up_to, EPA_DEV_WARP - 1);
-        }
-        if (epa_dev_lane() == 0)
-            before[a.experts] = sum;
-    }
-    __syncthreads();
-}
-
-/* Returns the expert of packed entry `at`. */
-EPA_DEV uint32_t expert_at(const struct rows_args &a, const uint32_t *before, uint32_t at)
-{
-    uint32_t low = 0, high = a.experts;
-
-    while (high - low > 1) {
-        uint32_t middle = (low + high) / 2;
-
-        if (before[middle] <= at)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
+enum { LANE = 16 /* channels */ };
 
 EPA_DEV uint64_t entry_at(const struct rows_args &a, const uint32_t *before, uint32_t at)
 {
-    uint32_t e = expert_at(a, before, at);
+    uint32_t e = expert_at(before, a.experts, at);
 
     return __ldcg(a.start + e) + (at - before[e]);
 }
@@ -97,7 +57,7 @@ template <bool F16> __global__ void __launch_bounds__(THREADS) pack(struct rows_
     extern __shared__ __align__(16) char shared[];
     uint32_t *before = reinterpret_cast<uint32_t *>(shared);
 
-    count_entries(a, before);
+    count_entries(a.count, a.experts, before);
     for (uint32_t at = blockIdx.x * WARPS + threadIdx.x / EPA_DEV_WARP; at < before[a.experts];
          at += gridDim.x * WARPS) {
         uint64_t row = row_of(a, entry_at(a, before, at));
@@ -145,10 +105,10 @@ template <bool F16> __global__ void __launch_bounds__(THREADS) multiply(struct r
     extern __shared__ __align__(16) char shared[];
     uint32_t *before = reinterpret_cast<uint32_t *>(shared);
 
-    count_entries(a, before);
+    count_entries(a.count, a.experts, before);
     for (uint32_t at = blockIdx.x * WARPS + threadIdx.x / EPA_DEV_WARP;
          at < min(before[a.experts], a.entries); at += gridDim.x * WARPS) {
-        uint32_t e = expert_at(a, before, at);
+        uint32_t e = expert_at(before, a.experts, at);
         uint64_t entry = __ldcg(a.start + e) + (at - before[e]);
 
         if (entry >= a.recv_entries) /* invalid list; the checks of verify report it */
@@ -192,7 +152,7 @@ __global__ void __launch_bounds__(THREADS) list_entries(struct rows_args a)
     extern __shared__ __align__(16) char shared[];
     uint32_t *before = reinterpret_cast<uint32_t *>(shared);
 
-    count_entries(a, before);
+    count_entries(a.count, a.experts, before);
     for (uint32_t at = blockIdx.x * THREADS + threadIdx.x; at < before[a.experts];
          at += gridDim.x * THREADS) {
         uint64_t entry = entry_at(a, before, at), row = row_of(a, entry);

@@ -22,10 +22,10 @@ __global__ void mark_rows(const __grid_constant__ struct deliver_args a)
     extern __shared__ __align__(16) uint32_t shared[];
     const uint32_t words = words_of(a.places);
 
-    count_rows(a, shared);
+    count_entries(a.count, a.to.experts, shared);
     for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < shared[a.to.experts];
          i += gridDim.x * THREADS) {
-        uint32_t e = expert_at(a, shared, i);
+        uint32_t e = expert_at(shared, a.to.experts, i);
         uint32_t row = __ldcg(a.recv_row + __ldcg(a.start + e) + (i - shared[e]));
         uint32_t rank = __ldcg(origin_at(a, row)), token = __ldcg(origin_at(a, row) + 1);
 
@@ -96,7 +96,7 @@ __global__ void deliver_rows(const __grid_constant__ struct deliver_args a)
     const struct epa_places &p = a.places;
     const uint32_t slots = words_of(p) * 32;
 
-    count_rows(a, shared);
+    count_entries(a.count, a.to.experts, shared);
     for (uint32_t i = thread / EPA_DEV_WARP; i < p.ranks * p.max_tokens;
          i += threads / EPA_DEV_WARP) {
         uint32_t rank = i / p.max_tokens, token = i % p.max_tokens, place;
@@ -124,10 +124,10 @@ __global__ void deliver_entries(const __grid_constant__ struct deliver_args a)
 {
     extern __shared__ __align__(16) uint32_t shared[];
 
-    count_rows(a, shared);
+    count_entries(a.count, a.to.experts, shared);
     for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < shared[a.to.experts];
          i += gridDim.x * THREADS) {
-        uint32_t e = expert_at(a, shared, i), place;
+        uint32_t e = expert_at(shared, a.to.experts, i), place;
         uint64_t entry = __ldcg(a.start + e) + (i - shared[e]);
         const uint32_t *origin = origin_at(a, __ldcg(a.recv_row + entry));
         size_t k;
