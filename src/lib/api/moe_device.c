@@ -444,28 +444,20 @@ static enum epa_status find_route(struct epa2a_moe *moe, const void *memory, str
     return EPA_OK;
 }
 
-/* Finds the open dispatch, or the last combined dispatch, whose combine may be repeated. */
 static enum epa_status find_dispatch(struct epa2a_moe *moe, uint64_t id, struct moe_target *out,
                                      struct epa_error *err)
 {
-    struct moe_record *r = NULL;
+    struct moe_record *r;
+    bool again;
+    enum epa_status status = moe_open_find(moe, id, &r, &again, err);
 
-    for (uint32_t i = 0; i < moe->sets; i++)
-        if (moe->record[i].state == MOE_OPEN && moe->record[i].id == id)
-            r = &moe->record[i];
-    if (r == NULL && moe->combined != NULL && moe->combined->id == id) {
-        r = moe->combined;
-        if (!moe->ep.algorithm->combines_again)
-            return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                            "%s cannot repeat a combine; pass `routing` to the dispatch, or use "
-                            "algorithm=ll_v1 or algorithm=ll_v2",
-                            moe->name);
-    }
-    if (r == NULL)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "dispatch %llu is not open, and is not the last combined dispatch; pass "
-                        "`routing` to a dispatch that needs several combines",
-                        (unsigned long long)id);
+    if (status != EPA_OK)
+        return status;
+    if (again && !moe->ep.algorithm->combines_again)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "%s cannot repeat a combine; pass `routing` to the dispatch, or use "
+                        "algorithm=ll_v1 or algorithm=ll_v2",
+                        moe->name);
     *out = (struct moe_target){.record = r,
                                .id = id,
                                .tokens = r->problem.u.moe.tokens,

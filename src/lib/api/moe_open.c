@@ -137,6 +137,25 @@ enum epa_status moe_open_record(struct epa2a_moe *moe, struct moe_record **out,
     return status;
 }
 
+enum epa_status moe_open_find(struct epa2a_moe *moe, uint64_t id, struct moe_record **out,
+                              bool *again, struct epa_error *err)
+{
+    struct moe_record *r = NULL;
+
+    for (uint32_t i = 0; i < moe->sets; i++)
+        if (moe->record[i].state == MOE_OPEN && moe->record[i].id == id)
+            r = &moe->record[i];
+    *again = r == NULL && moe->combined != NULL && moe->combined->id == id;
+    r = *again ? moe->combined : r;
+    if (r == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "dispatch %llu is not open, and is not the last combined dispatch; pass "
+                        "`routing` to a dispatch that needs several combines",
+                        (unsigned long long)id);
+    *out = r;
+    return EPA_OK;
+}
+
 struct moe_record *moe_open_find_route(struct epa2a_moe *moe, uint64_t route)
 {
     struct moe_record *newest = NULL;

@@ -23,6 +23,9 @@ EPA_CHECKED enum epa_status moe_open_check_order(const struct epa2a_moe *,
 /* Closes dispatches before `record`, which linger. */
 EPA_CHECKED enum epa_status moe_open_order(struct epa2a_moe *, const struct moe_record *,
                                            struct epa_error *);
+/* Finds the open dispatch, or the last combined dispatch, whose combine is then repeated (*again). */
+EPA_CHECKED enum epa_status moe_open_find(struct epa2a_moe *, uint64_t id, struct moe_record **out,
+                                          bool *again, struct epa_error *);
 /* Returns the newest dispatch along the routes that is open or lingers; NULL: none. */
 struct moe_record *moe_open_find_route(struct epa2a_moe *, uint64_t route);
 /* Checks that the caller owes no combine for a dispatch except `except` (or NULL), so that
