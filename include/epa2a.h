@@ -484,7 +484,7 @@ EPA2A_API int epa2a_layer_create(struct epa2a_comm *, const struct epa2a_moe_sha
 
 /* Runs the layer: dispatch, experts, combine. Collective call. `out` is [tokens][hidden] of dtype.
  * topk_weight of the tokens must be set; flags must be 0; `seen` is not used. On CUDA rows must be
- * dense and indices have 4 bytes. */
+ * dense. */
 EPA2A_API int epa2a_layer_run(struct epa2a_layer *, const struct epa2a_tokens *, void *out,
                               void *stream);
 

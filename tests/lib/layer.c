@@ -106,7 +106,7 @@ struct running {
     void *stream;
 };
 
-/* Odd iterations pass indices of 8 bytes and rows with gaps. */
+/* Odd iterations pass indices of 8 bytes and, on hosts, rows with gaps. */
 static int run_iteration(struct group_rank *me, const struct running *r, uint64_t iteration)
 {
     struct epa_moe *m = &oracle_inputs(r->op, iteration)->u.moe;
@@ -117,24 +117,26 @@ static int run_iteration(struct group_rank *me, const struct running *r, uint64_
     int64_t *wide = calloc((size_t)m->max_tokens * m->topk, sizeof(*wide));
     char *apart = calloc(m->max_tokens, stride);
     struct epa_error err = {EPA_OK, ""};
-    bool converts = iteration % 2 != 0 && !room_is_device();
+    bool is_wide = iteration % 2 != 0, has_gaps = is_wide && !room_is_device();
     size_t choices = (size_t)m->tokens * m->topk;
     void *out = room_put(m->out, m->tokens * row, stream);
     void *x = room_put(m->x, m->tokens * row, stream);
-    void *expert = room_put(m->expert, choices * sizeof(*m->expert), stream);
     void *weight = room_put(m->weight, choices * sizeof(*m->weight), stream);
+    void *expert;
     int status;
     EPA2A_STRUCT(epa2a_tokens, in);
 
     for (uint32_t i = 0; i < m->tokens * m->topk; i++)
         wide[i] = m->expert[i];
+    expert = is_wide ? room_put(wide, choices * sizeof(*wide), stream)
+                     : room_put(m->expert, choices * sizeof(*m->expert), stream);
     for (uint32_t i = 0; i < m->tokens; i++)
         memcpy(apart + i * stride, (const char *)m->x + i * row, row);
     in.tokens = m->tokens;
-    in.x = converts ? apart : x;
-    in.x_stride = converts ? stride : 0;
-    in.topk_idx = converts ? (const void *)wide : expert;
-    in.topk_idx_bytes = converts ? 8 : 4;
+    in.x = has_gaps ? apart : x;
+    in.x_stride = has_gaps ? stride : 0;
+    in.topk_idx = expert;
+    in.topk_idx_bytes = is_wide ? 8 : 4;
     in.topk_weight = weight;
     status = epa2a_layer_run(layer, &in, out, stream);
     if (status == EPA2A_OK && room_is_device())

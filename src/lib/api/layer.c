@@ -23,6 +23,8 @@ struct epa2a_layer {
     struct host_experts *host;
     struct epa_experts *device;
     void *y; /* expert outputs in backend memory if the algorithm has no memory for them */
+    /* Device memory, [max_tokens][topk]: choices that the caller passes with 8 bytes; NULL on hosts. */
+    void *choices;
 };
 
 /* ---- creation ---- */
@@ -113,6 +115,18 @@ static enum epa_status create_experts(struct epa2a_layer *layer, struct epa_erro
     return b->ops->experts_create(b, &p.experts, &layer->device, err);
 }
 
+/* Allocates memory that no call can allocate, since a CUDA graph may capture the call. */
+static enum epa_status allocate_choices(struct epa2a_layer *layer, struct epa_error *err)
+{
+    struct epa_backend *b = layer->object.comm->ep.backend;
+    const struct epa_moe *moe = &layer->problem.u.moe;
+    size_t bytes = (size_t)moe->max_tokens * moe->topk * sizeof(int32_t);
+
+    if (b->memory == EPA_MEMORY_HOST)
+        return EPA_OK;
+    return ep_explain_backend(&layer->object.ep, b->ops->alloc(b, bytes, &layer->choices), err);
+}
+
 static void free_layer(void *arg)
 {
     struct epa2a_layer *layer = arg;
@@ -126,6 +140,8 @@ static void free_layer(void *arg)
         b->ops->experts_destroy(layer->device);
     if (layer->y != NULL)
         b->ops->free(b, layer->y);
+    if (layer->choices != NULL)
+        b->ops->free(b, layer->choices);
     object_free(&layer->object);
     tokens_finish(&layer->tokens);
     free(layer);
@@ -157,6 +173,8 @@ static enum epa_status create_layer(struct epa2a_comm *comm, struct epa2a_layer 
     if (layer->object.footprint.u.moe.fused)
         moe->mlp = layer->shape.mlp;
     status = tokens_init(&layer->tokens, moe, comm->ep.backend->memory, err);
+    if (status == EPA_OK)
+        status = allocate_choices(layer, err);
     if (status == EPA_OK)
         status = create_experts(layer, err);
     return status == EPA_OK ? object_open(&layer->object, &layer->problem, err) : status;
@@ -217,13 +235,48 @@ static enum epa_status run_experts(struct epa2a_layer *layer, struct epa_error *
     return ep_explain_backend(ep, status, err);
 }
 
+/* Reads and checks the tokens. *wide: choices of 8 bytes on a device, which a kernel has to convert; or
+ * NULL. */
+static enum epa_status read_tokens(struct epa2a_layer *layer, const struct epa2a_tokens *from,
+                                   struct epa2a_tokens *in, const void **wide,
+                                   struct epa_error *err)
+{
+    struct epa2a_tokens read;
+    enum epa_status status = struct_read(&read, sizeof(read), from, "epa2a_tokens", err);
+
+    if (status != EPA_OK)
+        return status;
+    *wide = NULL;
+    if (layer->choices != NULL && read.topk_idx_bytes == sizeof(int64_t)) {
+        *wide = read.topk_idx;
+        read.topk_idx_bytes = sizeof(int32_t);
+    }
+    return tokens_read(&layer->tokens, &read, in, &layer->problem.u.moe, err);
+}
+
+/* Queues the conversion of choices of 8 bytes. */
+static enum epa_status convert_choices(struct epa2a_layer *layer, const void *wide,
+                                       struct epa_error *err)
+{
+    struct epa_backend *b = layer->object.ep.comm->backend;
+    struct epa_moe *moe = &layer->problem.u.moe;
+    const struct epa_choices_copy copy = {.n = (uint64_t)moe->tokens * moe->topk,
+                                          .expert = wide,
+                                          .bytes = sizeof(int64_t),
+                                          .to_expert = {layer->choices}};
+
+    moe->expert = layer->choices;
+    return ep_explain_backend(&layer->object.ep, b->ops->copy_choices(b, &copy), err);
+}
+
 static enum epa_status run_layer(struct epa2a_layer *layer, const struct epa2a_tokens *from,
                                  void *out, struct epa_error *err)
 {
     const struct epa_algorithm *a = layer->object.ep.algorithm;
     struct epa_moe *moe = &layer->problem.u.moe;
     struct epa2a_tokens in;
-    enum epa_status status = tokens_read(&layer->tokens, from, &in, moe, err);
+    const void *wide;
+    enum epa_status status = read_tokens(layer, from, &in, &wide, err);
 
     if (status != EPA_OK)
         return status;
@@ -237,6 +290,8 @@ static enum epa_status run_layer(struct epa2a_layer *layer, const struct epa2a_t
                         "x_scale: the layer dispatches rows in dtype; set recv_dtype to "
                         "EPA2A_FP8_E4M3");
     moe->out = out;
+    if (wide != NULL)
+        status = convert_choices(layer, wide, err);
     for (uint32_t i = 0; i < a->n_stages && status == EPA_OK; i++) {
         status = object_call(&layer->object, &a->stages[i], &layer->problem, err);
         if (status == EPA_OK && a->stages[i].kind == EPA_STAGE_DISPATCH)
