@@ -98,15 +98,32 @@ static bool has_repetition(const struct epa_moe *m, uint32_t tokens, const int32
     return repeated;
 }
 
+/* Returns true if a choice is neither an expert nor -1. */
+static bool has_unknown_expert(const struct epa_moe *m, const int32_t *expert, size_t n)
+{
+    int32_t most = (int32_t)m->experts - 1;
+    const four_choices high = {most, most, most, most}, low = {-1, -1, -1, -1};
+    four_choices found = {0};
+    bool unknown = false;
+    size_t i = 0;
+
+    for (; i + 4 <= n; i += 4) {
+        four_choices a;
+
+        memcpy(&a, expert + i, sizeof(a));
+        found |= (a > high) | (a < low);
+    }
+    for (; i < n; i++)
+        unknown |= expert[i] > most || expert[i] < -1;
+    return unknown || (found[0] | found[1] | found[2] | found[3]) != 0;
+}
+
 static enum epa_status check_experts(const struct epa_moe *m, uint32_t tokens,
                                      const int32_t *expert, uint32_t *last, struct epa_error *err)
 {
-    size_t n = (size_t)tokens * m->topk;
-    bool wrong = false;
+    bool wrong = has_unknown_expert(m, expert, (size_t)tokens * m->topk) ||
+                 has_repetition(m, tokens, expert, last);
 
-    for (size_t i = 0; i < n; i++)
-        wrong |= (uint32_t)expert[i] + 1 > m->experts;
-    wrong = wrong || has_repetition(m, tokens, expert, last);
     return wrong ? explain_experts(m, tokens, expert, err) : EPA_OK;
 }
 
