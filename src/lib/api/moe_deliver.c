@@ -68,32 +68,44 @@ static void write_source_tokens(const struct moe_places *p, const struct epa_moe
     }
 }
 
+/* RANK: drops all choices of the rows. */
+static void clear_choices(const struct moe_places *p, uint32_t topk, const struct moe_lists *out)
+{
+    uint64_t runs = p->same ? p->rows != 0 : p->rows, n = p->same ? p->rows : 1;
+
+    for (uint64_t i = 0; i < runs; i++) {
+        size_t at = (size_t)p->row[i] * topk;
+
+        memset(out->topk_idx + at, 0xff, n * topk * sizeof(*out->topk_idx)); /* -1 */
+        memset(out->topk_weight + at, 0, n * topk * sizeof(*out->topk_weight));
+    }
+}
+
 /* RANK: writes the list of entries, and the choices of each row. */
 static void write_choices(const struct moe_places *p, uint32_t topk, const struct epa_moe *m,
                           const struct moe_lists *out)
 {
-    for (uint64_t n = 0; n < p->rows; n++)
-        for (uint32_t k = 0; k < topk; k++) {
-            size_t i = (size_t)p->row[n] * topk + k;
+    /* Copies of the pointers, which no store can change. */
+    const uint32_t *at = p->at, *view = m->recv_row;
+    const uint8_t *k = m->recv_k;
+    const float *weight = m->recv_weight;
+    int32_t *topk_idx = out->topk_idx;
+    float *topk_weight = out->topk_weight;
+    uint32_t *to = out->row;
 
-            if (out->topk_idx != NULL)
-                out->topk_idx[i] = -1;
-            if (out->topk_weight != NULL)
-                out->topk_weight[i] = 0;
-        }
-    for (uint32_t e = 0; e < p->l.local; e++)
-        for (uint32_t j = 0; j < p->count[e]; j++) {
-            uint64_t entry = m->recv_start[e] + j;
-            uint32_t row = p->at[m->recv_row[entry]];
-            size_t i = (size_t)row * topk + m->recv_k[entry];
+    clear_choices(p, topk, out);
+    for (uint32_t e = 0; e < p->l.local; e++) {
+        uint64_t from = m->recv_start[e], start = p->start[e], n = p->count[e];
 
-            if (out->row != NULL)
-                out->row[p->start[e] + j] = row;
-            if (out->topk_idx != NULL)
-                out->topk_idx[i] = (int32_t)e;
-            if (out->topk_weight != NULL)
-                out->topk_weight[i] = m->recv_weight[entry];
+        for (uint64_t j = 0; j < n; j++) {
+            uint32_t row = at[view[from + j]];
+            size_t i = (size_t)row * topk + k[from + j];
+
+            to[start + j] = row;
+            topk_idx[i] = (int32_t)e;
+            topk_weight[i] = weight[from + j];
         }
+    }
 }
 
 void moe_deliver_lists(const struct moe_places *p, const struct moe_form *f,

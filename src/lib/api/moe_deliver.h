@@ -13,7 +13,8 @@ EPA_CHECKED enum epa_status moe_deliver_rows(const struct moe_places *, const st
                                              const struct epa_moe *view, void *x, void *x_scale,
                                              float *work, struct epa_error *);
 
-/* Lists of struct epa2a_received; NULL: not written. */
+/* Lists of struct epa2a_received; NULL: not written. row, topk_idx and topk_weight are not NULL in the
+ * layouts RANK. */
 struct moe_lists {
     uint32_t *count;
     uint64_t *start;
