@@ -2,7 +2,8 @@
 # Ranks started one by one on this host, as torchrun and srun do. If a rank fails in any way, all
 # ranks must end with one status, in time, with the right messages, and leave no process or file.
 #   env.sh EPA2A CONFIG KIND [UNPACK]
-#   KIND: well | few | kill | crash | stop | rendezvous | never | other | token | int | term | garbage | several | silent | pause | keys
+#   KIND: well | few | kill | crash | stop | rendezvous | never | other | token | int | term | garbage | several | silent | pause | keys |
+#         blame
 set -u
 epa2a=$1 config=$2 kind=$3 unpack=${4-} n=4
 work=$(mktemp -d) || exit 1
@@ -88,6 +89,29 @@ ends() {
     ms=$(($(now_ms) - since))
     in_time "$ms" "$2"
 }
+
+# connections STATE QUEUE: number of rank 0's connections to others in this state of /proc/net/tcp
+# whose unread bytes match QUEUE
+connections() {
+    awk -v port=":$(printf %04X "$port")" -v state="$1" -v queue="$2" \
+        'index($2, port) == length($2) - 4 && $4 == state && substr($5, 10) ~ queue { n++ } END { print n + 0 }' \
+        /proc/net/tcp /proc/net/tcp6
+}
+
+# awaits COMMAND...: waits until the command succeeds, at most about 20 s
+awaits() {
+    for _ in $(seq 2000); do
+        "$@" && return
+        rest 0.01
+    done
+    fail "in vain: $*"
+}
+
+# stopped PID: true if all threads of the process are stopped
+stopped() { ! sed -n 's/^State:[[:space:]]*//p' "/proc/$1/task"/*/status | grep -qv '^T'; }
+
+# asked N: rank 0's process has not read the end of one rank and the requests of N ranks to stop
+asked() { [ "$(connections 08 .)" = 1 ] && [ "$(connections 01 '[1-9A-F]')" = "$1" ]; }
 
 # others_end VICTIM WANT_CODE LIMIT_MS: rank VICTIM has ended by SIGKILL, and the others end.
 others_end() {
@@ -175,6 +199,29 @@ meet_their_end() {
             says 0 "rank $victim \\(host .*, pid ${pid[$victim]}[^)]*\\) was killed by signal 9 \\(Killed\\): .*, iteration [0-9]+"
             others_are_quiet
         done ;;
+    blame) # as mpirun does after the death of a rank: SIGTERM to the others, and SIGKILL a second later
+        # Rank 0 waits for a core meanwhile, and reads the death and the requests to stop at once.
+        for victim in 1 2 3; do
+            go_on --set launcher.heartbeat=60s
+            kill -STOP "${pid[0]}"
+            awaits stopped "${pid[0]}"
+            kill -KILL "${pid[$victim]}"
+            for r in 1 2 3; do [ $r = $victim ] || kill -TERM "${pid[$r]}"; done
+            awaits asked 2
+            kill -CONT "${pid[0]}"
+            others_end $victim 5 8000
+            says 0 "rank $victim \\(host .*, pid ${pid[$victim]}[^)]*\\) was killed by signal 9 \\(Killed\\)"
+            others_are_quiet
+        done
+        # Rank 2 cannot end, so SIGKILL precedes the report.
+        go_on --set launcher.heartbeat=60s
+        kill -STOP "${pid[2]}"
+        kill -KILL "${pid[3]}"
+        wait "${pid[3]}" # all of its threads have ended
+        kill -TERM "${pid[0]}"
+        awaits grep -q '^warning: rank 3 (.*) was killed by signal 9 (Killed)' "$work/err.0"
+        kill -KILL "${pid[@]:0:3}"
+        wait "${pid[@]:0:3}" ;;
     crash)
         for victim in 0 1 3; do
             go_on --json "$work/out.json" --force

@@ -414,6 +414,16 @@ static size_t frame_bytes(const struct conn *conn, const struct head *head)
     return sizeof(*head) + head->bytes + (is_plain(conn, head) ? 0 : MAC_BYTES);
 }
 
+/* Closes a connection after an error of send() or recv(). The kernel resets, rather than closes, a
+ * connection with unread bytes whose process has ended. */
+static void close_after_error(struct conn *conn)
+{
+    if (errno == ECONNRESET || errno == EPIPE)
+        conn_close(conn, "its connection was closed");
+    else
+        conn_close(conn, "its connection was lost: %s", strerror(errno));
+}
+
 static void receive_bytes(struct conn *conn)
 {
     size_t have = conn->in_bytes - conn->in_from, need = 0;
@@ -440,7 +450,7 @@ static void receive_bytes(struct conn *conn)
     } else if (n == 0) {
         conn_close(conn, "its connection was closed");
     } else if (errno != EAGAIN && errno != EINTR) {
-        conn_close(conn, "its connection was lost: %s", strerror(errno));
+        close_after_error(conn);
     }
 }
 
@@ -505,7 +515,7 @@ static void send_bytes(struct conn *conn)
         } else if (n < 0 && errno == EAGAIN) {
             return;
         } else if (n < 0 && errno != EINTR) {
-            conn_close(conn, "its connection was lost: %s", strerror(errno));
+            close_after_error(conn);
             return;
         }
     }
@@ -514,7 +524,7 @@ static void send_bytes(struct conn *conn)
 
 short conn_events(const struct conn *conn)
 {
-    return (short)(POLLIN | (conn_all_sent(conn) ? 0 : POLLOUT));
+    return (short)(POLLIN | POLLRDHUP | (conn_all_sent(conn) ? 0 : POLLOUT));
 }
 
 void conn_turn(struct conn *conn, short revents)

@@ -95,7 +95,8 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
     l->settings = settings;
     l->launch = launch;
     l->phase = MEETING;
-    l->ran = l->judged = l->rank_0_reports = l->rank_0_lost = false;
+    l->ran = l->judged = l->rank_0_reports = l->rank_0_lost = l->warned = false;
+    l->stopping_ns = 0;
     l->verdict = (struct conn_word){.rank = UINT32_MAX};
     l->sent = l->block_at = 0;
     l->began_ns = l->turned_ns = epa_now_ns();

@@ -75,6 +75,8 @@ struct launcher {
     struct conn_word verdict; /* result of the launch for all ranks */
     bool rank_0_reports;      /* the verdict is from the rendezvous, so rank 0 has it as well */
     bool rank_0_lost;         /* the verdict is the loss of rank 0 */
+    bool warned;              /* warn_of_death() has written the death */
+    uint64_t stopping_ns;     /* time at which launch->stopping was seen; 0: not yet */
     uint64_t sent;            /* number of set-up steps sent */
     size_t block_at;
     uint64_t began_ns, polled_ns, turned_ns;

@@ -21,6 +21,9 @@
 #include "launch/launcher_verdict.h"
 #include "launch/rendezvous.h"
 
+/* Wait after SIGTERM before a known death is written. */
+static const uint64_t warn_ns = 250000000;
+
 void launcher_close_members(struct launcher *l)
 {
     for (uint32_t i = 0; i < l->members; i++)
@@ -296,6 +299,31 @@ static void check_rank(struct launcher *l)
                 "launcher.start"));
 }
 
+/* After the death of a rank, mpirun sends SIGTERM to the other ranks, and SIGKILL one second later.
+ * The ranks may need longer to end, and the report follows their end. So a process that still waits
+ * warn_ns after SIGTERM writes the death that it knows. */
+static void warn_of_death(struct launcher *l, uint64_t now)
+{
+    const struct epa_launch *asked = &l->launch->asked;
+    const struct conn_word *known = l->judged               ? &l->verdict
+                                    : l->rendezvous != NULL ? rendezvous_verdict(l->rendezvous)
+                                                            : NULL;
+
+    if (!l->launch->stopping)
+        return;
+    if (l->stopping_ns == 0)
+        l->stopping_ns = now;
+    if (l->warned || now - l->stopping_ns < warn_ns || known == NULL ||
+        known->status != EPA_ERR_DIED || (l->rank_0_reports && l->rank != 0))
+        return;
+    l->warned = true;
+    if (asked->poll_launch != NULL)
+        (void)asked->poll_launch(asked->poll_arg, EPA_POLL_PRINTING);
+    if (l->rank != 0)
+        fprintf(stderr, "[rank %u] ", l->rank);
+    fprintf(stderr, "warning: %s; other ranks have not ended yet\n", known->text);
+}
+
 uint32_t launcher_polls(const struct launcher *l, struct pollfd *out)
 {
     out[0] = l->phase == DIALING
@@ -314,9 +342,11 @@ bool launcher_turn(struct launcher *l, const struct pollfd *fds)
     l->began_ns += epa_pause_ns(&l->turned_ns, now, l->settings->start_ns);
     check_rank(l);
     advance_connection(l, fds[0].revents, now);
+    /* Other ranks cannot connect before meet() has sent them the address. */
+    if (l->rendezvous != NULL)
+        rendezvous_turn(l->rendezvous, fds + 1, !l->met && control_aborted(l->control));
+    warn_of_death(l, now);
     if (l->rendezvous == NULL)
         return l->judged;
-    /* Other ranks cannot connect before meet() has sent them the address. */
-    rendezvous_turn(l->rendezvous, fds + 1, !l->met && control_aborted(l->control));
     return l->judged && rendezvous_over(l->rendezvous);
 }

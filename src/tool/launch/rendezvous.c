@@ -491,6 +491,17 @@ static void on_message(struct rendezvous *rdv, struct peer *peer, const struct c
         lose_peer(rdv, peer, "it sent an unexpected message");
 }
 
+/* Reads the messages of a peer. */
+static void take_messages(struct rendezvous *rdv, struct peer *peer)
+{
+    struct conn_message m;
+
+    while (peer->state != REFUSED && conn_take(&peer->conn, &m))
+        on_message(rdv, peer, &m);
+    if (peer->state == REFUSED) /* closing with unread bytes would discard the refusal */
+        conn_discard(&peer->conn);
+}
+
 /* ---- time ---- */
 
 /* Moves all deadlines by a pause of this process; conn_find_loss() detects the pause itself. */
@@ -604,6 +615,11 @@ static void check_end(struct rendezvous *rdv, bool alone, uint64_t now)
     rdv->reported_ns = now;
 }
 
+const struct conn_word *rendezvous_verdict(const struct rendezvous *rdv)
+{
+    return &rdv->verdict;
+}
+
 bool rendezvous_over(const struct rendezvous *rdv)
 {
     if (!rdv->reported)
@@ -638,16 +654,25 @@ void rendezvous_turn(struct rendezvous *rdv, const struct pollfd *fds, bool alon
     char from[64];
     uint64_t now;
 
+    /* Closed connections first. After the death of a rank, mpirun sends SIGTERM to the other ranks,
+     * which report it. If this process waited for a core, it finds both at once; the death is the
+     * cause. */
     for (uint32_t i = 0; i < rdv->slots; i++) {
         struct peer *peer = &rdv->peer[i];
-        struct conn_message m;
 
-        conn_turn(&peer->conn, fds[1 + i].revents);
-        while (peer->state != REFUSED && conn_take(&peer->conn, &m))
-            on_message(rdv, peer, &m);
-        if (peer->state == REFUSED) /* closing with unread bytes would discard the refusal */
-            conn_discard(&peer->conn);
+        if (peer->state != JOINED || (fds[1 + i].revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0)
+            continue;
+        while (peer->conn.fd >= 0) {
+            conn_turn(&peer->conn, POLLIN);
+            take_messages(rdv, peer);
+        }
+        if (!rdv->reported)
+            lose_peer(rdv, peer, "");
     }
+    for (uint32_t i = 0; i < rdv->slots; i++)
+        conn_turn(&rdv->peer[i].conn, fds[1 + i].revents);
+    for (struct peer *peer = rdv->peer; peer < rdv->peer + rdv->slots; peer++)
+        take_messages(rdv, peer);
     for (uint32_t i = 0; i < ACCEPTS && fds[0].revents != 0; i++) {
         int fd = net_accept(rdv->listener, from, sizeof(from));
 

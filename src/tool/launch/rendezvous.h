@@ -6,6 +6,7 @@
 
 #include "launch/launcher_params.h"
 
+struct conn_word;
 struct rendezvous;
 
 /* `asked` is rank 0's launch; the rendezvous writes the blocks of other ranks to its block. The listener
@@ -24,6 +25,9 @@ uint32_t rendezvous_poll_room(uint32_t ranks);
 void rendezvous_polls(const struct rendezvous *, struct pollfd *out);
 /* alone: no other rank can connect, so the rendezvous does not wait for them. */
 void rendezvous_turn(struct rendezvous *, const struct pollfd *, bool alone);
+
+/* Returns the failure so far; status 0: none. A later failure may replace it. */
+const struct conn_word *rendezvous_verdict(const struct rendezvous *);
 
 /* Returns true if every reachable launcher has received the verdict. */
 bool rendezvous_over(const struct rendezvous *);
