@@ -17,22 +17,48 @@ static struct timespec timespec_of(uint64_t ns)
     return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 }
 
-/* Stops the process, this thread before it returns. A periodic timer of the kernel continues it, since the first expiry may precede
- * the stop. Without a timer the stop would last forever, so it fails. */
-static void stop_process(struct rank *r, uint64_t ns)
+/* Timers of one stop. Intervals double, so the last timer expires at least STOP_LIMIT_NS after the first. */
+#define STOP_TIMERS 40
+#define STOP_LIMIT_NS 60000000000u
+
+/* Sends SIGCONT to this process after `ns`. Returns whether the kernel accepted the timer. */
+static bool start_timer(timer_t *timer, uint64_t ns)
 {
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGCONT};
-    struct itimerspec when = {.it_interval = timespec_of(ns), .it_value = timespec_of(ns)};
-    timer_t timer;
+    struct itimerspec when = {.it_value = timespec_of(ns)};
 
-    if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) {
-        rank_fail(r, EPA_ERR_SYSTEM, "fault: cannot create the timer that ends the stop: %s",
-                  strerror(errno));
-        return;
+    if (timer_create(CLOCK_MONOTONIC, &event, timer) != 0)
+        return false;
+    if (timer_settime(*timer, 0, &when, NULL) == 0)
+        return true;
+    timer_delete(*timer);
+    return false;
+}
+
+/* Stops the process, this thread before it returns. SIGCONT of a timer continues the process. A timer
+ * that expires before the stop has no effect, and the kernel does not repeat a periodic timer while the
+ * process ignores its signal (Linux 6.13 and later). Therefore several timers with growing intervals
+ * run: the first one that expires after the stop ends the stop. Without the last timer the process would
+ * not stop, since the stop could last forever. */
+static void stop_process(struct rank *r, uint64_t ns)
+{
+    timer_t timer[STOP_TIMERS];
+    uint64_t wait = ns, last = ns + STOP_LIMIT_NS;
+    uint32_t n = 0;
+
+    while (n < STOP_TIMERS && start_timer(&timer[n], wait)) {
+        n++;
+        if (wait >= last)
+            break;
+        wait *= 2;
     }
-    if (timer_settime(timer, 0, &when, NULL) != 0 || raise(SIGSTOP) != 0)
+    if (wait < last)
+        rank_fail(r, EPA_ERR_SYSTEM, "fault: cannot create the timers that end the stop: %s",
+                  strerror(errno));
+    else if (raise(SIGSTOP) != 0)
         rank_fail(r, EPA_ERR_SYSTEM, "fault: cannot stop the process: %s", strerror(errno));
-    timer_delete(timer);
+    while (n > 0)
+        timer_delete(timer[--n]);
 }
 
 void rank_fault(struct rank *r, uint32_t stage)
