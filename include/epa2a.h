@@ -39,9 +39,9 @@
  * Process state
  *   The library never prints, exits or forks, and never changes signal handlers, the locale or the
  *   environment. An option sets the number of threads that the library starts. A comm of a CUDA
- *   device starts one thread more, which sleeps. The library pins threads only if an option
- *   requests it. The current CUDA device of the calling thread does not change. A plugin may load
- *   other libraries, such as UCX, with other rules.
+ *   device and a comm of several hosts start one thread more, which sleeps and receives no signals.
+ *   The library pins threads only if an option requests it. The current CUDA device of the calling
+ *   thread does not change. A plugin may load other libraries, such as UCX, with other rules.
  *
  * Errors
  *   A function of type int returns EPA2A_OK or, on failure, a negative status. After a failure
@@ -151,7 +151,11 @@ struct epa2a_comm_params {
      * library invokes the callback in create, destroy and other set-up calls, in the thread of the
      * caller. Data calls never invoke the callback. The library has no time-out for the callback.
      * If NULL, the library connects the ranks by the environment variables of torchrun: RANK,
-     * WORLD_SIZE, MASTER_ADDR and MASTER_PORT. */
+     * WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+     * Ranks of several hosts also connect to a free TCP port of rank 0 and authenticate each other
+     * by a random secret. The connections carry failures and replace the callback after create. If a
+     * rank cannot connect, the log callback receives the reason, and the comm uses the callback
+     * only. */
     int (*allgather)(void *arg, const void *mine, size_t bytes, void *all);
     void *arg; /* first argument of allgather */
     /* EPA2A_HOST, or a device number of the CUDA runtime in this process. All ranks have host
@@ -196,13 +200,13 @@ EPA2A_API int epa2a_comm_create(const struct epa2a_comm_params *, struct epa2a_c
  * destroy all objects that were created from the comm. The call ignores NULL. */
 EPA2A_EXPORT void epa2a_comm_destroy(struct epa2a_comm *);
 
-/* Ends all waits of the ranks of this host and breaks the comm. The interrupted calls return
- * EPA2A_ERR_ABORTED. The waits of ranks on other hosts end by their time-outs. Local call. Any
- * thread may make the call. */
+/* Ends all waits of all ranks and breaks the comm. The interrupted calls return EPA2A_ERR_ABORTED.
+ * The waits of ranks on other hosts end by their time-outs if the ranks cannot connect; see
+ * `allgather` of epa2a_comm_params. Local call. Any thread may make the call. */
 EPA2A_EXPORT void epa2a_comm_abort(struct epa2a_comm *);
 
 /* Returns EPA2A_OK, or the status of the failure that breaks the comm, for example EPA2A_ERR_DIED
- * after the death of another process of this host, or EPA2A_ERR_TIMEOUT if a kernel of this rank
+ * after the death of another process, or EPA2A_ERR_TIMEOUT if a kernel of this rank
  * waited too long. The call never waits, and calls no function of CUDA. Local call. Any thread may
  * make the call. */
 EPA2A_API int epa2a_comm_check(struct epa2a_comm *);
@@ -212,7 +216,8 @@ EPA2A_API int epa2a_comm_check(struct epa2a_comm *);
 EPA2A_API int epa2a_comm_sync(struct epa2a_comm *, void *stream);
 
 /* Executes a barrier of all ranks of the comm, after all enqueued work of the stream. Collective
- * call. If the ranks are on several hosts, the call invokes the callback of the comm. */
+ * call. If the ranks are on several hosts and cannot connect, the call invokes the callback of the
+ * comm. */
 EPA2A_API int epa2a_comm_barrier(struct epa2a_comm *, void *stream);
 
 /* Calls `say` with `arg` for each fact about the comm. A fact is a key and a value, for example

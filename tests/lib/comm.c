@@ -20,6 +20,15 @@ static void finish(struct group_rank *me, int code)
         snprintf(me->result->text, sizeof(me->result->text), "%s", epa2a_last_error());
 }
 
+/* The log has no other warnings. */
+static void note_missing_connections(void *arg, int level, const char *text)
+{
+    struct group_result *result = arg;
+
+    if (level == 1)
+        snprintf(result->text, sizeof(result->text), "%s", text);
+}
+
 /* Creates a comm with a time-out; NULL: the failure is in the result. */
 static struct epa2a_comm *create_comm(struct group_rank *me, uint64_t timeout_ns,
                                       const char *options)
@@ -35,6 +44,8 @@ static struct epa2a_comm *create_comm(struct group_rank *me, uint64_t timeout_ns
     p.device = EPA2A_HOST;
     p.timeout_ns = timeout_ns;
     p.options = options;
+    p.log = note_missing_connections;
+    p.log_arg = me->result;
     finish(me, epa2a_comm_create(&p, &comm));
     return comm;
 }
@@ -316,6 +327,55 @@ TEST(any_thread_aborts_the_waits_of_all_ranks)
                "rank 1 aborted");
     assert_all(group_run(3, GROUP_THREADS, abort_from_thread, NULL), 3, EPA2A_ERR_ABORTED,
                "rank 1 aborted");
+}
+
+/* Ranks with odd numbers are on another host. Rank 0 makes no call until rank 2 has received the abort,
+ * so a thread of rank 0 has to pass the abort on. Rank 3 never enters the barrier. */
+static void abort_across_hosts(struct group_rank *me)
+{
+    uint32_t *received = group_word(me, 0);
+    struct epa2a_comm *comm;
+    pthread_t thread;
+    double begun;
+
+    if (me->rank % 2 == 1 && !group_leave_host()) {
+        me->result->code = EPA2A_ERR_UNSUPPORTED;
+        return;
+    }
+    comm = create_comm(me, 60 * second, "transport=reorder");
+    if (strstr(me->result->text, "ranks cannot authenticate each other") != NULL) {
+        me->result->code = EPA2A_ERR_UNSUPPORTED;
+        epa2a_comm_destroy(comm);
+        return;
+    }
+    if (comm == NULL || !group_meet(me))
+        return;
+    begun = group_now();
+    if (me->rank == 0)
+        group_wait(received);
+    else if (me->rank == 1)
+        pthread_create(&thread, NULL, abort_comm, comm);
+    else if (me->rank == 3)
+        while (epa2a_comm_check(comm) == EPA2A_OK)
+            (void)usleep(1000);
+    finish(me, epa2a_comm_barrier(comm, NULL));
+    me->result->seconds = group_now() - begun;
+    if (me->rank == 1)
+        pthread_join(thread, NULL);
+    else if (me->rank == 2)
+        __atomic_store_n(received, 1, __ATOMIC_RELEASE);
+    epa2a_comm_destroy(comm);
+}
+
+TEST(an_abort_ends_the_waits_of_ranks_on_other_hosts)
+{
+    struct group *group = group_run(4, GROUP_PROCESSES, abort_across_hosts, NULL);
+
+    if (group_result(group, 1)->code == EPA2A_ERR_UNSUPPORTED)
+        skip(); /* no name space for another host, or no message authentication */
+    for (uint32_t r = 0; r < 4; r++)
+        assert_true(group_result(group, r)->seconds < 20);
+    assert_all(group, 4, EPA2A_ERR_ABORTED, "rank 1 aborted");
 }
 
 /* ---- misuse ---- */

@@ -54,6 +54,10 @@ uint32_t *group_word(struct group_rank *, uint32_t number);
 /* Waits until a word has a value other than 0. Returns false after 20 s. */
 bool group_wait(const uint32_t *word);
 
+/* Moves the process to another host: processes with other names of the host share no memory. Returns
+ * false if the system denies it. */
+bool group_leave_host(void);
+
 /* Monotonic time in seconds. */
 double group_now(void);
 

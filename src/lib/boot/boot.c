@@ -1,14 +1,21 @@
-/* Bootstrap of the library over the callback of the application and a page of the host. */
+/* Bootstrap of the library over the callback of the application, a page of the host, and connections
+ * between hosts. */
 #include "boot/boot.h"
 
 #include <errno.h>
 #include <net/if.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "boot/bootstrap.h"
+#include "boot/close_open.h"
 #include "boot/exchange.h"
+#include "boot/meet.h"
+#include "boot/net.h"
 #include "boot/peers.h"
 #include "boot/star.h"
 #include "boot/world.h"
@@ -24,13 +31,23 @@ struct callback {
     uint32_t rank;
 };
 
+/* Thread that sleeps until another rank is lost or has sent a failure. */
+struct watch {
+    pthread_t thread;
+    bool started;
+    uint32_t rank; /* of this process */
+    struct star *star;
+    struct control *page;
+};
+
 struct boot {
     struct bootstrap bootstrap; /* first member, so that all three pointers convert */
     struct callback callback;
-    struct star *star;         /* NULL: the application has a callback, or there is one rank */
-    struct exchange set_up;    /* over the callback or the star */
-    struct exchange page;      /* over the page of the host; unused with several hosts */
-    struct exchange *exchange; /* `set_up` or `page` */
+    struct star *star;         /* NULL: all ranks are on this host, or cannot connect */
+    struct watch watch;        /* of `star` */
+    struct exchange set_up;    /* over the callback, or over the star in jobs without callback */
+    struct exchange running;   /* over the page of the host or the star */
+    struct exchange *exchange; /* `running`; `set_up` if several hosts have only the callback */
     struct world_facts facts;
     uint32_t *node;           /* [ranks] of a world with divided hosts; NULL: the nodes are hosts */
     struct control_card card; /* of the page */
@@ -71,17 +88,6 @@ static bool process_has_left(void *arg, const struct peer_process *process)
     return true;
 }
 
-/* Fails the group if a connection of the star is closed or has brought a failure. */
-static void check_star(struct boot *boot)
-{
-    struct epa_error found = {EPA_OK, ""};
-
-    if (boot->star == NULL || !boot->attached || !star_find_loss(boot->star, &found))
-        return;
-    control_fail(boot->bootstrap.control, found.status, found.text);
-    star_send_abort(boot->star, &found);
-}
-
 /* Fails the group if a process of this host has died. Another thread that checks does the work. */
 static void check_peers(struct boot *boot, int wait_ms)
 {
@@ -116,10 +122,8 @@ enum epa_status boot_check(struct epa_bootstrap *base, struct epa_error *err)
     struct boot *boot = boot_of(base);
     struct epa_error failure = {.status = EPA_ERR_ABORTED, .text = "another rank failed"};
 
-    if (!epa_aborted(base)) {
+    if (!epa_aborted(base))
         check_peers(boot, 0);
-        check_star(boot);
-    }
     if (!epa_aborted(base))
         return EPA_OK;
     (void)control_failure(boot->bootstrap.control, &failure);
@@ -173,12 +177,60 @@ static void on_wait(struct epa_wait_observer *observer, const struct epa_wait_st
     if (now - before >= check_ns) {
         __atomic_store_n(&boot->checked_ns, now, __ATOMIC_RELAXED);
         check_peers(boot, 0);
-        check_star(boot);
     }
     if (boot->log != NULL && wait->waited_ns - logged >= log_ns &&
         __atomic_compare_exchange_n(&boot->logged_ns, &logged, wait->waited_ns, false,
                                     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         log_wait(boot, wait);
+}
+
+/* ---- failures of other hosts ---- */
+
+/* The thread receives no signals, so handlers of the application run in threads of the application. */
+static void block_signals(void)
+{
+    uint64_t all = UINT64_MAX;
+
+    (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, sizeof(all));
+}
+
+static void *watch_star(void *arg)
+{
+    struct watch *watch = arg;
+    struct epa_error found = {EPA_OK, ""};
+
+    block_signals();
+    if (!star_watch(watch->star, &found))
+        return NULL;
+    control_fail(watch->page, found.status, found.text);
+    if (watch->rank == 0)
+        star_send_abort(watch->star, &found);
+    return NULL;
+}
+
+static enum epa_status start_watch(struct boot *boot, struct epa_error *err)
+{
+    struct watch *watch = &boot->watch;
+    int error;
+
+    *watch = (struct watch){
+        .rank = boot->set_up.params.rank, .star = boot->star, .page = boot->bootstrap.control};
+    error = pthread_create(&watch->thread, NULL, watch_star, watch);
+    if (error != 0)
+        return epa_fail_errno(err, EPA_ERR_SYSTEM, error,
+                              "bootstrap: no thread for failures of other hosts: %s",
+                              strerror(error));
+    watch->started = true;
+    return EPA_OK;
+}
+
+static void stop_watch(struct watch *watch)
+{
+    if (!watch->started)
+        return;
+    star_end_watch(watch->star);
+    pthread_join(watch->thread, NULL);
+    watch->started = false;
 }
 
 /* ---- gathering ---- */
@@ -233,7 +285,7 @@ static enum epa_status gather_by_page(void *arg, const void *mine, size_t bytes,
     enum epa_status status;
 
     b->late = UINT32_MAX;
-    status = bootstrap_gather(b, mine, bytes, all, boot->page.params.frame_bytes);
+    status = bootstrap_gather(b, mine, bytes, all, boot->running.params.frame_bytes);
     if (status == EPA_ERR_TIMEOUT && b->late != UINT32_MAX)
         return epa_fail(err, status, "rank %u waited %.3g s for rank %u (pid %d)",
                         b->base.world.rank, (double)b->late_ns * 1e-9, b->late,
@@ -348,6 +400,7 @@ static enum epa_status connect_star(struct boot_params *params, struct boot *boo
                                 .arg = boot};
     struct contact contact;
     enum epa_status status = find_job(params, &contact, err);
+    int listener = -1;
 
     if (status == EPA_OK)
         status = check_ranks(params, err);
@@ -356,29 +409,55 @@ static enum epa_status connect_star(struct boot_params *params, struct boot *boo
     p.rank = params->rank;
     p.ranks = params->ranks;
     status = exchange_init(&boot->set_up, &p, err);
+    if (status == EPA_OK && p.rank == 0)
+        status = net_listen(&contact, NULL, &listener, err);
     if (status == EPA_OK)
         status = star_create(&(struct star_params){.rank = p.rank,
                                                    .ranks = p.ranks,
                                                    .contact = &contact,
+                                                   .listener = listener,
                                                    .frame_bytes = EXCHANGE_FRAME,
+                                                   .connect_ns = params->timeout_ns,
                                                    .timeout_ns = params->timeout_ns},
                              &boot->star, err);
+    close_open(listener);
     return status;
 }
 
-/* Prepares gathering over the page, which replaces the callback if all ranks are on this host. */
-static enum epa_status init_page(struct boot *boot, struct epa_error *err)
+/* Connects the ranks of several hosts, which the callback has brought together. Without connections the
+ * group continues with the callback. */
+static enum epa_status connect_hosts(struct boot *boot, uint64_t timeout_ns, struct epa_error *err)
+{
+    struct epa_error why = {EPA_OK, ""};
+    char text[sizeof(why.text) + 256];
+    enum epa_status status =
+        meet_other_hosts(&boot->set_up, boot->facts.interface, timeout_ns, &boot->star, &why, err);
+
+    if (status == EPA_OK && boot->star == NULL && boot->log != NULL) {
+        snprintf(
+            text, sizeof(text),
+            "The ranks of different hosts cannot connect (%s), so a failure of a rank ends the "
+            "waits of ranks of other hosts by their time-outs.",
+            why.text);
+        boot->log(boot->log_arg, 1, text);
+    }
+    return status;
+}
+
+/* Prepares gathering over the page if all ranks are on this host, or else over the star. */
+static enum epa_status init_running(struct boot *boot, struct epa_error *err)
 {
     struct exchange_params p = boot->set_up.params;
 
     boot->exchange = &boot->set_up;
-    if (boot->facts.nodes > 1)
+    if (boot->facts.nodes == 1)
+        p.frame_bytes = bootstrap_slot_bytes(p.ranks);
+    else if (boot->star == NULL)
         return EPA_OK;
-    p.frame_bytes = bootstrap_slot_bytes(p.ranks);
-    p.gather = gather_by_page;
+    p.gather = boot->facts.nodes == 1 ? gather_by_page : gather_by_star;
     p.arg = boot;
-    boot->exchange = &boot->page;
-    return exchange_init(&boot->page, &p, err);
+    boot->exchange = &boot->running;
+    return exchange_init(&boot->running, &p, err);
 }
 
 /* The lowest rank of the node creates the page; the other ranks attach to the page. */
@@ -407,7 +486,9 @@ static enum epa_status share_page(struct boot *boot, struct epa_error *err)
         if (status == EPA_OK)
             status = peers_open(&boot->peers, p->rank, p->ranks, boot->facts.pid, err);
         if (status == EPA_OK)
-            status = init_page(boot, err);
+            status = init_running(boot, err);
+        if (status == EPA_OK && boot->star != NULL && boot->facts.nodes > 1)
+            status = start_watch(boot, err);
         status = exchange_agree(&boot->set_up, status, true, err);
     }
     if (own.fd >= 0)
@@ -434,14 +515,26 @@ static void init_base(struct boot *boot, const struct boot_params *params,
     base->explain = boot_explain;
 }
 
+/* A rank that leaves a failed group closes its connections. The reason has to arrive before: ranks of
+ * this host find the failure on the page, while the rank that failed may still send it. */
+static void send_reason(struct boot *boot)
+{
+    struct epa_error failure;
+
+    if (boot->star != NULL && boot->attached && control_failure(boot->bootstrap.control, &failure))
+        star_send_abort(boot->star, &failure);
+}
+
 static void free_boot(struct boot *boot)
 {
+    stop_watch(&boot->watch);
+    send_reason(boot);
     peers_close(&boot->peers);
     star_destroy(boot->star);
     if (boot->attached)
         control_detach(boot->bootstrap.control, &boot->card);
     exchange_finish(&boot->set_up);
-    exchange_finish(&boot->page);
+    exchange_finish(&boot->running);
     world_facts_finish(&boot->facts);
     free(boot->node);
     free(boot);
@@ -487,6 +580,8 @@ enum epa_status boot_create(const struct boot_params *given, struct epa_bootstra
     status = connect_ranks(&params, boot, err);
     if (status == EPA_OK)
         status = world_find(&boot->set_up, params.fingerprint, &world, &boot->facts, err);
+    if (status == EPA_OK && boot->star == NULL && boot->facts.nodes > 1)
+        status = connect_hosts(boot, params.timeout_ns, err);
     if (status == EPA_OK)
         status = share_page(boot, err);
     if (status != EPA_OK) {
@@ -549,6 +644,7 @@ void boot_destroy(struct epa_bootstrap *base)
     if (base == NULL)
         return;
     boot = boot_of(base);
+    stop_watch(&boot->watch); /* a rank that has passed the barrier closes its connections */
     (void)boot_barrier(base);
     control_return(boot->bootstrap.control, base->world.rank, EPA_OK);
     free_boot(boot);

@@ -1,13 +1,16 @@
-/* Bootstrap of the library: one object per rank, without further processes and without threads.
+/* Bootstrap of the library: one object per rank, without further processes.
  *
  * The ranks of a host share a page with the word `aborted`, the reason of the first failure and, if all
- * ranks are on this host, the data of barriers and allgathers. With several hosts barriers and
- * allgathers use the callback of the application. Without a callback all ranks connect to rank 0 by
- * RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as under torchrun.
+ * ranks are on this host, the data of barriers and allgathers. With several hosts all ranks connect to
+ * rank 0, and the connections carry barriers, allgathers and failures. The ranks receive the address of
+ * rank 0 by the callback of the application, or without a callback by RANK, WORLD_SIZE, MASTER_ADDR and
+ * MASTER_PORT, as under torchrun. If a rank cannot connect to rank 0, the group continues with the
+ * callback.
  *
  * A waiting rank checks the processes of the other ranks of its host, so the death of a process ends
- * all waits. Ranks of other hosts end their waits by time-outs, or without a callback by the closed
- * connection. A stopped process causes a time-out.
+ * all waits. With several hosts each rank has a thread that sleeps until a connection is closed or
+ * brings a failure. Without connections, ranks of other hosts end their waits by time-outs. A stopped
+ * process causes a time-out.
  *
  * One thread at a time calls the functions for an object, except boot_fail() and boot_check(). */
 #ifndef BOOT_H

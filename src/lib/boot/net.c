@@ -268,8 +268,10 @@ enum epa_status net_listen(struct contact *contact, const char *interface, int *
         memcpy(contact->address[0], at[0], sizeof(at[0]));
     else if (status == EPA_OK)
         status = list_addresses(NULL, contact->address, err);
-    if (status != EPA_OK)
+    if (status != EPA_OK) {
         close(*out);
+        *out = -1;
+    }
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <epa2a/wait.h>
@@ -22,6 +23,8 @@ enum {
 /* A rank waits longer than rank 0, whose message names the missing rank. */
 static const uint64_t stranger_ns = 5000000000, linger_ns = 500000000, late_ns = 3000000000;
 
+static const uint64_t abort_lock_ns = 2000000000; /* longest wait of star_send_abort() */
+
 struct hello {
     uint32_t rank, ranks, pid, zero;
     char host[72];
@@ -36,7 +39,7 @@ struct guest {
     char name[128]; /* "rank 3 (host b, pid 4711)" */
     char *to;       /* place of its data in the present gather */
     bool arrived;   /* its data of the present gather have arrived */
-    char *early;    /* its data of the next gather, which star_find_loss() has read */
+    char *early;    /* its data of the next gather, which star_watch() has read */
     bool is_early;
 };
 
@@ -47,6 +50,8 @@ struct star {
     uint32_t slots, joined;
     struct guest **of_rank;   /* rank 0: [ranks]; NULL: not connected */
     struct pollfd *poll;      /* [slots + 1] */
+    struct pollfd *watched;   /* [slots + 1]; of star_watch() */
+    int wake;                 /* eventfd that ends star_watch(); -1: none */
     size_t data_bytes;        /* bytes of a message with data from a guest */
     char *early;              /* [slots][data_bytes] */
     struct epa_error failure; /* rank 0: of the start */
@@ -70,10 +75,22 @@ static bool try_lock(struct star *star)
     return __atomic_exchange_n(&star->busy, 1, __ATOMIC_ACQUIRE) == 0;
 }
 
+static bool lock_within(struct star *star, uint64_t limit_ns)
+{
+    uint64_t begun_ns = epa_now_ns();
+
+    while (!try_lock(star)) {
+        if (epa_now_ns() - begun_ns >= limit_ns)
+            return false;
+        sched_yield();
+    }
+    return true;
+}
+
 static void lock(struct star *star)
 {
-    while (!try_lock(star)) /* other threads hold the lock for one poll without waiting */
-        sched_yield();
+    /* Other threads hold the lock for one poll without waiting. */
+    (void)lock_within(star, UINT64_MAX);
 }
 
 static void unlock(struct star *star)
@@ -286,7 +303,7 @@ static enum epa_status serve_until_joined(struct star *star, uint64_t limit_ns,
  * the reason, too. */
 static enum epa_status wait_for_ranks(struct star *star, struct epa_error *err)
 {
-    enum epa_status status = serve_until_joined(star, star->params.timeout_ns, &star->failure);
+    enum epa_status status = serve_until_joined(star, star->params.connect_ns, &star->failure);
 
     if (status == EPA_OK)
         return EPA_OK;
@@ -305,7 +322,7 @@ static enum epa_status wait_for_ranks(struct star *star, struct epa_error *err)
 static enum epa_status dial_rank_0(struct star *star, struct epa_error *err)
 {
     const struct star_params *p = &star->params;
-    struct limit limit = {.limit_ns = p->timeout_ns};
+    struct limit limit = {.limit_ns = p->connect_ns};
     struct hello hello = {.rank = p->rank, .ranks = p->ranks, .pid = (uint32_t)getpid()};
     struct guest *root = &star->guest[0];
     enum net_dialed dialed = NET_TRYING;
@@ -333,6 +350,7 @@ static enum epa_status dial_rank_0(struct star *star, struct epa_error *err)
     (void)gethostname(hello.host, sizeof(hello.host) - 1);
     snprintf(hello.job, sizeof(hello.job), "%s", p->contact->job);
     conn_put(&root->conn, CONN_HELLO, &hello, sizeof(hello), NULL, 0);
+    conn_turn(&root->conn, 0); /* rank 0 waits for the hello; star_gather() may follow much later */
     return EPA_OK;
 }
 
@@ -340,36 +358,36 @@ enum epa_status star_create(const struct star_params *params, struct star **out,
                             struct epa_error *err)
 {
     bool leads = params->rank == 0;
-    struct contact contact = *params->contact;
     struct star *star = calloc(1, sizeof(*star));
     enum epa_status status = EPA_OK;
 
     if (star == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "bootstrap: no memory for connections");
     star->params = *params;
-    star->params.contact = &contact; /* unused after this function */
-    star->listener = -1;
+    star->listener = params->listener;
+    star->wake = -1;
     star->slots = leads ? params->ranks - 1 + STRANGERS : 1;
     star->guest = calloc(star->slots, sizeof(*star->guest));
     star->of_rank = calloc(params->ranks, sizeof(struct guest *));
     star->poll = calloc(star->slots + (size_t)1, sizeof(*star->poll));
+    star->watched = calloc(star->slots + (size_t)1, sizeof(*star->watched));
     star->data_bytes = (leads ? 1 : params->ranks) * params->frame_bytes;
     star->early = calloc(star->slots, star->data_bytes);
-    if (star->guest == NULL || star->of_rank == NULL || star->poll == NULL || star->early == NULL)
+    if (star->guest == NULL || star->of_rank == NULL || star->poll == NULL ||
+        star->watched == NULL || star->early == NULL)
         status =
             epa_fail(err, EPA_ERR_NOMEM, "bootstrap: no memory for %u connections", star->slots);
+    else if ((star->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        status = epa_fail_errno(err, EPA_ERR_SYSTEM, errno, "eventfd: %s", strerror(errno));
     for (uint32_t i = 0; status == EPA_OK && i < star->slots; i++) {
         star->guest[i].conn.fd = -1;
         star->guest[i].early = star->early + i * star->data_bytes;
     }
     if (status == EPA_OK)
         status = conn_check_mac(err);
-    if (status == EPA_OK && leads)
-        status = net_listen(&contact, NULL, &star->listener, err);
     if (status == EPA_OK)
         status = leads ? wait_for_ranks(star, err) : dial_rank_0(star, err);
-    close_open(star->listener);
-    star->listener = -1;
+    star->listener = -1; /* listener and contact belong to the caller */
     star->params.contact = NULL;
     for (uint32_t i = 0; status == EPA_OK && i < star->slots; i++)
         if (star->guest[i].state != JOINED && star->guest[i].state != FREE)
@@ -385,12 +403,18 @@ void star_destroy(struct star *star)
 {
     if (star == NULL)
         return;
-    for (uint32_t i = 0; star->guest != NULL && i < star->slots; i++)
+    for (uint32_t i = 0; star->guest != NULL && i < star->slots; i++) {
+        /* The kernel discards a failure that is on its way if the connection has unread bytes. */
+        if (star->guest[i].state == JOINED)
+            conn_turn(&star->guest[i].conn, POLLIN);
         if (star->guest[i].state != FREE)
             free_guest(&star->guest[i]);
+    }
+    close_open(star->wake);
     free(star->guest);
     free(star->of_rank);
     free(star->poll);
+    free(star->watched);
     free(star->early);
     free(star);
 }
@@ -411,18 +435,14 @@ static enum epa_status status_of(const struct conn_word *word)
     }
 }
 
-/* Takes the next message of a guest. Returns true if its data have arrived at `to`. */
-static bool take_data(const struct star *star, struct guest *guest, char *to, struct epa_error *err)
+/* Takes the next message of a guest. Returns true if the message has data, which go to `to`. With `to`
+ * NULL only failures are expected. */
+static bool take_message(const struct star *star, struct guest *guest, char *to,
+                         struct epa_error *err)
 {
     struct conn_word word;
     struct conn_message m;
 
-    if (guest->is_early) {
-        if (to != guest->early)
-            memcpy(to, guest->early, star->data_bytes);
-        guest->is_early = to == guest->early;
-        return true;
-    }
     if (!conn_take(&guest->conn, &m)) {
         if (guest->conn.forged)
             conn_close(&guest->conn, "message authentication failed");
@@ -432,11 +452,26 @@ static bool take_data(const struct star *star, struct guest *guest, char *to, st
     }
     if ((m.type == CONN_ABORT || m.type == CONN_REFUSED) && conn_get_word(&m, &word))
         (void)epa_fail(err, status_of(&word), "%s", word.text);
-    else if (m.type != CONN_STEP || m.bytes != star->data_bytes)
+    else if (m.type != CONN_STEP || m.bytes != star->data_bytes || to == NULL)
         (void)epa_fail(err, EPA_ERR_SYSTEM, "%s sent an unexpected message", guest->name);
     else
         memcpy(to, m.data, m.bytes);
     return err->status == EPA_OK;
+}
+
+/* Takes the data of a guest for the present gather, then failures that the guest sends while it waits
+ * for other ranks. */
+static void take_data(const struct star *star, struct guest *guest, struct epa_error *err)
+{
+    if (guest->arrived) {
+        (void)take_message(star, guest, NULL, err);
+    } else if (guest->is_early) {
+        memcpy(guest->to, guest->early, star->data_bytes);
+        guest->is_early = false;
+        guest->arrived = true;
+    } else {
+        guest->arrived = take_message(star, guest, guest->to, err);
+    }
 }
 
 /* Returns a guest whose data have not arrived, or to which data are still to send; NULL: none. */
@@ -449,8 +484,8 @@ static const struct guest *find_late(struct star *star, bool receive, struct epa
 
         if (g->state != JOINED)
             continue;
-        if (receive && !g->arrived)
-            g->arrived = take_data(star, g, g->to, err);
+        if (receive)
+            take_data(star, g, err);
         if (!receive && g->conn.fd < 0 && g->conn.out_from != g->conn.out_bytes)
             (void)epa_fail(err, EPA_ERR_DIED, "%s is gone: %s", g->name, g->conn.why);
         if (receive ? !g->arrived : !conn_all_sent(&g->conn))
@@ -530,10 +565,11 @@ enum epa_status star_gather(struct star *star, const void *mine, void *all, cons
     return status;
 }
 
-bool star_find_loss(struct star *star, struct epa_error *out)
+/* ---- failures ---- */
+
+/* Reads the connections without waiting. */
+static void find_failure(struct star *star, struct epa_error *out)
 {
-    if (!try_lock(star))
-        return false;
     poll_guests(star, 0);
     for (uint32_t i = 0; i < star->slots && out->status == EPA_OK; i++) {
         struct guest *g = &star->guest[i];
@@ -541,16 +577,59 @@ bool star_find_loss(struct star *star, struct epa_error *out)
         if (g->state != JOINED)
             continue;
         conn_turn(&g->conn, star->poll[i].revents);
-        g->is_early = take_data(star, g, g->early, out);
+        if (!g->is_early)
+            g->is_early = take_message(star, g, g->early, out);
+        if (g->is_early && out->status == EPA_OK)
+            (void)take_message(star, g, NULL, out);
     }
-    unlock(star);
-    return out->status != EPA_OK;
+}
+
+/* Fills `watched` with the open connections and returns their number. */
+static uint32_t list_open(struct star *star)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < star->slots; i++) {
+        const struct guest *g = &star->guest[i];
+
+        if (g->state == JOINED && g->conn.fd >= 0)
+            star->watched[n++] = (struct pollfd){.fd = g->conn.fd, .events = conn_events(&g->conn)};
+    }
+    return n;
+}
+
+bool star_watch(struct star *star, struct epa_error *out)
+{
+    uint32_t n;
+
+    do {
+        bool reads = try_lock(star); /* false: the thread in star_gather() reads the connections */
+
+        n = 0;
+        if (reads) {
+            find_failure(star, out);
+            n = list_open(star);
+            unlock(star);
+        }
+        if (out->status != EPA_OK)
+            return true;
+        star->watched[n] = (struct pollfd){.fd = star->wake, .events = POLLIN};
+        (void)poll(star->watched, n + 1, reads ? -1 : POLL_MS);
+    } while (star->watched[n].revents == 0);
+    return false;
+}
+
+void star_end_watch(struct star *star)
+{
+    (void)eventfd_write(star->wake, 1);
 }
 
 void star_send_abort(struct star *star, const struct epa_error *failure)
 {
-    if (!try_lock(star))
-        return; /* the thread in star_gather() finds the failure and sends it */
+    /* star_gather() releases the lock soon, since `aborted` is set. A signal handler may have
+     * interrupted its thread; star_gather() then fails, and its caller sends the failure. */
+    if (!lock_within(star, abort_lock_ns))
+        return;
     tell_failure(star, failure);
     unlock(star);
 }
