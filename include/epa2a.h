@@ -227,7 +227,10 @@ EPA2A_EXPORT void epa2a_comm_describe(const struct epa2a_comm *,
                                       void *arg);
 
 /* Allocates memory of the comm for tensors of the caller: host memory with large pages, or memory of
- * the device. Collective call: if the allocation fails on one rank, the call fails on all ranks. */
+ * the device, initially 0. The memory is private to the rank and not a part of the symmetric heap.
+ * The calls accept any other memory of the same kind as well, and make the same copies. To save the
+ * copy of expert outputs, write them to the memory that epa2a_received.y names. Collective call: if
+ * the allocation fails on one rank, the call fails on all ranks. */
 EPA2A_API int epa2a_comm_alloc(struct epa2a_comm *, size_t bytes, void **out);
 /* Frees the memory. Local call. The call ignores NULL. Memory that was not freed remains allocated
  * after the destruction of the comm. */

@@ -84,6 +84,8 @@ static void use_comm(struct group_rank *me)
         code = epa2a_comm_barrier(comm, NULL);
     if (code == EPA2A_OK)
         code = epa2a_comm_alloc(comm, 100000, (void **)&memory);
+    for (int i = 0; code == EPA2A_OK && i < 100000; i++)
+        code = memory[i] == 0 ? EPA2A_OK : 1;
     if (code == EPA2A_OK) {
         memset(memory, 1, 100000);
         epa2a_comm_free(comm, memory);
