@@ -1,7 +1,7 @@
 /* State of the host code of token_flag between calls, and the layout of its memory.
- * token_flag_host.c contains the protocol, dispatch_send and set-up; token_flag_pass.c contains
- * passes of workers; token_flag_recv.c contains dispatch_recv; token_flag_combine.c contains both
- * stages of combine. */
+ * token_flag_host.c contains the protocol and set-up; token_flag_pass.c contains passes of workers;
+ * token_flag_send.c contains dispatch_send; token_flag_recv.c contains dispatch_recv;
+ * token_flag_combine.c contains both stages of combine. */
 #ifndef TOKEN_FLAG_STATE_H
 #define TOKEN_FLAG_STATE_H
 
