@@ -79,6 +79,8 @@ enum epa_status algo_check(const struct algo_limits *, const struct epa_moe *,
  * the next dispatch may use the set. An algorithm may define further states. */
 enum { ALGO_FREE, ALGO_OPEN };
 
+enum { ALGO_SETS = 3 }; /* maximum number of buffer sets */
+
 struct algo_set {
     uint32_t state, index;
     uint64_t epoch;
@@ -117,7 +119,7 @@ struct algo_host {
     struct epa_trace *trace;
     uint64_t heap, timeout_ns, epoch; /* epoch: of the last dispatch */
     uint32_t signal, signals, workers, buffers;
-    struct algo_set *set[2];
+    struct algo_set *set[ALGO_SETS];
     uint16_t *rank_of;               /* [experts] */
     uint32_t far;                    /* number of ranks that loads and stores do not reach */
     enum epa_store store, own_store; /* for memory of peers, and for this rank's own memory */

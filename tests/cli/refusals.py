@@ -59,6 +59,10 @@ CASES = [
     moe("{name: ll_v2, fuse_expert: true, layout: rank}", "true"),
     moe("{name: ll_v2, recv_layout: padded}", "4000000", moe=shape(max_tokens=4000000, experts=2048), ranks="8"),
     moe("{name: token_flag, chunks: 2, flag_granularity: rank}", "2, flag"),
+    moe("{name: token_flag, parts: 2}", "2}"),
+    moe("{name: token_flag, parts: 2, fuse_expert: true}", "true", expert=MLP),
+    moe("{name: token_flag, parts: 2, buffers: 1}", "1}", expert=MLP),
+    moe("{name: token_flag, parts: 2}", "pipelined", expert=MLP, verify="{order: pipelined}"),
     # options for GPUs only
     *(moe(f"{{name: {name}, blocks: 3}}", "3") for name in ("ll_v1", "ll_v2", "token_flag")),
     *(moe(f"{{name: {name}, pdl: false}}", "false") for name in ("ll_v1", "ll_v2")),

@@ -9,16 +9,18 @@
  * epoch, one row or none, as spin chooses: a rank without rows does not wait for expert outputs and
  * is the one that runs ahead.
  *
- * Parameters by -D: N, E, B, TOKEN (1: flag_granularity: token; 0: flag_granularity: rank), FOLDED
- * (1: counter_reset: inline; 0: memset), ONE_FREE and NONE_FREE (below), FAR (1: operations of a
- * rank arrive only while it is in a call, since a transport may delay them; 0: stores), ORDER
- * (below), and at most one MUTANT_*. */
+ * Parameters by -D: N, E, B, SETS (B, at least 2), TOKEN (1: flag_granularity: token; 0:
+ * flag_granularity: rank), FOLDED (1: counter_reset: inline; 0: memset), ONE_FREE and NONE_FREE
+ * (below), FAR (1: operations of a rank arrive only while it is in a call, since a transport may
+ * delay them; 0: stores), ORDER (below), and at most one MUTANT_*. */
 
 /* Order of calls, the same on every rank.
  *   0  lockstep: a dispatch, its combine
  *   1  D1 D2 C1 D3 C2 ...
  *   2  every order that the calls allow, halves included; spin chooses
  *   3  discarded dispatches (GPUs): D1 D2 D3 ...
+ *   4  layers in parts, with quiet once for a part: receive 1, send 2, return 1, receive 2, send 3,
+ *      return 2, reduce 1 ...; spin chooses the last part of each layer
  * TURNS: dispatches take the sets in turn (GPUs), not the first that is free. */
 
 #include "common.pml"
@@ -27,12 +29,18 @@
 #define FREE(p) (!NONE_FREE && (!ONE_FREE || p == 0))
 
 #define STEPS ((4 - 2 * (ORDER == 3)) * E)
-#define NEXT_SET (TURNS -> n[0] % 2 : (used[0] -> 1 : 0))
+#define NEXT_SET (TURNS -> n[0] % 2 : (used[0] -> (used[1] -> SETS - 1 : 1) : 0))
+
+/* Calls of a layer that follow quiet: the return of a part, and the first two sends. */
+#define LAYER (ORDER == 4)
+#define QUIET_BEFORE \
+    (LAYER && (call[step] == 2 || \
+               (call[step] == 0 && !MUTANT_NO_QUIET_BEFORE_SEND && epoch[0] - epoch[3] < 3)))
 
 #define TORN 64
 
 /* Of rank p: position x (a set, or odd and even epochs) for rank s. */
-#define AT(p, x, s) (((p) * 2 + (x)) * N + (s))
+#define AT(p, x, s) (((p) * SETS + (x)) * N + (s))
 #define LINK(from, to) ((from) * N + (to))
 
 /* Slot that rank s sends its output to: the choice of a flat token changes from epoch to epoch, and
@@ -40,10 +48,10 @@
 #define SLOT(e, p, s) (N == 2 || (e) % 2 -> (s) : 3 - (p) - (s))
 #define OUTPUT_AT(x, e, p, s) AT(p, x, SLOT(e, p, s))
 
-byte rows[N * 2 * N], counts[N * 2 * N], outputs[N * 2 * N];
-bool rows_new[N * 2 * N], counts_new[N * 2 * N], outputs_new[N * 2 * N]; /* not read yet */
+byte rows[N * SETS * N], counts[N * SETS * N], outputs[N * SETS * N];
+bool rows_new[N * SETS * N], counts_new[N * SETS * N], outputs_new[N * SETS * N]; /* not read yet */
 /* Flags. For counts: epoch * 4 + rows + 1; for others: the epoch. */
-byte count_flag[N * 2 * N], row_flag[N * 2 * N], output_flag[N * 2 * N];
+byte count_flag[N * SETS * N], row_flag[N * SETS * N], output_flag[N * SETS * N];
 
 /* Epochs of operations in flight; 0: none. */
 byte row_due[N * N], count_due[N * N], output_due[N * N];
@@ -51,7 +59,7 @@ bool with_row[N * N]; /* count_due: the announced row */
 bool inside[N];       /* in a call */
 
 /* For each rank and set: the ranks that it has a row for, and had a row from. */
-bool sent_to[N * 2 * N], got_from[N * 2 * N];
+bool sent_to[N * SETS * N], got_from[N * SETS * N];
 
 /* Counters: rows with a position at a rank; arrived rows with a position. */
 byte sent[N * N], taken[N];
@@ -60,7 +68,7 @@ byte call[4 * E]; /* 0 to 3, as above */
 byte set[E + 1];
 bool ordered;
 
-#define SET(e) (MUTANT_ONE_SET -> 0 : set[e])
+#define SET(e) (MUTANT_ONE_SET -> 0 : (MUTANT_TWO_SETS -> set[e] % 2 : set[e]))
 #define ODD(e) (MUTANT_ONE_PLACE_FOR_COUNTS || MUTANT_CLEARED -> 0 : ((e) % 2))
 #define FLAG_SET(e) (MUTANT_FLAGS_NOT_BY_SET -> 0 : set[e])
 
@@ -267,6 +275,7 @@ proctype rank(byte p)
             inside[p] = true;
             epoch[call[step]]++
         }
+        IF(QUIET_BEFORE, QUIET);
         if
         :: call[step] == 0 ->
             atomic {
@@ -278,7 +287,7 @@ proctype rank(byte p)
         :: call[step] == 3 -> combine_recv(epoch[3])
         fi;
         d_step {
-            QUIET ->
+            (LAYER && step + 1 < STEPS) || QUIET ->
             inside[p] = false;
             step++
         }
@@ -289,13 +298,17 @@ proctype rank(byte p)
 /* Progress of each epoch as its number of calls. A dispatch needs a free set, and a received
  * previous dispatch; all other calls follow the order of epochs. */
 #define OPEN (n[0] - n[3])
-#define MAY_SEND (ORDER == 3 || OPEN < (ORDER == 0 -> 1 : (ORDER == 1 -> 2 : B)))
+#define MAY_SEND \
+    (LAYER -> OPEN == 0 || n[2] + 1 == n[0] : \
+     (ORDER == 3 || OPEN < (ORDER == 0 -> 1 : (ORDER == 1 -> 2 : B))))
+#define MAY_RECEIVE (!LAYER || (n[2] == n[1] && n[3] + 1 >= n[2]))
 #define MAY_OUTPUT (ORDER != 3 && (ORDER != 1 || OPEN == 2 || n[0] == E))
+#define MAY_REDUCE (!LAYER || n[3] + 1 < n[2] || n[2] == n[0])
 
 init
 {
     byte a, b, n[4];
-    bool used[2];
+    bool used[SETS];
 
     atomic {
         do
@@ -306,7 +319,7 @@ init
             used[b] = true;
             call[a] = 0;
             a++
-        :: a < STEPS && n[1] < n[0] ->
+        :: a < STEPS && n[1] < n[0] && MAY_RECEIVE ->
             n[1]++;
             call[a] = 1;
             a++
@@ -314,7 +327,7 @@ init
             n[2]++;
             call[a] = 2;
             a++
-        :: a < STEPS && n[3] < n[2] ->
+        :: a < STEPS && n[3] < n[2] && MAY_REDUCE ->
             n[3]++;
             used[set[n[3]]] = false;
             call[a] = 3;
@@ -328,6 +341,7 @@ init
         n[3] = 0;
         used[0] = false;
         used[1] = false;
+        used[SETS - 1] = false;
         ordered = true
     }
 }

@@ -54,6 +54,36 @@ TEST(each_flag_has_its_own_signal)
     free(used);
 }
 
+/* A layer with any number of tokens; more parts than tokens leave some parts empty. */
+TEST(parts_of_a_layer_cover_all_tokens_in_order)
+{
+    static uint16_t x[9 * 7168];
+    struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
+    struct epa_problem whole = {.op = EPA_OP_MOE, .u.moe = decode}, part;
+
+    whole.u.moe.max_tokens = 9;
+    whole.u.moe.mlp.ffn = 128;
+    whole.u.moe.x = x;
+    for (c.parts = 1; c.parts <= 12; c.parts++) {
+        struct tf_layout l = made(&whole.u.moe, 4, OVER_PUTS, &c);
+
+        assert_int_equal(l.parts, c.parts < 9 ? c.parts : 9);
+        assert_int_equal(l.buffers, l.parts < TF_HOST_SETS ? l.parts : TF_HOST_SETS);
+        for (uint32_t tokens = 0; tokens <= 9; tokens++) {
+            uint32_t done = 0;
+
+            whole.u.moe.tokens = tokens;
+            for (uint32_t n = 0; n < l.parts; n++, done += part.u.moe.tokens) {
+                tf_set_part(&l, &whole, n, &part);
+                assert_ptr_equal(part.u.moe.x, x + (size_t)done * whole.u.moe.hidden);
+                assert_null(part.u.moe.x_fp8);
+                assert_true(part.u.moe.tokens <= l.max_tokens);
+            }
+            assert_int_equal(done, tokens);
+        }
+    }
+}
+
 TEST(the_largest_shape_fits_into_64_bits)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);

@@ -1,6 +1,7 @@
 /* token_flag: descriptor, options and footprint, for hosts and GPUs. */
 #include "token_flag_cuda.h"
 #include "token_flag_host.h"
+#include "token_flag_layer.h"
 #include "token_flag_layout.h"
 
 #include "../../common/algo_host.h"
@@ -63,6 +64,13 @@ static const struct epa_option options[] = {
      .help = "number of chunks of tokens that dispatch_send sends; it receives rows "
              "between two chunks; more than 1 needs flag_granularity: token",
      .tune = "1 2 4 8"},
+    {.name = "parts",
+     EPA_U32(struct tf_config, parts),
+     .max = 1024,
+     .help = "0: the caller runs the experts between dispatch and combine; N: one stage computes "
+             "the layer in N parts of the tokens, at most moe.max_tokens: the experts of a part "
+             "run while the next part is dispatched and the previous part is combined",
+     .tune = "0 2 4"},
     ALGO_OPTION_NONTEMPORAL(struct tf_config, algo_plain_nontemporal_choices,
                             "stores that write rows"),
     ALGO_OPTION_BUFFERS(struct tf_config),
@@ -94,8 +102,12 @@ static uint64_t private_bytes(const struct tf_layout *l)
  * waited for and sent back, and each of these has arrows. */
 static uint64_t trace_events(const struct tf_layout *l)
 {
-    return 2 * (uint64_t)l->max_tokens * (1 + 2 * l->topk) + 4 * l->rows;
+    uint64_t dispatches = l->parts != 0 ? l->parts : 1;
+
+    return dispatches * (2 * (uint64_t)l->max_tokens * (1 + 2 * l->topk) + 4 * l->rows);
 }
+
+static const char *const layer_names[] = {"layer", NULL};
 
 static const char *const stage_names[] = {"dispatch_send", "dispatch_recv", "combine_send",
                                           "combine_recv", NULL};
@@ -108,9 +120,11 @@ static enum epa_status plan_token_flag(const struct epa_problem *problem,
     const struct epa_moe *m = &problem->u.moe;
     struct tf_layout l;
     enum epa_status status = tf_layout_make(m, world, transport_flags, config, &l, err);
+    bool layer;
 
     if (status != EPA_OK)
         return status;
+    layer = l.parts != 0;
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
         .device_bytes =
@@ -120,23 +134,28 @@ static enum epa_status plan_token_flag(const struct epa_problem *problem,
                                              : 0)
                 : 0,
         .trace_events = l.device ? 0 : trace_events(&l),
-        .private_bytes = l.device ? 0 : private_bytes(&l),
+        .private_bytes = l.device ? 0 : private_bytes(&l) + (layer ? tf_layer_bytes(m, &l, 1) : 0),
+        .worker_bytes =
+            l.device || !layer ? 0 : tf_layer_bytes(m, &l, 2) - tf_layer_bytes(m, &l, 1),
         .signals = l.signals,
-        .stages = stage_names,
+        .stages = layer ? layer_names : stage_names,
+        .flops = layer && m->mlp.ffn != 0 ? 2.0 * m->max_tokens * m->topk * m->hidden *
+                                                ((double)epa_mlp_up_rows(&m->mlp) + m->mlp.ffn)
+                                          : 0,
         .u.moe.recv_rows = l.rows,
         .u.moe.recv_entries = l.rows,
         .u.moe.layout = EPA_LAYOUT_EXPERT,
         .u.moe.recv_dtype = l.fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
         .u.moe.sum = EPA_SUM_ORDERED,
         .u.moe.output_dtype = (enum epa_dtype)m->dtype,
-        .u.moe.fused = l.fused,
-        .in_flight = l.buffers,
-        .discards = l.device && l.buffers > 1,
+        .u.moe.fused = l.fused || layer,
+        .in_flight = layer ? 1 : l.buffers,
+        .discards = l.device && l.buffers > 1 && !layer,
         .u.moe.dispatch_row_bytes = l.wire_bytes + (l.row_signals != 0 ? TF_FLAG_BYTES : 0),
         .u.moe.dispatch_token_bytes = l.token_bytes,
         .u.moe.combine_row_bytes = l.device ? l.slot_bytes : l.output_bytes + TF_FLAG_BYTES,
         .u.moe.combine_token_bytes = l.output_bytes,
-        .u.moe.control_bytes = (uint64_t)l.count_words * 4 + 8,
+        .u.moe.control_bytes = (layer ? l.parts : 1) * ((uint64_t)l.count_words * 4 + 8),
     };
     return EPA_OK;
 }

@@ -136,9 +136,7 @@ enum epa_status tf_combine_send(struct epa_algorithm *a, struct epa_problem *pro
         if (status == EPA_OK && h->a.far != 0)
             status = put_outputs(&task);
     }
-    if (algo_phase(&h->a, status, "quiet"))
-        status = h->a.t->ops->quiet(h->a.t);
-    algo_end(&h->a);
+    status = tf_end_sends(h, status);
     if (status == EPA_OK)
         s->state = TF_RETURNED;
     return status;

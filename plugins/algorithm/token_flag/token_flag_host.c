@@ -18,10 +18,16 @@
  * Sending stages end with quiet(). It flushes data for which peers wait, orders the two SETs of a
  * word, and makes the sources of puts reusable.
  *
+ * A layer (parts) calls quiet() before the combine_send of each part, before the dispatch_send of
+ * part 1, and at its end. That is enough: the next dispatch_send overwrites the staging area and
+ * counts, and the set's next dispatch overwrites expert outputs. Each pair of SETs of a word has a
+ * quiet() in between. A rank that waits makes progress, so data for which peers wait arrives
+ * earlier.
+ *
  * Dispatches have the epochs 1, 2, 3... A dispatch takes the first free set, and its combine
  * releases the set. All ranks make the same calls in the same order, so they take the same set. The
- * protocol needs no barrier. Let epoch m take the set of epoch n < m; then combine n ended on this
- * rank before dispatch m began.
+ * protocol needs no barrier. dispatch_send m + 1 follows dispatch_recv m, also in a layer. Let epoch
+ * m take the set of epoch n < m; then combine n ended on this rank before dispatch m began.
  *   - A rank writes rows of m into its own part of p's buffer. It has received the expert outputs
  *     for the rows of n in this part, so p has copied these rows.
  *   - Rows by expert and y belong to p. p reads them for the last time in its combine_send n
@@ -38,6 +44,7 @@
 #include "token_flag_host.h"
 
 #include "token_flag_combine.h"
+#include "token_flag_layer.h"
 #include "token_flag_recv.h"
 #include "token_flag_send.h"
 #include "token_flag_state.h"
@@ -80,8 +87,8 @@ enum epa_status tf_host_create(const struct epa_algorithm_params *p, const struc
 {
     const struct algo_setup setup = {
         .name = "token_flag",
-        .stages = stages,
-        .n_stages = sizeof(stages) / sizeof(stages[0]),
+        .stages = l->parts != 0 ? tf_layer : stages,
+        .n_stages = l->parts != 0 ? 1 : sizeof(stages) / sizeof(stages[0]),
         .state_bytes = sizeof(struct tf_host),
         .set_bytes = sizeof(struct algo_set),
         .buffers = l->buffers,
@@ -105,6 +112,12 @@ enum epa_status tf_host_create(const struct epa_algorithm_params *p, const struc
     h->scratch = algo_alloc_scratch(a, l->message_bytes);
     for (uint32_t i = 0; i < TF_NAMES; i++)
         h->name[i] = epa_trace_name(p->trace, names[i]);
+    if (l->parts != 0 && !a->no_memory)
+        status = tf_layer_create(h, p, err);
+    if (status != EPA_OK) {
+        a->base.destroy(&a->base);
+        return status;
+    }
     clear_flags(h);
     return algo_created(a, out, err);
 }

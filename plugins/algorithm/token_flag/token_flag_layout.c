@@ -17,7 +17,9 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
                          : c->kernel_blocks.n != 0 ? "kernel_blocks"
                          : c->kernel_warps.n != 0  ? "kernel_warps"
                                                    : NULL,
-        .host_option = c->nontemporal != TF_NONTEMPORAL_OFF ? "nontemporal" : NULL,
+        .host_option = c->nontemporal != TF_NONTEMPORAL_OFF ? "nontemporal"
+                       : c->parts != 0                      ? "parts"
+                                                            : NULL,
     };
     enum epa_status status = algo_check(&limits, m, world, device, err);
 
@@ -32,6 +34,20 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
                                 "token_flag: algorithm.%s has %u numbers, but there are %d kernels",
                                 i == 0 ? "kernel_blocks" : "kernel_warps", n, TF_KERNELS);
     }
+    if (c->parts != 0 && c->fuse_expert && m->mlp.ffn != 0)
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.fuse_expert expert.kind",
+                            "token_flag: fuse_expert computes synthetic experts; remove it, since "
+                            "parts: %u computes real experts between dispatch and combine",
+                            c->parts);
+    if (c->parts != 0 && !c->fuse_expert && m->mlp.ffn == 0)
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.parts expert.kind",
+                            "token_flag: parts: %u computes the experts; set expert.kind: mlp for "
+                            "real experts, or fuse_expert: true for synthetic experts",
+                            c->parts);
+    if (c->parts > 1 && c->buffers == 1)
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.buffers algorithm.parts",
+                            "token_flag: parts: %u needs several buffer sets; remove buffers: 1",
+                            c->parts);
     if (m->experts / world->size > TF_LOCAL)
         return epa_fail_key(err, EPA_ERR_CONFIG, "moe.experts ranks",
                             "token_flag takes up to %d experts a rank, not %u", TF_LOCAL,
@@ -124,6 +140,7 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
     struct tf_layout l = {
         .size = world->size,
         .experts = m->experts,
+        .parts = c->parts < m->max_tokens ? c->parts : m->max_tokens,
         .max_tokens = m->max_tokens,
         .topk = m->topk,
         .hidden = m->hidden,
@@ -141,10 +158,16 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
 
     if (status != EPA_OK)
         return status;
+    if (l.parts != 0) {
+        uint32_t sets = device ? TF_DEVICE_SETS : TF_HOST_SETS;
+
+        l.max_tokens = (m->max_tokens + l.parts - 1) / l.parts;
+        l.buffers = l.parts < sets ? l.parts : sets;
+    }
     l.local = m->experts / world->size;
     l.puts = !device && algo_puts(world, transport_flags);
     l.far = device && algo_puts(world, transport_flags);
-    l.source_rows = m->max_tokens * (m->topk < l.local ? m->topk : l.local);
+    l.source_rows = l.max_tokens * (m->topk < l.local ? m->topk : l.local);
     l.count_words = device ? 2 * l.local : 1 + l.local;
     l.rows = (uint64_t)l.size * l.source_rows;
     size_messages(&l);
@@ -160,7 +183,7 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
             TF_ROW_BITS, l.source_rows, m->max_tokens, m->topk);
     place_regions(&l);
     l.row_signals = l.puts && l.by_token ? l.size * l.source_rows : 0;
-    l.output_signals = l.puts ? m->max_tokens * m->topk : 0;
+    l.output_signals = l.puts ? l.max_tokens * m->topk : 0;
     l.signals = (!l.far         ? 2
                  : l.chunks > 1 ? 5
                                 : 3) *
@@ -168,4 +191,28 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
                 l.buffers * (l.row_signals + l.output_signals);
     *out = l;
     return EPA_OK;
+}
+
+static const void *skip_bytes(const void *array, uint64_t bytes)
+{
+    return array == NULL ? NULL : (const char *)array + bytes;
+}
+
+void tf_set_part(const struct tf_layout *l, const struct epa_problem *whole, uint32_t n,
+                 struct epa_problem *out)
+{
+    const struct epa_moe *m = &whole->u.moe;
+    struct epa_moe *p = &out->u.moe;
+    uint64_t begin = algo_share(m->tokens, n, l->parts);
+
+    *out = *whole;
+    p->tokens = algo_share(m->tokens, n + 1, l->parts) - (uint32_t)begin;
+    p->x = skip_bytes(m->x, begin * m->hidden * sizeof(uint16_t));
+    p->x_fp8 = skip_bytes(m->x_fp8, begin * m->hidden);
+    if (m->x_scale != NULL)
+        p->x_scale = m->x_scale + begin * (m->hidden / m->fp8_group_size);
+    p->expert = skip_bytes(m->expert, begin * m->topk * sizeof(*m->expert));
+    p->weight = skip_bytes(m->weight, begin * m->topk * sizeof(*m->weight));
+    if (m->out != NULL)
+        p->out = (char *)m->out + begin * m->hidden * sizeof(uint16_t);
 }

@@ -29,6 +29,7 @@ struct tf_config {
     int dispatch_dtype, flag_granularity, counter_reset, work_partition, nontemporal;
     bool fuse_expert; /* combine_send computes the experts */
     uint32_t chunks, buffers;
+    uint32_t parts;  /* 0: the caller runs the experts between dispatch and combine */
     uint32_t blocks; /* CUDA code: maximum of blocks of a kernel; 0: enough to saturate the links */
     struct epa_u32_list kernel_blocks; /* the same per kernel, or empty */
     struct epa_u32_list kernel_warps;  /* warps per block of each kernel, or empty */
@@ -47,6 +48,10 @@ enum { TF_LINE = 64, TF_PAGE = 4096, TF_META_BYTES = 24, TF_FLAG_BYTES = 8 };
 /* Sizes of arrays on the stack. */
 enum { TF_TOPK = 32, TF_RANKS = 64, TF_LOCAL = 1 << 16, TF_KERNELS = 4 };
 
+/* Buffer sets of a layer. Hosts: the rows of a part arrive and the outputs of another part return
+ * while the experts compute a third part. GPUs: combine precedes the next dispatch. */
+enum { TF_HOST_SETS = 3, TF_DEVICE_SETS = 2 };
+
 /* First word of a rank's counts: the way of its rows. The other words are the numbers of rows for
  * each expert of the receiver. */
 enum tf_way { TF_STORED, TF_PUT };
@@ -54,7 +59,10 @@ enum tf_way { TF_STORED, TF_PUT };
 /* Offsets from the start of the algorithm's part of the heap, which starts on a page. Instances of
  * a region [buffers] are contiguous. */
 struct tf_layout {
-    uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers, chunks;
+    uint32_t size, experts, local, topk, hidden, group, chunks;
+    uint32_t parts;      /* parts of a layer; 0: no layer */
+    uint32_t max_tokens; /* of a dispatch: of a part of a layer */
+    uint32_t buffers;    /* buffer sets: the maximum number of open dispatches */
     bool fp8, by_token, fused, folded, flat;
     bool puts;   /* hosts: puts may be required to reach some peers */
     bool device; /* layout of the CUDA code */
@@ -172,5 +180,9 @@ EPA_BOTH void tf_row_at(uint32_t size, uint32_t first, const uint32_t *n, uint32
 enum epa_status tf_layout_make(const struct epa_moe *, const struct epa_world *,
                                uint32_t transport_flags, const struct tf_config *,
                                struct tf_layout *out, struct epa_error *);
+
+/* Describes part n of the tokens of a call as a problem of its own. */
+void tf_set_part(const struct tf_layout *, const struct epa_problem *whole, uint32_t n,
+                 struct epa_problem *out);
 
 #endif

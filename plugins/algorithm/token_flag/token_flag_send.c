@@ -264,8 +264,5 @@ enum epa_status tf_dispatch_send(struct epa_algorithm *a, struct epa_problem *pr
         count_rows(h, m);
         status = send_counts(h, task.set, true);
     }
-    if (algo_phase(&h->a, status, "quiet"))
-        status = h->a.t->ops->quiet(h->a.t);
-    algo_end(&h->a);
-    return status;
+    return tf_end_sends(h, status);
 }

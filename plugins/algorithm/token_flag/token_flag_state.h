@@ -1,13 +1,15 @@
 /* State of the host code of token_flag between calls, and the layout of its memory.
  * token_flag_host.c contains the protocol and set-up; token_flag_pass.c contains passes of workers;
  * token_flag_send.c contains dispatch_send; token_flag_recv.c contains dispatch_recv;
- * token_flag_combine.c contains both stages of combine. */
+ * token_flag_combine.c contains both stages of combine; token_flag_layer.c contains the layer. */
 #ifndef TOKEN_FLAG_STATE_H
 #define TOKEN_FLAG_STATE_H
 
 #include "token_flag_layout.h"
 
 #include <string.h>
+
+#include "experts/host_experts.h"
 
 #include "../../common/algo_host.h"
 
@@ -42,6 +44,11 @@ struct tf_host {
     uint32_t *first; /* [size + 1][local] */
     char *scratch;   /* [workers]: one message per worker */
     uint16_t name[TF_NAMES];
+    /* A layer. Part n of the tokens is part[n % TF_HOST_SETS] until its combine ends. */
+    struct host_experts
+        *experts; /* NULL: combine_send computes the experts, or there is no layer */
+    struct epa_problem part[TF_HOST_SETS];
+    uint32_t at; /* part of the current stage */
 };
 
 /* A pass of the workers, which share the struct. */
@@ -129,6 +136,18 @@ static inline void tf_noted(const struct tf_host *h, uint32_t worker, enum tf_na
     uint64_t end = epa_trace_slice(h->a.trace, worker, h->name[name], begin_ns, peer, 0, 1);
 
     epa_trace_flow_end(h->a.trace, worker, begin_ns, end, peer, arrow, epoch);
+}
+
+/* Ends a stage that sends. A layer calls quiet() later, so that the experts run while data is in
+ * transit. */
+static inline enum epa_status tf_end_sends(struct tf_host *h, enum epa_status status)
+{
+    if (h->l.parts != 0)
+        status = status == EPA_OK ? h->a.t->ops->progress(h->a.t) : status;
+    else if (algo_phase(&h->a, status, "quiet"))
+        status = h->a.t->ops->quiet(h->a.t);
+    algo_end(&h->a);
+    return status;
 }
 
 /* Returns true if the rows and expert outputs of a rank arrive by puts. */

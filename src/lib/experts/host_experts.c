@@ -70,6 +70,8 @@ struct host_experts {
     enum epa_dtype recv_dtype;
     uint32_t local;   /* number of experts of this rank */
     uint32_t x_group; /* channels of a row that share a scale */
+    void (*after_task)(void *arg);
+    void *arg;
     char name[64];
 
     /* The present step. */
@@ -238,6 +240,8 @@ enum epa_status host_experts_create(struct epa_backend *backend,
     x->recv_dtype = p->experts.recv_dtype;
     x->local = p->experts.experts;
     x->x_group = p->experts.moe->fp8_group_size;
+    x->after_task = p->after_task;
+    x->arg = p->arg;
     x->workers = 1;
     x->w.gemm = epa_gemm_get((enum epa_dtype)x->shape.mlp.dtype, NULL);
     x->kernels = epa_kernels_get((enum epa_dtype)p->experts.moe->dtype, NULL);
@@ -273,8 +277,11 @@ static void work_on_tasks(void *arg, uint32_t worker, uint32_t workers)
 
     (void)workers;
     /* Relaxed: the counter only distributes tasks; parallel() orders steps. */
-    while ((i = __atomic_fetch_add(&x->next, 1, __ATOMIC_RELAXED)) < x->tasks)
+    while ((i = __atomic_fetch_add(&x->next, 1, __ATOMIC_RELAXED)) < x->tasks) {
         x->task(x, i, worker);
+        if (worker == 0 && x->after_task != NULL)
+            x->after_task(x->arg);
+    }
 }
 
 static enum epa_status run_tasks(struct host_experts *x,

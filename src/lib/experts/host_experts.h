@@ -14,6 +14,10 @@ struct host_experts_params {
     struct epa_experts_params experts;
     struct mlp_source source;
     bool onednn; /* multiply with oneDNN, not with the own kernels */
+    /* Called by the rank's own thread after each of its tasks, for example to make progress of a
+     * transport; NULL: none. */
+    void (*after_task)(void *arg);
+    void *arg; /* of after_task() */
 };
 
 /* Packs the weights and allocates all memory. */

@@ -282,6 +282,52 @@ FILES = {
             "slices of many tokens": SLICES,
         },
     },
+    # Layers of token_flag in parts of the tokens.
+    "token_flag_layer": {
+        "base": ["algorithm: {name: token_flag, parts: 3}", "expert: {kind: mlp, ffn: 128}", "verify: {iterations: 4}"],
+        "axes": [
+            MLP_PROMISES,
+            TRANSPORTS,
+            {"three parts": "", "one part": "algorithm.parts: 1", "two parts": "algorithm.parts: 2",
+             "more parts than tokens": "algorithm.parts: 1000"},
+            {"a flag a token": "", "a flag a rank": "algorithm.flag_granularity: rank"},
+            {"inline reset": "", "reset by memset": "algorithm.counter_reset: memset"},
+            {"divided evenly": "", "divided by source": "algorithm.work_partition: by_source"},
+            {"in one": "", "in 3 chunks": "algorithm.chunks: 3"},
+            {"as it is": "", "as FP8": "algorithm.dispatch_dtype: fp8"},
+            {"weights as rows": "", "FP8 weights": "expert.weights: fp8", "FP8 weights, groups of 64": FP8_BY_64},
+            {"SwiGLU": "", "no activation": "expert.activation: none"},
+            {"dense": "expert.values: random", "integers": "expert.values: integers"},
+            DTYPES,
+            LAUNCHERS,
+        ],
+        "never": [
+            (["input is quantised already"], ["as it is"]),
+            (["groups of 32", "one group a row", "channels in 32s"], ["FP8 weights", "FP8 weights, groups of 64"]),
+            (["channels in 64s"], ["FP8 weights"]),
+            (["a flag a rank"], ["in 3 chunks"]),
+        ],
+        "always": [[transport, *values] for values in (
+            ["ranks straggle", "three parts"],
+            ["some ranks have no tokens", "more parts than tokens"],
+            ["nobody has tokens", "two parts"],
+            ["three workers a rank", "three parts", "threads"],
+            ["a flag a rank", "reset by memset", "three parts"],
+            ["all tokens there is room for", "more parts than tokens"],
+        ) for transport in TRANSPORTS],
+        "also": {
+            f"synthetic experts, {name}": f"expert: {{kind: rank}}, algorithm.fuse_expert: true, {settings}"
+            for name, settings in {
+                "shm": "algorithm.parts: 5", "reorder": "transport: reorder",
+                "reorder to half, as FP8": "transport: reorder, transport.peers: pair, algorithm.dispatch_dtype: fp8",
+            }.items()
+        } | {
+            "64 ranks": MANY_RANKS,
+            "six ranks of three nodes": THREE_NODES,
+            "room for one put at a time": ONE_PUT + ", moe.hidden: 256",
+            "2048 tokens in 7 parts": MANY_TOKENS.replace("4096", "2048") + ", algorithm.parts: 7",
+        },
+    },
     "fused": {
         "base": ["algorithm: fused", "expert: {kind: mlp, ffn: 128}", "verify: {iterations: 4}"],
         "axes": [
@@ -346,6 +392,7 @@ FILES = {
                  "verify.order: pipelined",
              "token_flag fused, FP8, in 3 chunks": "algorithm: token_flag, "
                  "algorithm.fuse_expert: true, algorithm.dispatch_dtype: fp8, algorithm.chunks: 3",
+             "token_flag, a layer in 3 parts": "algorithm: token_flag, algorithm.parts: 3, expert.kind: mlp, expert.ffn: 128",
              "fused": "algorithm: fused, expert.kind: mlp, expert.ffn: 128",
              "fused, ready by expert, packed, FP8": "algorithm: fused, algorithm.ready: expert, "
                  "algorithm.recv_layout: packed, algorithm.dispatch_dtype: fp8, "
@@ -354,7 +401,7 @@ FILES = {
         "base": ["transport: ucx"],
         # GEMMs dominate the time there; the runs of fused cover reorder.
         "never": [(["the real width", "ranks straggle"],
-                   ["fused", "fused, ready by expert, packed, FP8"])],
+                   ["token_flag, a layer in 3 parts", "fused", "fused, ready by expert, packed, FP8"])],
         "also": {"one rank is a world, ll_v2": "algorithm: ll_v2, ranks: 1"},
     },
     # Experts that the core computes between the stages.
