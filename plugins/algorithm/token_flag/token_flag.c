@@ -127,12 +127,12 @@ static enum epa_status plan_token_flag(const struct epa_problem *problem,
     layer = l.parts != 0;
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
-        .device_bytes =
-            TF_CUDA_MEMORY != 0 && l.device
-                ? tf_cuda_bytes(&l) + (l.far ? algo_mirrors_bytes(l.heap_bytes, l.signals,
-                                                                  world->size - world->local_size)
-                                             : 0)
-                : 0,
+        .device_bytes = TF_CUDA_MEMORY != 0 && l.device
+                            ? tf_cuda_bytes(m, &l) +
+                                  (l.far ? algo_mirrors_bytes(l.heap_bytes, l.signals,
+                                                              world->size - world->local_size)
+                                         : 0)
+                            : 0,
         .trace_events = l.device ? 0 : trace_events(&l),
         .private_bytes = l.device ? 0 : private_bytes(&l) + (layer ? tf_layer_bytes(m, &l, 1) : 0),
         .worker_bytes =
@@ -148,6 +148,8 @@ static enum epa_status plan_token_flag(const struct epa_problem *problem,
         .u.moe.recv_dtype = l.fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
         .u.moe.sum = EPA_SUM_ORDERED,
         .u.moe.output_dtype = (enum epa_dtype)m->dtype,
+        .u.moe.fp8_sum_bits =
+            layer && l.device && m->mlp.dtype == EPA_FP8_E4M3 ? EPA_EXPERTS_FP8_SUM_BITS : 0,
         .u.moe.fused = l.fused || layer,
         .in_flight = layer ? 1 : l.buffers,
         .discards = l.device && l.buffers > 1 && !layer,

@@ -27,6 +27,12 @@
  *
  * One set suffices for D1 C1 D2 C2, two sets for D1 D2 C1 D3 C2.
  *
+ * A layer (parts) makes the calls D1 D2 C1 D3 C2 in the stream of the backend. The experts of a part
+ * run in a second stream after its dispatch, and its combine waits for them, so they run beside the
+ * next dispatch and the previous combine. Experts wait for no rank. A kernel that waits for a peer
+ * may keep experts of this rank from starting; the peer sends the awaited data before it waits for
+ * experts of a later part, so no cycle of waits arises.
+ *
  * Ranks of other nodes (token_flag_far.cu): each stage has a second kernel. A sending stage stores
  * data for such a rank p in a mirror of p's heap, and its second kernel puts the data to p: counts
  * and rows in a block, followed by the flag of the source; expert outputs in a block, followed by a
@@ -64,6 +70,12 @@ struct tf_cuda {
     struct tf_args args; /* arguments that all calls share, apart from the arguments in d */
     bool f16;
     struct tf_cuda_set set[2];
+    /* A layer. Part n is part[n % TF_DEVICE_SETS] until its combine is queued. */
+    struct epa_experts *experts; /* NULL: combine_send computes the experts, or there is no layer */
+    struct epa_problem part[TF_DEVICE_SETS];
+    cudaStream_t computes;                /* of the experts */
+    cudaEvent_t received;                 /* end of the last dispatch */
+    cudaEvent_t computed[TF_DEVICE_SETS]; /* end of the experts of a part */
 };
 
 static const char *const call_name[] = {"dispatch_send", "dispatch_recv", "combine_send",
@@ -198,6 +210,7 @@ static enum epa_status launch(struct tf_cuda *c, const struct epa_moe *m, uint32
 {
     struct tf_args a = args_of(c, m, stage, set);
     bool sends = stage == TF_COMBINE_SEND;
+    bool waits = sends && c->experts != NULL; /* for an event */
     enum epa_status status = EPA_OK;
 
     if (stage == TF_DISPATCH_SEND)
@@ -206,7 +219,7 @@ static enum epa_status launch(struct tf_cuda *c, const struct epa_moe *m, uint32
         status = launch_far(c, &a);
     if (status == EPA_OK)
         status =
-            device_launch(&c->d, kernel_of(c, stage, m->x_dtype), &a.c, blocks_of(c, &a), false);
+            device_launch(&c->d, kernel_of(c, stage, m->x_dtype), &a.c, blocks_of(c, &a), waits);
     return status == EPA_OK && sends ? launch_far(c, &a) : status;
 }
 
@@ -334,6 +347,198 @@ static const struct epa_stage cuda_stages[TF_STAGES] = {
     {.name = "combine_send", .kind = EPA_STAGE_SEND, .run = run_combine_send},
     {.name = "combine_recv", .kind = EPA_STAGE_COMBINE, .run = run_combine_recv},
 };
+
+/* ---- a layer in parts ---- */
+
+static enum epa_status check_call(struct tf_cuda *c, cudaError_t code, const char *what)
+{
+    return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, what, code);
+}
+
+static enum epa_status dispatch_part(struct tf_cuda *c, const struct epa_problem *whole, uint32_t n)
+{
+    struct epa_problem *part = &c->part[n % TF_DEVICE_SETS];
+    enum epa_status status;
+
+    tf_set_part(&c->l, whole, n, part);
+    status = run_dispatch_send(&c->d.base, part);
+    if (status == EPA_OK)
+        status = run_dispatch_recv(&c->d.base, part);
+    part->u.moe.y = part->u.moe.y_space;
+    return status;
+}
+
+static enum epa_status combine_part(struct tf_cuda *c, uint32_t n)
+{
+    struct epa_problem *part = &c->part[n % TF_DEVICE_SETS];
+    enum epa_status status = run_combine_send(&c->d.base, part);
+
+    return status == EPA_OK ? run_combine_recv(&c->d.base, part) : status;
+}
+
+/* Queues the experts of part n in the stream of the backend. */
+static enum epa_status queue_experts(struct tf_cuda *c, uint32_t n)
+{
+    struct epa_backend *b = c->d.backend;
+    const struct epa_moe *m = &c->part[n % TF_DEVICE_SETS].u.moe;
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = b->ops->experts_run(c->experts, m, m->y_space);
+
+    if (status == EPA_OK)
+        return EPA_OK;
+    b->ops->explain(b, &err);
+    return device_fail(&c->d, status, "experts: %s", err.text);
+}
+
+/* Queues the experts of part n in their own stream, after its dispatch. */
+static enum epa_status fork_experts(struct tf_cuda *c, uint32_t n)
+{
+    struct epa_backend *b = c->d.backend;
+    void *stream = b->stream;
+    enum epa_status status =
+        check_call(c, cudaEventRecord(c->received, stream), "queueing an event");
+
+    if (status == EPA_OK)
+        status =
+            check_call(c, cudaStreamWaitEvent(c->computes, c->received, 0), "queueing an event");
+    if (status != EPA_OK)
+        return status;
+    b->stream = c->computes;
+    status = queue_experts(c, n);
+    b->stream = stream;
+    if (status == EPA_OK)
+        status = check_call(c, cudaEventRecord(c->computed[n % TF_DEVICE_SETS], c->computes),
+                            "queueing an event");
+    return status;
+}
+
+static enum epa_status join_experts(struct tf_cuda *c, uint32_t n)
+{
+    return check_call(c,
+                      cudaStreamWaitEvent(c->d.backend->stream, c->computed[n % TF_DEVICE_SETS], 0),
+                      "queueing an event");
+}
+
+static enum epa_status queue_layer(struct tf_cuda *c, struct epa_problem *whole, bool experts)
+{
+    uint32_t parts = c->l.parts;
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t n = 0; n <= parts && status == EPA_OK; n++) {
+        if (n < parts)
+            status = dispatch_part(c, whole, n);
+        if (status == EPA_OK && n < parts && experts)
+            status = fork_experts(c, n);
+        if (status == EPA_OK && n != 0 && experts)
+            status = join_experts(c, n - 1);
+        if (status == EPA_OK && n != 0)
+            status = combine_part(c, n - 1);
+    }
+    whole->u.moe.epoch = c->d.epoch;
+    return status;
+}
+
+static enum epa_status run_layer(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    struct tf_cuda *c = (struct tf_cuda *)a;
+
+    return queue_layer(c, problem, c->experts != NULL);
+}
+
+static enum epa_status run_communication(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    return queue_layer((struct tf_cuda *)a, problem, false);
+}
+
+/* Only the last parts still have their rows; earlier parts use the rows of the last parts. */
+static enum epa_status run_all_experts(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    struct tf_cuda *c = (struct tf_cuda *)a;
+    enum epa_status status = EPA_OK;
+
+    (void)problem;
+    c->d.last.status = EPA_OK;
+    for (uint32_t n = 0; n < c->l.parts && status == EPA_OK; n++)
+        status = queue_experts(c, n);
+    return status;
+}
+
+static const struct epa_stage layer_stage[] = {
+    {.name = "layer", .kind = EPA_STAGE_WHOLE, .run = run_layer},
+};
+
+static const struct epa_stage layer_halves[EPA_PARTS] = {
+    {.name = "dispatch and combine", .kind = EPA_STAGE_WHOLE, .run = run_communication},
+    {.name = "experts", .kind = EPA_STAGE_WHOLE, .run = run_all_experts},
+};
+
+static struct epa_experts_params experts_params(const struct epa_moe *m, const struct tf_layout *l)
+{
+    return (struct epa_experts_params){
+        .moe = m,
+        .experts = l->local,
+        .recv_rows = l->rows,
+        .recv_entries = l->rows,
+        .layout = EPA_LAYOUT_EXPERT,
+        .recv_dtype = l->fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
+    };
+}
+
+/* Creates the stream of the experts and the events between the streams. */
+static cudaError_t create_stream(struct tf_cuda *c)
+{
+    cudaError_t code = cudaStreamCreateWithFlags(&c->computes, cudaStreamNonBlocking);
+
+    if (code == cudaSuccess)
+        code = cudaEventCreateWithFlags(&c->received, cudaEventDisableTiming);
+    for (uint32_t i = 0; i < TF_DEVICE_SETS && code == cudaSuccess; i++)
+        code = cudaEventCreateWithFlags(&c->computed[i], cudaEventDisableTiming);
+    return code;
+}
+
+static enum epa_status create_layer(struct tf_cuda *c, const struct epa_moe *m,
+                                    struct epa_error *err)
+{
+    struct epa_backend *b = c->d.backend;
+    const struct epa_experts_params params = experts_params(m, &c->l);
+    enum epa_status status;
+
+    c->d.base.stages = layer_stage;
+    c->d.base.n_stages = 1;
+    c->d.base.discard = NULL;
+    if (m->mlp.ffn == 0)
+        return EPA_OK;
+    if (b->ops->experts_create == NULL)
+        return epa_fail_key(err, EPA_ERR_UNSUPPORTED, "algorithm.parts backend.name",
+                            "token_flag: parts: %u needs a backend that computes experts",
+                            c->l.parts);
+    status = b->ops->experts_create(b, &params, &c->experts, err);
+    if (status != EPA_OK)
+        return status;
+    c->d.base.parts = layer_halves;
+    c->d.base.n_parts = EPA_PARTS;
+    c->d.base.products_by = b->ops->experts_name(c->experts);
+    status = check_call(c, create_stream(c), "creating the stream of the experts");
+    return status == EPA_OK ? EPA_OK : epa_fail(err, status, "token_flag: %s", c->d.last.text);
+}
+
+static void destroy_token_flag(struct epa_algorithm *a)
+{
+    struct tf_cuda *c = (struct tf_cuda *)a;
+
+    if (c == NULL)
+        return;
+    for (uint32_t i = 0; i < TF_DEVICE_SETS; i++)
+        if (c->computed[i] != NULL)
+            (void)cudaEventDestroy(c->computed[i]);
+    if (c->received != NULL)
+        (void)cudaEventDestroy(c->received);
+    if (c->computes != NULL)
+        (void)cudaStreamDestroy(c->computes);
+    if (c->experts != NULL)
+        c->d.backend->ops->experts_destroy(c->experts);
+    device_destroy(a);
+}
 
 /* ---- failures ---- */
 
@@ -476,12 +681,30 @@ static void fill_args(struct tf_cuda *c, const struct tf_config *config)
     c->d.shared_bytes[TF_DISPATCH_RECV] = c->args.payload + receive[1];
 }
 
-uint64_t tf_cuda_bytes(const struct tf_layout *l)
+/* Returns the bytes that the backend allocates for the experts of a layer, packed weights excluded:
+ * the backend packs weights if there is room. */
+static uint64_t experts_bytes(const struct epa_moe *m, const struct tf_layout *l)
+{
+    const struct epa_mlp *mlp = &m->mlp;
+    bool fp8 = mlp->dtype == EPA_FP8_E4M3;
+    uint64_t row = (uint64_t)mlp->ffn * (fp8 ? 1 : 2);
+
+    if (l->parts == 0 || mlp->ffn == 0)
+        return 0;
+    if (fp8)
+        row += mlp->ffn / mlp->fp8_group_size * sizeof(float);
+    if (fp8 != l->fp8) /* converted rows */
+        row += fp8 ? m->hidden + m->hidden / m->fp8_group_size * sizeof(float)
+                   : 2 * (uint64_t)m->hidden;
+    return l->rows * row;
+}
+
+uint64_t tf_cuda_bytes(const struct epa_moe *m, const struct tf_layout *l)
 {
     struct tf_cuda c = {.d = {.kind = &token_flag_kind, .sets = l->buffers}, .l = *l};
 
     c.d.args.local = l->local;
-    return device_scratch_bytes(&c.d);
+    return device_scratch_bytes(&c.d) + experts_bytes(m, l);
 }
 
 enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struct tf_layout *l,
@@ -498,9 +721,11 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struc
     c->d.base.stages = cuda_stages;
     c->d.base.n_stages = TF_STAGES;
     c->d.base.discard = l->buffers > 1 ? discard_dispatch : NULL;
+    c->d.base.destroy = destroy_token_flag;
     c->l = *l;
     c->f16 = p->problem->u.moe.dtype == EPA_F16;
     fill_args(c, config);
+    c->d.args.max_tokens = l->max_tokens; /* of a part */
     c->d.args.notes = l->max_tokens + l->size * (l->source_rows + 1) + l->max_tokens * l->topk;
     for (int i = 0; i < TF_STAGES; i++)
         kernel[i] = (struct device_kernel){kernel_of(c, (enum tf_stage)i, EPA_BF16), NULL,
@@ -519,5 +744,7 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struc
         c->args.far |= p->transport->view->peer_heap[r] == NULL ? (uint64_t)1 << r : 0;
     if (status == EPA_OK)
         status = device_clear(&c->d, device_own(&c->d, c->d.heap), c->l.heap_bytes, err);
+    if (status == EPA_OK && l->parts != 0)
+        status = create_layer(c, &p->problem->u.moe, err);
     return device_created(&c->d, status, out);
 }

@@ -9,6 +9,6 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *, const struct
                                struct epa_algorithm **out, struct epa_error *);
 
 /* Bytes of device memory that the CUDA code allocates outside the heap and the mirrors. */
-uint64_t tf_cuda_bytes(const struct tf_layout *);
+uint64_t tf_cuda_bytes(const struct epa_moe *, const struct tf_layout *);
 
 #endif

@@ -17,9 +17,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
                          : c->kernel_blocks.n != 0 ? "kernel_blocks"
                          : c->kernel_warps.n != 0  ? "kernel_warps"
                                                    : NULL,
-        .host_option = c->nontemporal != TF_NONTEMPORAL_OFF ? "nontemporal"
-                       : c->parts != 0                      ? "parts"
-                                                            : NULL,
+        .host_option = c->nontemporal != TF_NONTEMPORAL_OFF ? "nontemporal" : NULL,
     };
     enum epa_status status = algo_check(&limits, m, world, device, err);
 
