@@ -125,12 +125,15 @@ def reference_on_hosts(o):
 # ---- rows by programs ----
 
 def nccl(o, *more):
-    done = subprocess.run([SOURCE / "tests/bench/nccl.py", "--dtype", "f16", "--wall", *more]
+    done = subprocess.run([sys.executable, SOURCE / "tests/bench/nccl.py", "--dtype", "f16", "--wall", *more]
                           + [f"--{name}={getattr(o, name)}" for name in ("ranks", "tokens", "hidden", "experts", "topk")],
                           capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise Unavailable((done.stderr.strip().splitlines() or ["no reason"])[-1])
-    result = json.loads(done.stdout)
+        reason = (done.stderr.strip().splitlines() or ["no reason"])[-1]
+        if "No module named" in reason:
+            reason = "needs PyTorch"
+        raise Unavailable(f"needs {o.ranks} GPUs" if "as many GPUs" in reason else reason)
+    result = json.loads(done.stdout.splitlines()[-1])  # libraries may print before it
     if not result["ok"]:
         raise Unavailable("its sums are wrong")
     return result["wall_us"]["mean"]
