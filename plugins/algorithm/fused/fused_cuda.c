@@ -2,6 +2,7 @@
 #include "fused_cuda.h"
 
 #include "fused_cuda_layout.h"
+#include "fused_halves.h"
 #include "fused_layer.h"
 
 #include <stdlib.h>
@@ -15,6 +16,7 @@ struct fused_cuda {
     struct fused_args *args; /* arguments that all calls share, except those in d; aligned like
                               * tensor maps */
     uint32_t blocks;
+    struct fused_count_args rows; /* of the last call, for the GEMMs alone */
 };
 
 /* BATCH_BYTES: rows that a warp sends before it counts them, 4 to 16 rows. SUMS: sums that a warp
@@ -49,14 +51,15 @@ static void place_private(struct device *d, char *memory, uint64_t *at)
     a->ways.row_of =
         device_take(memory, at, listed && l->ways.once ? (uint64_t)l->max_tokens * l->topk * 4 : 0);
     a->ways.widened = device_take(memory, at, l->widens ? l->capacity * l->hidden * 2 : 0);
+    c->rows.start = device_take(memory, at, l->local * sizeof(*c->rows.start));
+    c->rows.count = device_take(memory, at, l->local * sizeof(*c->rows.count));
 }
 
 /* ---- calls ---- */
 
-static enum epa_status run_layer(struct epa_algorithm *base, struct epa_problem *problem)
+/* Queues a call. `steps`: blocks of K that each tile multiplies; 0: all. */
+static enum epa_status queue_call(struct fused_cuda *c, struct epa_moe *m, uint32_t steps)
 {
-    struct fused_cuda *c = (struct fused_cuda *)base;
-    struct epa_moe *m = &problem->u.moe;
     struct fused_args a = *c->args;
     struct fused_kernel_kind kind = c->l.kind;
     cudaLaunchConfig_t config = {.gridDim = {c->blocks, 1, 1},
@@ -75,14 +78,50 @@ static enum epa_status run_layer(struct epa_algorithm *base, struct epa_problem 
     m->epoch = ++c->d.epoch;
     a.c = device_args_of(&c->d, m, 0, 0);
     a.c.stamps = a.c.stamped != 0 ? a.c.stamps : NULL;
+    if (steps != 0)
+        a.up_steps = a.down_steps = steps;
     last = a.ways.part == FUSED_PART_UP ? FUSED_PART_DOWN : a.ways.part;
     for (; a.ways.part <= last && code == cudaSuccess; a.ways.part++)
         code = cudaLaunchKernelExC(&config, kernel, (void *[]){&a});
     return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, "launching a kernel", code);
 }
 
+static enum epa_status run_layer(struct epa_algorithm *base, struct epa_problem *problem)
+{
+    return queue_call((struct fused_cuda *)base, &problem->u.moe, 0);
+}
+
+/* Tiles wait, are counted and stored as in a layer, and multiply one block of K. */
+static enum epa_status run_moving(struct epa_algorithm *base, struct epa_problem *problem)
+{
+    return queue_call((struct fused_cuda *)base, &problem->u.moe, 1);
+}
+
+static cudaError_t queue_products(const struct fused_cuda *c)
+{
+    return fused_queue_products(&c->l, c->args, device_own(&c->d, c->args->recv), c->blocks,
+                                &c->rows, c->d.backend->stream);
+}
+
+static enum epa_status run_products(struct epa_algorithm *base, struct epa_problem *problem)
+{
+    struct fused_cuda *c = (struct fused_cuda *)base;
+    cudaError_t code = cudaSetDevice(c->d.backend->device);
+
+    (void)problem;
+    c->d.last.status = EPA_OK;
+    if (code == cudaSuccess)
+        code = queue_products(c);
+    return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, "launching products", code);
+}
+
 static const struct epa_stage stages[] = {
     {.name = "layer", .kind = EPA_STAGE_WHOLE, .run = run_layer},
+};
+
+static const struct epa_stage halves[EPA_PARTS] = {
+    {.name = "dispatch and combine", .kind = EPA_STAGE_WHOLE, .run = run_moving},
+    {.name = "gemms", .kind = EPA_STAGE_WHOLE, .run = run_products},
 };
 
 /* Parts of the messages about waits of tiles. */
@@ -254,7 +293,27 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->down_scale = mlp->down_scale;
 }
 
-/* Packs the weights once, so that the weights of a stage are contiguous. */
+static void fill_count_args(struct fused_cuda *c)
+{
+    const struct fused_cuda_layout *l = &c->l;
+    struct fused_count_args *r = &c->rows;
+
+    for (uint32_t i = 0; i < 2; i++)
+        r->packets[i] = device_own(&c->d, c->args->counts[i]);
+    r->calls = c->d.calls;
+    r->rank = c->d.args.v.rank;
+    r->size = l->size;
+    r->experts = l->experts;
+    r->local = l->local;
+    r->topk = l->topk;
+    r->waves = l->waves;
+    r->block_rows = l->block_rows;
+    r->few = l->few;
+    r->picks = l->kind.picks;
+}
+
+/* Packs the weights once, so that the weights of a stage are contiguous. Then queues products of no
+ * rows, which loads their kernels: a recording of a graph must not load them. */
 static enum epa_status pack_weights(struct fused_cuda *c, struct epa_error *err)
 {
     struct fused_args a = *c->args;
@@ -264,6 +323,8 @@ static enum epa_status pack_weights(struct fused_cuda *c, struct epa_error *err)
 
     a.c = c->d.args;
     code = cudaLaunchKernelExC(&config, fused_pack_kernel(), (void *[]){&a});
+    if (code == cudaSuccess)
+        code = queue_products(c);
     if (code == cudaSuccess)
         code = cudaStreamSynchronize(c->d.backend->stream);
     if (code != cudaSuccess)
@@ -363,6 +424,8 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     c->d.base.destroy = destroy_fused_cuda;
     c->d.base.stages = stages;
     c->d.base.n_stages = 1;
+    c->d.base.parts = halves;
+    c->d.base.n_parts = EPA_PARTS;
     c->l = l;
     c->d.shared_bytes[0] = fused_cuda_shared_bytes(&l, c->args);
     other = l.kind;
@@ -376,6 +439,7 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     c->blocks = c->d.resident[0];
     if (status == EPA_OK) {
         fill_args(c, config, &m->mlp);
+        fill_count_args(c);
         status = make_maps(c, err);
     }
     if (status == EPA_OK)
