@@ -108,6 +108,9 @@ static void write_trace(struct epa_algorithm *a)
     a->trace_end = NULL;
     if (d->args.notes > 0) /* first: tokens take precedence if the trace has little room */
         status = note_tokens(d);
+    /* Before the phases: the trace keeps the latest events if it has little room. */
+    if (status == EPA_OK && d->kind->trace != NULL)
+        status = d->kind->trace(d);
     if (status == EPA_OK)
         status = device_add_stamps(d->backend, d->trace, &stamped);
     device_report_stamps(d->kind->name, d->backend, status);

@@ -114,6 +114,8 @@ struct device_kind {
     const char *phase[DEVICE_STAGES * DEVICE_PHASES];
     /* Places the algorithm's own data in the rank's private memory (device_take()). */
     void (*place)(struct device *, char *memory, uint64_t *at);
+    /* Adds further slices of kernels to the trace of the run; NULL: none. */
+    enum epa_status (*trace)(const struct device *);
     /* Explains the time-out of a kernel with the messages of the host code. */
     void (*explain)(const struct epa_fault *, uint32_t rank, struct epa_error *);
 };

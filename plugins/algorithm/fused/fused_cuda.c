@@ -4,6 +4,7 @@
 #include "fused_cuda_layout.h"
 #include "fused_halves.h"
 #include "fused_layer.h"
+#include "fused_trace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,10 @@ static void place_private(struct device *d, char *memory, uint64_t *at)
     a->ways.widened = device_take(memory, at, l->widens ? l->capacity * l->hidden * 2 : 0);
     c->rows.start = device_take(memory, at, l->local * sizeof(*c->rows.start));
     c->rows.count = device_take(memory, at, l->local * sizeof(*c->rows.count));
+    /* Last, so that the other offsets do not depend on the trace. */
+    if (d->stamps)
+        a->notes = device_take(
+            memory, at, fused_intervals(l->blocks, l->up_tiles, l->down_tiles) * sizeof(*a->notes));
 }
 
 /* ---- calls ---- */
@@ -191,6 +196,12 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
     }
 }
 
+static enum epa_status trace_tiles(const struct device *d)
+{
+    return fused_trace_tiles(d->backend, d->trace, ((const struct fused_cuda *)d)->args,
+                             d->args.warps);
+}
+
 static const struct device_kind fused_kind = {
     .name = "fused",
     .stages = 1,
@@ -205,6 +216,7 @@ static const struct device_kind fused_kind = {
             [FUSED_PHASE_TAIL] = "tail",
         },
     .place = place_private,
+    .trace = trace_tiles,
     .explain = explain_fault,
 };
 
@@ -426,6 +438,7 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     c->d.base.n_stages = 1;
     c->d.base.parts = halves;
     c->d.base.n_parts = EPA_PARTS;
+    l.kind.profile = c->d.stamps;
     c->l = l;
     c->d.shared_bytes[0] = fused_cuda_shared_bytes(&l, c->args);
     other = l.kind;

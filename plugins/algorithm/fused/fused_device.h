@@ -18,6 +18,7 @@ enum {
     FUSED_GROUP = 128, /* channels per scale in FP8; some kernels have two scales for them */
     FUSED_TOKEN_WARPS = 2,
     FUSED_MATH_WARPS = 8,
+    FUSED_FIRST_MATH = 128, /* first thread that multiplies */
     FUSED_MOST_UNITS = 1024,
     /* Shared memory of a warp that sends and adds up: stages hold parts of the rows of a sum; slots
      * hold pieces of rows to be sent, with their scales. */
@@ -87,6 +88,21 @@ enum fused_phase {
     FUSED_PHASE_SEND,
     FUSED_PHASE_SUM,
     FUSED_PHASE_TAIL
+};
+
+/* Intervals of a tile, for the profile. */
+enum fused_interval {
+    FUSED_NOTE_WAIT, /* wait of the warp that loads rows: for received rows, or for the intermediate */
+    FUSED_NOTE_TILE, /* products of the first multiplying warpgroup, and stores of their sums */
+    FUSED_INTERVALS
+};
+
+/* An interval, 32 bytes, which one thread stores. */
+struct fused_note {
+    uint64_t begin, end; /* by the device's nanosecond clock; end 0: the interval has not ended */
+    uint32_t call, warp; /* warp: block * warps of a block + warp of the block */
+    uint32_t row;        /* first row of the tile among the rows of the expert */
+    uint16_t expert, rows;
 };
 
 /* Part of a call that a launch executes. */
@@ -176,11 +192,20 @@ struct fused_args {
     /* [slots]: call << 32 | choices << 26 | slot; or apart, [capacity]: call << 32 | slot << 5 |
      * choice */
     uint64_t *queue;
+    /* [blocks][up_tiles + down_tiles][FUSED_INTERVALS] for the profile; else NULL */
+    struct fused_note *notes;
     struct fused_ways ways;
 };
 
+/* Returns the number of intervals of a call. */
+EPA_BOTH uint64_t fused_intervals(uint32_t blocks, uint32_t up_tiles, uint32_t down_tiles)
+{
+    return (uint64_t)blocks * (up_tiles + down_tiles) * FUSED_INTERVALS;
+}
+
 struct fused_kernel_kind {
     bool fp8, f16, ways;
+    bool profile;  /* records intervals of tiles: fused_profile.cu, or kernels with switches */
     bool picks;    /* fused_picks.cuh */
     bool more;     /* fused_more.cu */
     bool groups64; /* an FP8 intermediate has one scale per 64 channels */

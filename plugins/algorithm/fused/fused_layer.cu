@@ -4,6 +4,7 @@
 #include "fused_layer.h"
 #include "fused_more.h"
 #include "fused_picks.h"
+#include "fused_profile.h"
 #include "fused_rows64.h"
 #include "fused_ways.h"
 
@@ -40,6 +41,7 @@ extern "C" const void *fused_kernel(struct fused_kernel_kind k)
     return k.rows64     ? fused_rows64_kernel(k)
            : k.groups64 ? fused_groups_kernel(k)
            : k.ways     ? fused_ways_kernel(k)
+           : k.profile  ? fused_profile_kernel(k)
            : k.picks    ? fused_picks_kernel(k)
            : k.more     ? fused_more_kernel(k)
                         : of_kind<false>(&k);

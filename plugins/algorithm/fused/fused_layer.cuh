@@ -278,7 +278,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         epa_dev_registers_more<216>();
         if (begins)
             fused_stamp(a, call, FUSED_PHASE_TILES, false);
-        fused_multiply<S>(a, p, s->ring);
+        fused_multiply<S>(a, call, t, p, s->ring);
         fused_stamp(a, call, FUSED_PHASE_TILES, true);
         if (few)
             fused_few_end<S>(a, call, t, &p->ready);
@@ -308,14 +308,27 @@ template <class S> static const void *of_input(enum device_input input)
     return NULL;
 }
 
-template <bool WAYS, bool PICKS = false>
+template <int TYPE, bool F16, bool WAYS, bool PICKS, bool PROFILE>
+using fused_usual_shape = fused_shape<TYPE, F16, WAYS, 1, PICKS, 0, 1, PROFILE>;
+
+template <bool WAYS, bool PICKS = false, bool PROFILE = false>
 static const void *of_kind(const struct fused_kernel_kind *k)
 {
     if (k->fp8)
-        return k->f16 ? of_input<fused_shape<EPA_DEV_E4M3, true, WAYS, 1, PICKS>>(k->input)
-                      : of_input<fused_shape<EPA_DEV_E4M3, false, WAYS, 1, PICKS>>(k->input);
-    return k->f16 ? of_input<fused_shape<EPA_DEV_F16, true, WAYS, 1, PICKS>>(k->input)
-                  : of_input<fused_shape<EPA_DEV_BF16, false, WAYS, 1, PICKS>>(k->input);
+        return k->f16
+                   ? of_input<fused_usual_shape<EPA_DEV_E4M3, true, WAYS, PICKS, PROFILE>>(k->input)
+                   : of_input<fused_usual_shape<EPA_DEV_E4M3, false, WAYS, PICKS, PROFILE>>(
+                         k->input);
+    return k->f16
+               ? of_input<fused_usual_shape<EPA_DEV_F16, true, WAYS, PICKS, PROFILE>>(k->input)
+               : of_input<fused_usual_shape<EPA_DEV_BF16, false, WAYS, PICKS, PROFILE>>(k->input);
+}
+
+/* Returns the kernel for blocks of up to GEMM_ROWS + GEMM_MORE rows. */
+template <bool PROFILE = false> static const void *of_more(const struct fused_kernel_kind *k)
+{
+    return k->f16 ? of_input<fused_more_shape<true, PROFILE>>(k->input)
+                  : of_input<fused_more_shape<false, PROFILE>>(k->input);
 }
 
 #endif

@@ -5,6 +5,5 @@
 
 extern "C" const void *fused_more_kernel(struct fused_kernel_kind k)
 {
-    return k.f16 ? of_input<fused_more_shape<true>>(k.input)
-                 : of_input<fused_more_shape<false>>(k.input);
+    return of_more(&k);
 }

@@ -255,8 +255,8 @@ EPA_DEV void fused_tile(const struct fused_args &a, struct fused_pipe *p, typena
 
 /* Called by a warpgroup. */
 template <class S>
-EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p,
-                            typename S::ring &ring)
+EPA_DEV void fused_multiply(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
+                            struct fused_pipe *p, typename S::ring &ring)
 {
     struct gemm_at at = {0, 0};
     uint32_t turn = 0;
@@ -278,10 +278,14 @@ EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p,
         __syncwarp();
         if (task.kind == FUSED_END)
             break;
+        if (fused_has_notes<S>(a) && threadIdx.x == FUSED_FIRST_MATH)
+            fused_note_begin<S>(a, call, t, task, FUSED_NOTE_TILE, epa_dev_time());
         fused_tile<S>(a, p, ring, at, task, &turn);
         /* Each warpgroup counts a tile after all of its threads have stored: a wide tile of 16 bits
          * during the multiplication of the next tile, so that no thread waits for the stores. */
         epa_dev_named_sync(FUSED_NAMED_STORED + gemm_warpgroup(), 128);
+        if (fused_has_notes<S>(a) && threadIdx.x == FUSED_FIRST_MATH)
+            fused_note_end(a, task, FUSED_NOTE_TILE);
         if (threadIdx.x % 128 == 0) {
             fused_count_tile(p); /* the previous tile, if this tile had only one block of K */
             p->uncounted[threadIdx.x / 128 - 1] =

@@ -72,6 +72,46 @@ EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct
     return task;
 }
 
+/* ---- profile ---- */
+
+/* Returns true if intervals of tiles are recorded: always by the kernels of fused_profile.cu, never
+ * by the other kernels for the defaults, and for a profile by kernels with switches. */
+template <class S> EPA_DEV bool fused_has_notes(const struct fused_args &a)
+{
+    return S::PROFILE || (S::WAYS && a.notes != NULL);
+}
+
+/* Returns the place of an interval of a tile. */
+EPA_DEV struct fused_note *fused_note_of(const struct fused_args &a, const struct fused_task &task,
+                                         enum fused_interval of)
+{
+    uint32_t tile = task.tile + (task.kind == FUSED_UP ? 0 : a.up_tiles);
+
+    return a.notes + fused_intervals(task.block, a.up_tiles, a.down_tiles) +
+           tile * FUSED_INTERVALS + of;
+}
+
+/* Records an interval of a tile, which began at `begin`. Called by one thread. */
+template <class S>
+EPA_DEV void fused_note_begin(const struct fused_args &a, uint64_t call,
+                              const struct fused_tables &t, const struct fused_task &task,
+                              enum fused_interval of, uint64_t begin)
+{
+    uint4 *to = reinterpret_cast<uint4 *>(fused_note_of(a, task, of));
+
+    to[0] = make_uint4((uint32_t)begin, (uint32_t)(begin >> 32), 0, 0);
+    to[1] =
+        make_uint4((uint32_t)call, blockIdx.x * a.c.warps + threadIdx.x / EPA_DEV_WARP,
+                   (task.block - t.block_at[task.expert]) * S::ROWS, task.expert | task.rows << 16);
+}
+
+/* Called by the thread of fused_note_begin(). */
+EPA_DEV void fused_note_end(const struct fused_args &a, const struct fused_task &task,
+                            enum fused_interval of)
+{
+    fused_note_of(a, task, of)->end = epa_dev_time();
+}
+
 /* ---- loads ----
  *
  * After a failed wait for rows, the warps load the rows in any state, so that all roles continue to
@@ -237,6 +277,7 @@ EPA_DEV void fused_load_rows(const struct fused_args &a, uint64_t call,
                              const struct fused_tables &t, struct fused_pipe *p,
                              typename S::ring &ring)
 {
+    uint64_t begin = fused_has_notes<S>(a) ? epa_dev_time() : 0;
     bool few = !S::PICKS && !S::WAYS && S::MORE == 0 && a.few != 0,
          ok = !few || fused_few_wait(a, call, t);
     struct gemm_at at = {0, 0};
@@ -258,8 +299,15 @@ EPA_DEV void fused_load_rows(const struct fused_args &a, uint64_t call,
         steps = up ? a.up_steps : a.down_steps;
         row = fused_first_row<S>(a, call, t, task);
         height = gemm_height(task.rows);
+        /* The first interval includes the wait for few tokens. */
+        if (fused_has_notes<S>(a) && i > 0)
+            begin = epa_dev_time();
         if (lane == 0 && ok && !(few && up))
             ok = fused_wait_rows<S>(a, t, task);
+        if (fused_has_notes<S>(a) && lane == 0) {
+            fused_note_begin<S>(a, call, t, task, FUSED_NOTE_WAIT, begin);
+            fused_note_end(a, task, FUSED_NOTE_WAIT);
+        }
         ok = __shfl_sync(EPA_DEV_ALL, ok, 0);
         epa_dev_fence_async_global();
         __syncwarp();

@@ -11,13 +11,15 @@
 
 /* Parameters of a kernel. WAYS: the kernel has the switches of struct fused_ways; kernels without
  * them, for the defaults, have no such code. SUBS, ROW_SUBS: scales per 128 channels of an FP8
- * intermediate, and of rows sent in FP8. MORE: rows that a block may have beyond GEMM_ROWS. */
+ * intermediate, and of rows sent in FP8. MORE: rows that a block may have beyond GEMM_ROWS.
+ * PROFILE: the kernel records intervals of tiles (struct fused_note). */
 template <int TYPE_, bool F16_, bool WAYS_, int SUBS_ = 1, bool PICKS_ = false, int MORE_ = 0,
-          int ROW_SUBS_ = 1>
+          int ROW_SUBS_ = 1, bool PROFILE_ = false>
 struct fused_shape {
     static constexpr epa_dev_type TYPE = (epa_dev_type)TYPE_; /* type of the multiplied values */
     static constexpr bool FP8 = TYPE_ == EPA_DEV_E4M3, F16 = F16_, WAYS = WAYS_;
     static constexpr bool PICKS = PICKS_; /* few tokens: fused_picks.cuh */
+    static constexpr bool PROFILE = PROFILE_;
     /* The last 128 channels of rows and of intermediates may be incomplete. */
     static constexpr bool RAGGED = !FP8 || SUBS_ > 1 || ROW_SUBS_ > 1;
     enum {
@@ -36,8 +38,8 @@ struct fused_shape {
 };
 
 /* Parameters of the kernels of fused_more.cu. */
-template <bool F16>
-using fused_more_shape = fused_shape<EPA_DEV_E4M3, F16, false, 1, false, GEMM_MORE>;
+template <bool F16, bool PROFILE = false>
+using fused_more_shape = fused_shape<EPA_DEV_E4M3, F16, false, 1, false, GEMM_MORE, 1, PROFILE>;
 
 /* Named barriers: the warps that send few tokens; the warps that count many tokens; all warps
  * before the roles begin; one barrier per multiplying warpgroup. GEMM_NAMED_MATH is another. */

@@ -382,28 +382,44 @@ static json_t *microseconds(uint64_t ns)
     return json_real((double)ns / 1e3);
 }
 
+/* Adds the arguments of a slice of a kernel. */
+static void add_kernel_args(json_t *args, const struct epa_trace_event *e)
+{
+    uint32_t what = epa_trace_what(e->value);
+    bool tile = what >= EPA_TRACE_EXPERT;
+
+    if (tile)
+        json_object_set_new(args, "expert", json_integer(epa_trace_expert(e->bytes)));
+    if (e->tokens != 0)
+        json_object_set_new(args, what == EPA_TRACE_TOKEN ? "token" : "row",
+                            json_integer(e->tokens - 1));
+    if (tile)
+        json_object_set_new(args, "rows", json_integer(epa_trace_rows(e->bytes)));
+    if (what >= EPA_TRACE_COLUMN)
+        json_object_set_new(args, "column",
+                            json_integer(what - (tile ? EPA_TRACE_EXPERT : EPA_TRACE_COLUMN)));
+    json_object_set_new(args, "block", json_integer(epa_trace_block(e->value)));
+    json_object_set_new(args, "warp", json_integer(epa_trace_warp(e->value)));
+    json_object_set_new(
+        args, "error_ns",
+        json_integer(tile ? (json_int_t)epa_trace_error_ns(e->bytes) : (json_int_t)e->bytes));
+}
+
 static json_t *slice_args(const struct gathered_event *e)
 {
     json_t *args = json_pack("{s:I}", "iteration", (json_int_t)e->iteration);
-    uint32_t what = epa_trace_what(e->event->value);
 
     if (e->event->peer != EPA_TRACE_NOBODY)
         json_object_set_new(args, "peer", json_integer(e->event->peer));
-    if (e->event->bytes != 0 && e->beside != EPA_TRACE_KERNELS)
+    if (e->beside == EPA_TRACE_KERNELS) {
+        add_kernel_args(args, e->event);
+        return args;
+    }
+    if (e->event->bytes != 0)
         json_object_set_new(args, "bytes", json_integer((json_int_t)e->event->bytes));
-    if (e->event->tokens != 0 && e->beside == EPA_TRACE_KERNELS)
-        json_object_set_new(args, what == EPA_TRACE_TOKEN ? "token" : "row",
-                            json_integer(e->event->tokens - 1));
-    else if (e->event->tokens != 0)
+    if (e->event->tokens != 0)
         json_object_set_new(args, e->beside == EPA_TRACE_PROXY ? "descriptors" : "tokens",
                             json_integer(e->event->tokens));
-    if (e->beside == EPA_TRACE_KERNELS && what >= EPA_TRACE_COLUMN)
-        json_object_set_new(args, "column", json_integer(what - EPA_TRACE_COLUMN));
-    if (e->beside == EPA_TRACE_KERNELS) {
-        json_object_set_new(args, "block", json_integer(epa_trace_block(e->event->value)));
-        json_object_set_new(args, "warp", json_integer(epa_trace_warp(e->event->value)));
-        json_object_set_new(args, "error_ns", json_integer((json_int_t)e->event->bytes));
-    }
     return args;
 }
 
