@@ -77,6 +77,12 @@ static const struct epa_option options[] = {
      .max = 255,
      .help = "workers that begin with combine tasks only; 0: all workers",
      .tune = "0 1"},
+    {.name = "reduce_workers",
+     EPA_U32(struct fused_config, reduce_workers),
+     .max = 255,
+     .help = "on GPUs, workers that add up returned rows of own tokens, while combine workers only "
+             "return rows; 0: combine workers do both",
+     .tune = "cuda: 0 1"},
     {.name = "dedup",
      EPA_BOOL(struct fused_config, dedup),
      .help = "token saving: send a token once per destination rank, and one reduced row back; on "

@@ -377,6 +377,18 @@ EPA_DEV bool fused_combine_receive(const struct fused_args &a, uint64_t call)
     return true;
 }
 
+/* Completes own tokens. */
+template <class S, int SWEEPS, int MANY>
+EPA_DEV void fused_combine_own(const struct fused_args &a, uint64_t call)
+{
+    fused_stamp(a, call, FUSED_PHASE_SUM, false);
+    if (a.direct != 0)
+        fused_combine_none(a);
+    else
+        (void)fused_combine_receive<S, SWEEPS, MANY>(a, call);
+    fused_stamp(a, call, FUSED_PHASE_SUM, true);
+}
+
 template <class S, int SWEEPS, int MANY>
 EPA_DEV void fused_combine(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
                            struct fused_watch w)
@@ -386,11 +398,7 @@ EPA_DEV void fused_combine(const struct fused_args &a, uint64_t call, const stru
     fused_stamp(a, call, FUSED_PHASE_SEND, false);
     ok = fused_combine_send<S, SWEEPS, MANY>(a, call, t, &w);
     fused_stamp(a, call, FUSED_PHASE_SEND, true);
-    fused_stamp(a, call, FUSED_PHASE_SUM, false);
-    if (ok && a.direct != 0)
-        fused_combine_none(a);
-    else if (ok)
-        (void)fused_combine_receive<S, SWEEPS, MANY>(a, call);
-    fused_stamp(a, call, FUSED_PHASE_SUM, true);
+    if (ok && (!S::WAYS || a.ways.reducers == 0))
+        fused_combine_own<S, SWEEPS, MANY>(a, call);
 }
 #endif

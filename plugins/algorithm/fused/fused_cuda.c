@@ -252,7 +252,10 @@ static void fill_ways(const struct fused_cuda *c, struct fused_ways *out)
 
     w.dispatchers = limit_blocks(w.dispatchers, c->blocks);
     w.tails = limit_blocks(w.tails, c->blocks);
-    w.combiners = limit_blocks(w.combiners, c->blocks);
+    /* At least one block returns sums. */
+    if (w.reducers >= c->blocks)
+        w.reducers = c->blocks - 1;
+    w.combiners = limit_blocks(w.combiners, c->blocks - w.reducers);
     w.row_of = out->row_of;
     w.widened = c->l.widens ? out->widened : NULL;
     *out = w;

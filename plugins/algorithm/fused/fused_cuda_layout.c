@@ -91,9 +91,10 @@ static void make_ways(const struct fused_config *c, struct fused_cuda_layout *l)
     w->dispatchers = c->dispatch_workers;
     w->tails = c->tail_workers;
     w->combiners = c->combine_workers;
+    w->reducers = c->reduce_workers;
     w->part = c->launches == FUSED_TWO ? FUSED_PART_UP : FUSED_PART_ALL;
     l->kind.ways = w->tail + w->by_expert + w->apart + w->gathers + w->serial + w->dispatchers +
-                       w->tails + w->combiners + w->part !=
+                       w->tails + w->combiners + w->reducers + w->part !=
                    0;
 }
 

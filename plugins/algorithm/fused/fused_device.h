@@ -119,8 +119,9 @@ struct fused_ways {
                          * them */
     uint32_t serial;    /* sums begin after all tiles */
     /* Number of thread blocks per role: the first blocks dispatch, the last blocks have the tail,
-     * the last blocks combine. */
-    uint32_t dispatchers, tails, combiners;
+     * the last blocks add up own tokens (reducers), and the blocks before these return sums
+     * (combiners). No reducers: combiners also add up own tokens. */
+    uint32_t dispatchers, tails, combiners, reducers;
     uint32_t *row_of; /* [max_tokens][topk]: row of a choice at its rank; sorted and once */
     char *widened;    /* [capacity][hidden]: FP8 rows converted for weights of 16 bits, or NULL */
 };

@@ -81,10 +81,31 @@ EPA_DEV void fused_init(const struct fused_args &a, const uint32_t *wants, struc
     }
 }
 
-/* Returns the index of this thread block among the last `n`; ~0: it is not one of them. */
-EPA_DEV uint32_t fused_last(uint32_t n)
+/* Returns the index of this thread block among `n` blocks that `after` blocks follow; ~0: it is not
+ * one of them. */
+EPA_DEV uint32_t fused_last(uint32_t n, uint32_t after = 0)
 {
-    return blockIdx.x + n >= gridDim.x ? blockIdx.x + n - gridDim.x : ~0u;
+    uint32_t end = gridDim.x - after, index = blockIdx.x + n - end;
+
+    return blockIdx.x < end && index < n ? index : ~0u;
+}
+
+/* Combines after the products, with the switches of struct fused_ways. `index`: index of this block
+ * among the blocks that combine; ~0: the block adds up own tokens, or has neither role. */
+template <class S, int SWEEPS, int MANY>
+EPA_DEV void fused_combine_ways(const struct fused_args &a, uint64_t call,
+                                const struct fused_tables &t, uint32_t index, struct fused_watch w)
+{
+    if (index != ~0u)
+        fused_combine<S, SWEEPS, MANY>(a, call, t, w);
+    else if (fused_last(a.ways.reducers) != ~0u)
+        fused_combine_own<S, SWEEPS, MANY>(a, call);
+}
+
+/* Returns the index of this block among the blocks that combine; ~0: it is not one of them. */
+EPA_DEV uint32_t fused_combiner(const struct fused_args &a)
+{
+    return fused_last(a.ways.combiners, a.ways.reducers);
 }
 
 /* Work of warps 2 and 3, with the switches of struct fused_ways. */
@@ -92,7 +113,7 @@ template <int IN, class S>
 EPA_DEV void fused_move(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
                         uint32_t own, struct fused_slots slots)
 {
-    uint32_t tail = fused_last(a.ways.tails), combine = fused_last(a.ways.combiners);
+    uint32_t tail = fused_last(a.ways.tails), combine = fused_combiner(a);
 
     if (a.ways.part != FUSED_PART_DOWN) {
         bool ok = true;
@@ -108,11 +129,11 @@ EPA_DEV void fused_move(const struct fused_args &a, uint64_t call, const struct 
         if (!ok)
             return;
     }
-    if (a.ways.part != FUSED_PART_UP && combine != ~0u)
-        fused_combine<S, 1, 8>(a, call, t,
-                               {combine + own * a.ways.combiners,
-                                FUSED_TOKEN_WARPS * a.ways.combiners, t.block_at[a.c.local],
-                                slots.first});
+    if (a.ways.part != FUSED_PART_UP)
+        fused_combine_ways<S, 1, 8>(a, call, t, combine,
+                                    {combine + own * a.ways.combiners,
+                                     FUSED_TOKEN_WARPS * a.ways.combiners, t.block_at[a.c.local],
+                                     slots.first});
 }
 
 /* Work of a thread block in a launch: few: the tokens are few; begins: the launch begins the call;
@@ -282,7 +303,9 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         fused_stamp(a, call, FUSED_PHASE_TILES, true);
         if (few)
             fused_few_end<S>(a, call, t, &p->ready);
-        else if (!S::WAYS || (ends && fused_last(a.ways.combiners) != ~0u))
+        else if (S::WAYS && ends)
+            fused_combine_ways<S, 3, 8>(a, call, t, fused_combiner(a), {0, 0, 0, NULL});
+        else if (!S::WAYS)
             fused_combine<S, 3, 8>(a, call, t, {0, 0, 0, NULL});
     }
     dev_end(a.c, call, ends);

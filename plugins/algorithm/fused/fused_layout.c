@@ -67,10 +67,11 @@ enum epa_status fused_check(const struct epa_moe *m, const struct epa_world *wor
         .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype" : NULL,
         .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE,
         .host_option = c->combine_cols != 0 ? "combine_cols" : NULL,
-        .device_option = c->blocks != 0        ? "blocks"
-                         : c->lag != FUSED_LAG ? "lag"
-                         : c->waves != 0       ? "waves"
-                                               : NULL,
+        .device_option = c->blocks != 0           ? "blocks"
+                         : c->lag != FUSED_LAG    ? "lag"
+                         : c->waves != 0          ? "waves"
+                         : c->reduce_workers != 0 ? "reduce_workers"
+                                                  : NULL,
     };
     enum epa_status status = algo_check(&limits, m, world, device, err);
 

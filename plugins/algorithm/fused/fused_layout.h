@@ -20,6 +20,8 @@ struct fused_config {
     int queue;                                                /* enum fused_queue */
     uint32_t dispatch_workers, tail_workers, combine_workers; /* workers with this role only; 0:
                                                                * all workers have it */
+    uint32_t reduce_workers; /* CUDA code: the same for sums of own tokens; 0: workers that
+                              * combine */
     bool dedup, sort, tail;
     int ready;              /* enum fused_ready */
     uint32_t block_rows;    /* maximum rows of an expert per GEMM task; 0: FUSED_BLOCK_ROWS */

@@ -254,7 +254,8 @@ FILES = {
             *FUSED_WAYS,
             {"one stage": "", "tail": "algorithm.tail: true",
              "blocks for each role": "algorithm.tail: true, algorithm.dispatch_workers: 2, "
-                 "algorithm.tail_workers: 1, algorithm.combine_workers: 3"},
+                 "algorithm.tail_workers: 1, algorithm.combine_workers: 3",
+             "blocks that only add up": "algorithm.dispatch_workers: 3, algorithm.combine_workers: 1, algorithm.reduce_workers: 2"},
             {"all blocks": "", "few blocks": "algorithm.blocks: 1, algorithm.lag: 1"},
             {"SwiGLU": "", "no activation": "expert.activation: none"},
             {"integers": "", "dense": "expert.values: random"},
@@ -264,6 +265,7 @@ FILES = {
                   (["320 channels in 64s, 192 within", "320 within"], ["FP8"])],
         "also": {
             "usual kernels": "",
+            "a block that only adds up, all others combine": "algorithm.reduce_workers: 1, tokens: full",
             "usual kernels, FP8": "algorithm.dispatch_dtype: fp8, expert.weights: fp8",
             "usual kernels, more tokens than few": "moe.max_tokens: 40",
             "usual kernels, FP8, more tokens than few":
