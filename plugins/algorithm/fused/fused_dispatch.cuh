@@ -490,7 +490,7 @@ EPA_DEV bool fused_tail(const struct fused_args &a, const struct fused_tables &t
                  expert;
         uint32_t rows = fused_block_rows<S::ROWS>(a, t, block, &expert);
         uint32_t row = block * S::ROWS + first + epa_dev_lane(), from = row, left;
-        bool here = epa_dev_lane() < FUSED_TAIL_ROWS && first + epa_dev_lane() < rows;
+        bool here = epa_dev_lane() < FUSED_TAIL_ROWS && first + epa_dev_lane() < rows, ok = true;
 
         if (first >= rows)
             continue;
@@ -498,19 +498,23 @@ EPA_DEV bool fused_tail(const struct fused_args &a, const struct fused_tables &t
             return false;
         if (here && a.ways.once != 0)
             from = epa_dev_load16(recv + (uint64_t)row * a.message_bytes + a.meta_at).w;
-        for (left = __ballot_sync(EPA_DEV_ALL, here && (widens || from != row)); left != 0;
-             left &= left - 1) {
-            uint32_t lane = __ffs(left) - 1, to = block * S::ROWS + first + lane;
-            uint32_t at = __shfl_sync(EPA_DEV_ALL, from, lane);
-            const char *source = recv + (uint64_t)at * a.message_bytes;
+        /* Each lane waits for the row that its row refers to. */
+        if (from != row)
+            ok = fused_wait_arrived<S>(a, t, from / S::ROWS);
+        if (!__all_sync(EPA_DEV_ALL, ok))
+            return false;
+        __syncwarp();
+        const char *source = recv + (uint64_t)from * a.message_bytes;
 
-            if (at != to && !fused_wait_arrived_warp<S>(a, t, at / S::ROWS))
-                return false;
-            if (widens)
-                fused_widen_row<S>(a, source, a.ways.widened + (uint64_t)to * a.c.hidden * 2);
-            else
-                fused_copy_rows(1, source, dev_own(a.c.v, a.recv) + (uint64_t)to * a.message_bytes,
-                                a.meta_at);
+        if (!widens)
+            fused_copy_rows(__ballot_sync(EPA_DEV_ALL, from != row), source,
+                            dev_own(a.c.v, a.recv) + (uint64_t)row * a.message_bytes, a.meta_at);
+        for (left = __ballot_sync(EPA_DEV_ALL, here && widens); left != 0; left &= left - 1) {
+            uint32_t lane = __ffs(left) - 1;
+
+            fused_widen_row<S>(a, dev_from_lane(source, lane),
+                               a.ways.widened +
+                                   (uint64_t)(block * S::ROWS + first + lane) * a.c.hidden * 2);
         }
         __syncwarp();
         if (epa_dev_lane() == 0)
