@@ -115,6 +115,13 @@ class Case:
     def counts(self):
         return "out" if self.code == 0 else "err"
 
+    def checked(self):
+        """Returns the case. Words of a stream would replace its lines."""
+        for stream in ("out", "err"):
+            assert self.words[stream] is None or not self.lines[stream], \
+                f"line {self.number} expects words and also lines of one stream; use the line {{...}} or two cases"
+        return self
+
     def fits(self, stream, text):
         if self.words[stream] is not None:
             return has_words(self.words[stream], text)
@@ -158,7 +165,7 @@ def read_cases(path):
         text = line[2:] if line[1:2] == " " else line[1:]
         if line[:1] == "$" or line[:1].isdigit() or line.startswith("case "):
             if case is not None:
-                yield case
+                yield case.checked()
             if line.startswith("case "):
                 case = Case(number, "", line[5:])
             else:
@@ -185,7 +192,7 @@ def read_cases(path):
             assert line[:1] in ("", "#") or line.startswith("needs "), \
                 f"line {number} begins with none of # $ > ! ? ~ + => !> .. case, step, needs, digits and two blanks"
     if case is not None:
-        yield case
+        yield case.checked()
 
 
 def main(cases, folder):
