@@ -327,7 +327,9 @@ struct epa2a_tokens {
     uint32_t tokens, flags; /* 0 to max_tokens; bits of enum epa2a_dispatch_flag */
     const void *x;          /* [tokens][hidden] of dtype, or of e4m3 codes if x_scale is set */
     const float *x_scale;   /* [tokens][hidden / fp8_group]; NULL: x is not quantised */
-    size_t x_stride, x_scale_stride; /* bytes from row to row; 0: dense */
+    /* Bytes from row to row; 0: dense rows. Other rows cost a copy. A stride on CUDA is less than
+     * 2 GiB, and layers on CUDA take dense rows only. */
+    size_t x_stride, x_scale_stride;
     /* [tokens][topk] global experts, distinct in a row; -1: no expert. On CUDA the library does not
      * check the values. With 4 bytes per element and without `routing`, topk_idx and topk_weight
      * must there remain valid and unmodified until the combine of the dispatch, unless the combine
@@ -355,8 +357,8 @@ struct epa2a_tokens {
  * On CUDA the memory of the moe is the memory of the algorithm in the EXPERT layouts, so a dispatch is
  * one kernel. Memory of the caller costs a second kernel; so does epa2a_tokens.seen. The RANK layouts require ll_v2 and cost
  * four kernels in dispatch and one in combine. This version of the library has on CUDA:
- * EPA2A_EXPERT_PADDED with ll_v2 only, x in dense rows, rows in the type of recv_dtype with float32
- * scales, and no out_weight. Other calls fail with EPA2A_ERR_UNSUPPORTED. */
+ * EPA2A_EXPERT_PADDED with ll_v2 only, rows in the type of recv_dtype with float32 scales, and no
+ * out_weight. Other calls fail with EPA2A_ERR_UNSUPPORTED. */
 struct epa2a_received {
     size_t size;
     uint64_t id;            /* number of this dispatch of the moe: 1, 2 ... */

@@ -165,6 +165,10 @@ struct epa_backend_ops {
                                       uint32_t row_bytes, const void *y, void *to);
     /* CUDA; NULL on host. Queues copies of choices. */
     enum epa_status (*copy_choices)(struct epa_backend *, const struct epa_choices_copy *);
+    /* CUDA; NULL on host. Queues a copy of rows whose begins are `stride` bytes apart to dense
+     * rows. */
+    enum epa_status (*copy_rows)(struct epa_backend *, void *to, const void *from, size_t stride,
+                                 size_t row_bytes, uint32_t rows);
     /* CUDA; NULL on host. Queues the addition of `bias` to the n values of `out`, each of dtype
      * EPA_BF16 or EPA_F16: the sum in float32, then rounded. NULL: no bias. n is even. */
     enum epa_status (*add_bias)(struct epa_backend *, const void *const bias[2],

@@ -67,8 +67,6 @@ static void run_plain(struct rank *r)
                          .codes = sent_fp8 && i % 5 >= 3,
                          .late = !ranks && !s->by_rank && i % 3 == 2,
                          .bias = i % 4 == 1};
-        if (room_is_device())
-            w.strided = false;
         dispatch(&t, p, &w, i);
         claim_view(r, &t, p);
         combine(&t, p, &w, i % 6 >= 4);

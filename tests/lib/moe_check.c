@@ -111,12 +111,12 @@ void subject_begin(struct subject *t, struct rank *r, const struct setting *s,
     t->wide = allocate(tokens * s->shape.topk, sizeof(*t->wide));
     if (!room_is_device())
         return;
-    t->there.x = room_alloc(tokens * hidden_of(t) * sizeof(*t->x));
+    t->there.x = room_alloc(2 * tokens * hidden_of(t) * sizeof(*t->x));
     t->there.out = room_alloc(tokens * hidden_of(t) * sizeof(*t->out));
     t->there.y = room_alloc(t->need.rows * hidden_of(t) * 2);
     t->there.bias = room_alloc(2 * tokens * hidden_of(t) * sizeof(*t->bias));
-    t->there.codes = room_alloc(tokens * hidden_of(t));
-    t->there.code_scale = room_alloc(tokens * groups_of(t) * sizeof(float));
+    t->there.codes = room_alloc(2 * tokens * hidden_of(t));
+    t->there.code_scale = room_alloc(tokens * (groups_of(t) + 1) * sizeof(float));
     t->there.weight = room_alloc(tokens * s->shape.topk * sizeof(*t->weight));
     t->there.expert = room_alloc(tokens * s->shape.topk * sizeof(*t->wide));
 }
@@ -224,8 +224,10 @@ static void move_inputs(struct subject *t, const struct slot *p, struct epa2a_to
 {
     size_t tokens = in->tokens, choices = tokens * t->s->shape.topk;
     void *x = in->x_scale != NULL ? t->there.codes : t->there.x, *stream = t->r->stream;
+    size_t row = in->x_stride != 0 ? in->x_stride : hidden_of(t) * (in->x_scale != NULL ? 1 : 2);
+    size_t scales = in->x_scale_stride != 0 ? in->x_scale_stride : groups_of(t) * sizeof(float);
 
-    room_copy(x, in->x, tokens * hidden_of(t) * (in->x_scale != NULL ? 1 : 2), stream);
+    room_copy(x, in->x, tokens * row, stream);
     room_copy(t->there.expert, in->topk_idx, choices * (size_t)in->topk_idx_bytes, stream);
     in->x = x;
     in->topk_idx = t->there.expert;
@@ -235,7 +237,7 @@ static void move_inputs(struct subject *t, const struct slot *p, struct epa2a_to
         in->topk_weight = t->there.weight;
     }
     if (in->x_scale != NULL) {
-        room_copy(t->there.code_scale, in->x_scale, tokens * groups_of(t) * sizeof(float), stream);
+        room_copy(t->there.code_scale, in->x_scale, tokens * scales, stream);
         in->x_scale = t->there.code_scale;
     }
 }

@@ -175,6 +175,20 @@ static enum epa_status cuda_copy_choices(struct epa_backend *base,
                             "launching a kernel");
 }
 
+static enum epa_status cuda_copy_rows(struct epa_backend *base, void *to, const void *from,
+                                      size_t stride, size_t row_bytes, uint32_t rows)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter(c);
+
+    return status != EPA_OK
+               ? status
+               : cuda_check(c,
+                            cudaMemcpy2DAsync(to, row_bytes, from, stride, row_bytes, rows,
+                                              cudaMemcpyDeviceToDevice, base->stream),
+                            "cudaMemcpy2DAsync");
+}
+
 static enum epa_status cuda_add_bias(struct epa_backend *base, const void *const bias[2],
                                      enum epa_dtype dtype, uint64_t n, void *out)
 {
@@ -256,6 +270,7 @@ static const struct epa_backend_ops ops = {
     .place_rows = cuda_place_rows,
     .gather_outputs = cuda_gather_outputs,
     .copy_choices = cuda_copy_choices,
+    .copy_rows = cuda_copy_rows,
     .add_bias = cuda_add_bias,
     .parallel = cuda_parallel,
     .mark = cuda_mark,

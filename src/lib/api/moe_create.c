@@ -103,7 +103,11 @@ static enum epa_status allocate_on_device(struct epa2a_moe *moe, struct epa_erro
         moe->device->ops->explain(moe->device, err);
         return status;
     }
-    return tokens_init(&moe->tokens, m, EPA_MEMORY_CUDA, err);
+    status = tokens_init(&moe->tokens, m, EPA_MEMORY_CUDA, err);
+    /* Groups of fewer channels have more bytes of scales than the half of the memory. */
+    if (status == EPA_OK && m->fp8_group_size >= sizeof(float))
+        moe->tokens.dense = moe->scratch;
+    return status;
 }
 
 static void free_order(struct epa_backend *b, const struct epa_places *p)

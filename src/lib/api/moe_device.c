@@ -4,7 +4,8 @@
  * are views of the memory of the algorithm, whose rows of an expert are ordered by source rank, then
  * by token. A kernel of the backend copies the rows to memory of the caller. The choices and weights
  * of a dispatch stay in memory of the caller until the combine, since a copy would cost a kernel in
- * each call. A dispatch with `routing` and a dispatch with choices of 8 bytes make the copy. */
+ * each call. A dispatch with `routing` and a dispatch with choices of 8 bytes make the copy. Tokens
+ * with gaps between rows are copied to dense rows, which the algorithms need. */
 #include "api/moe_device.h"
 
 #include <string.h>
@@ -187,6 +188,19 @@ static enum epa_status keep_choices(struct epa2a_moe *moe, struct moe_record *r,
     return ep_explain_backend(&moe->ep, moe->device->ops->copy_choices(moe->device, &copy), err);
 }
 
+/* Queues dense copies of the rows. */
+static enum epa_status make_dense(struct epa2a_moe *moe, struct epa_error *err)
+{
+    const struct tokens *t = &moe->tokens;
+    struct epa_backend *b = moe->device;
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 0; i < t->copies && status == EPA_OK && moe->input.m.tokens != 0; i++)
+        status = b->ops->copy_rows(b, t->copy[i].to, t->copy[i].from, t->copy[i].stride,
+                                   t->copy[i].row_bytes, moe->input.m.tokens);
+    return ep_explain_backend(&moe->ep, status, err);
+}
+
 /* Turns the checked input into the input of a dispatch that `r` describes. */
 static enum epa_status begin_record(struct epa2a_moe *moe, struct moe_record *r, void *routing,
                                     const struct moe_route *route, struct epa_error *err)
@@ -207,7 +221,7 @@ static enum epa_status begin_record(struct epa2a_moe *moe, struct moe_record *r,
         status = keep_choices(moe, r, new, err);
     r->sent_expert = m->expert;
     r->sent_weight = m->weight;
-    return status;
+    return status == EPA_OK ? make_dense(moe, err) : status;
 }
 
 enum epa_status moe_device_dispatch_send(struct epa2a_moe *moe, const struct epa2a_tokens *t,

@@ -139,7 +139,8 @@ struct epa2a_moe {
     struct tokens tokens;
     int32_t *masked; /* [max_tokens][topk]: choices of a combine, in memory of the comm */
     float *scales;   /* scales of two rows */
-    /* [max_tokens][hidden] of 16 bits, in memory of the comm: inputs and outputs without meaning */
+    /* [max_tokens][hidden] of 16 bits, in memory of the comm: inputs and outputs without meaning; on a
+     * device also dense copies of tokens */
     void *scratch;
     uint8_t *codes;     /* [max_tokens][hidden]: tokens that the library quantises */
     float *code_scales; /* [max_tokens][groups] */

@@ -152,10 +152,24 @@ enum epa_status tokens_read_experts(struct tokens *t, const struct epa_moe *m, u
 
 /* ---- rows ---- */
 
-/* Sets *out to dense rows: `from`, or a copy in *copy. */
-static enum epa_status make_dense(const struct tokens *t, const char *name, const struct epa_moe *m,
+/* On a device: lists the copy of rows to the place `at` of the memory for dense rows. */
+static enum epa_status list_copy(struct tokens *t, const char *name, const void *from,
+                                 size_t stride, size_t bytes, size_t at, const void **out,
+                                 struct epa_error *err)
+{
+    if (t->dense == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s_stride: rows on a device must be dense",
+                        name);
+    t->copy[t->copies++] = (struct tokens_copy){
+        .to = t->dense + at, .from = from, .stride = stride, .row_bytes = bytes};
+    *out = t->dense + at;
+    return EPA_OK;
+}
+
+/* Sets *out to dense rows: `from`, or a copy in *copy, on a device at byte `at` of its memory. */
+static enum epa_status make_dense(struct tokens *t, const char *name, const struct epa_moe *m,
                                   uint32_t tokens, const void *from, size_t stride, size_t bytes,
-                                  void **copy, const void **out, struct epa_error *err)
+                                  size_t at, void **copy, const void **out, struct epa_error *err)
 {
     *out = from;
     if (from == NULL || stride == 0 || stride == bytes)
@@ -165,8 +179,7 @@ static enum epa_status make_dense(const struct tokens *t, const char *name, cons
                         "%s_stride is %zu bytes; a row of %s has %zu bytes (0: dense rows)", name,
                         stride, name, bytes);
     if (!t->host)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s_stride: rows on a device must be dense",
-                        name);
+        return list_copy(t, name, from, stride, bytes, at, out, err);
     if (*copy == NULL)
         *copy = malloc(m->max_tokens * bytes);
     if (*copy == NULL)
@@ -192,13 +205,13 @@ static enum epa_status read_rows(struct tokens *t, const struct epa2a_tokens *in
         return epa_fail(err, EPA_ERR_CONFIG,
                         "x_scale: hidden (%u) is not a multiple of fp8_group (%u)", m->hidden,
                         m->fp8_group_size);
-    status = make_dense(t, "x", m, in->tokens, in->x, in->x_stride, row, &copy, &x, err);
-
+    t->copies = 0;
+    status = make_dense(t, "x", m, in->tokens, in->x, in->x_stride, row, 0, &copy, &x, err);
     t->x = copy;
     copy = t->x_scale;
-    if (status == EPA_OK)
+    if (status == EPA_OK) /* codes of 8 bits leave half of the memory for scales */
         status = make_dense(t, "x_scale", m, in->tokens, in->x_scale, in->x_scale_stride, scales,
-                            &copy, &scale, err);
+                            (size_t)m->max_tokens * m->hidden, &copy, &scale, err);
     t->x_scale = copy;
     if (status != EPA_OK)
         return status;

@@ -5,12 +5,26 @@
 #include <epa2a.h>
 #include <epa2a/backend.h>
 
+/* A copy of rows with gaps to dense rows. */
+struct tokens_copy {
+    void *to;
+    const void *from;
+    size_t stride, row_bytes;
+};
+
+enum { TOKENS_COPIES = 2 }; /* of x and x_scale */
+
 /* Copies of inputs that are not dense or have indices of 8 bytes. Initially zero. */
 struct tokens {
-    bool host; /* inputs are in host memory; on a device the inputs must need no copy */
+    bool host; /* inputs are in host memory */
     int32_t *expert;
     uint32_t *last; /* [experts + 1]: work space of the check of indices */
     void *x, *x_scale;
+    /* On a device: memory of the caller for dense rows, [max_tokens][hidden] of 16 bits; NULL: rows
+     * must be dense. tokens_read() lists the copies that the caller has to queue. */
+    char *dense;
+    struct tokens_copy copy[TOKENS_COPIES];
+    uint32_t copies;
 };
 
 /* Allocates copies of indices for the shape of `moe`; the others are allocated at first use. */
