@@ -468,46 +468,79 @@ static uint32_t failures;
 
 /* A test of a setting. */
 struct run {
-    const struct setting *s;
+    const char *what;
+    struct setting s;
     void (*body)(struct rank *);
 };
 
+enum { RUNS_MAX = 8 };
+
+/* Tests of one number of ranks that wait for run_batch(). On a GPU the start of a process costs more than
+ * a test, so the same processes run all tests of the batch. */
+static struct batch {
+    struct run run[RUNS_MAX];
+    uint32_t runs;
+} batch;
+
+/* Runs the tests up to the first failure. The code is 0, or the number of the failed test from 1. */
 static void run_rank(struct group_rank *me)
 {
-    const struct run *run = me->arg;
-    struct rank r = {.of = me, .rank = me->rank, .arg = run->s, .transport = transport};
+    const struct batch *all = me->arg;
+    struct rank r = {.stream = NULL};
 
-    /* The code of a rank that ends early. */
-    me->result->code = 2;
-    run->body(&r);
-    me->result->code = r.failed;
+    for (uint32_t i = 0; i < all->runs && !r.failed; i++) {
+        r = (struct rank){.of = me,
+                          .rank = me->rank,
+                          .arg = &all->run[i].s,
+                          .transport = transport,
+                          .stream = r.stream};
+        me->result->code = (int)i + 1; /* of a rank that ends early */
+        all->run[i].body(&r);
+    }
+    if (!r.failed)
+        me->result->code = 0;
 }
 
-static void run(const char *what, void (*body)(struct rank *), const struct setting *s)
+static void describe_failure(const struct run *run)
 {
-    const struct run of = {s, body};
-    struct group *group;
-    bool failed = false;
+    const struct setting *s = &run->s;
 
-    if (only != NULL && strcmp(what, only) != 0)
-        return;
-    group = group_run(s->ranks, kind, run_rank, &of);
-    for (uint32_t i = 0; i < s->ranks; i++) {
-        const struct group_result *result = group_result(group, i);
-
-        if (result->code != 0)
-            fprintf(stderr, "rank %u: %d: %s\n", i, result->code, result->text);
-        failed = failed || result->code != 0;
-    }
-    group_free(group);
-    if (!failed)
-        return;
-    failures++;
     fprintf(stderr,
             "failed: %s, %u ranks, %s, %s, recv_dtype %d, flags 0x%x, in_flight %u, options %s\n",
-            what, s->ranks, layouts[s->shape.layout], s->shape.dtype == EPA2A_F16 ? "f16" : "bf16",
-            s->shape.recv_dtype, s->flags, s->shape.in_flight,
-            s->shape.options != NULL ? s->shape.options : "none");
+            run->what, s->ranks, layouts[s->shape.layout],
+            s->shape.dtype == EPA2A_F16 ? "f16" : "bf16", s->shape.recv_dtype, s->flags,
+            s->shape.in_flight, s->shape.options != NULL ? s->shape.options : "none");
+}
+
+static void run_batch(void)
+{
+    uint32_t ranks = batch.run[0].s.ranks, first = RUNS_MAX;
+    struct group *group = group_run(ranks, kind, run_rank, &batch);
+
+    for (uint32_t i = 0; i < ranks; i++) {
+        const struct group_result *result = group_result(group, i);
+        uint32_t failed = result->code > 0 ? (uint32_t)result->code - 1 : RUNS_MAX;
+
+        if (result->code == 0)
+            continue;
+        failures++;
+        fprintf(stderr, "rank %u: %d: %s\n", i, result->code, result->text);
+        first = failed < first ? failed : first;
+    }
+    group_free(group);
+    if (first < RUNS_MAX)
+        describe_failure(&batch.run[first]);
+    batch.runs = 0;
+}
+
+/* A rank that dies would end the tests after its own, so hosts have one test in a batch. */
+static void run(const char *what, void (*body)(struct rank *), const struct setting *s)
+{
+    if (only != NULL && strcmp(what, only) != 0)
+        return;
+    batch.run[batch.runs++] = (struct run){what, *s, body};
+    if (!room_is_device() || batch.runs == RUNS_MAX)
+        run_batch();
 }
 
 static void run_layouts(uint32_t ranks, const char *expert_options)
@@ -582,6 +615,8 @@ static int run_on_devices(void)
             s.shape.recv_dtype = s.shape.dtype;
             if (!list[i].packs)
                 run("several", run_several, &s);
+            if (batch.runs > 0)
+                run_batch();
         }
     return failures != 0;
 }
