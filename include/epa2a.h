@@ -305,7 +305,9 @@ EPA2A_EXPORT void epa2a_moe_destroy(struct epa2a_moe *);
 
 /* Bits of epa2a_tokens.flags. All ranks must pass the same flags. A moe with recv_dtype FP8 cannot
  * deliver rows in dtype, since the rows are quantised at their source. A moe with another
- * recv_dtype delivers all forms: the receiver quantises the rows, with the same result. */
+ * recv_dtype delivers all forms: the receiver quantises the rows, with the same result. On CUDA, in
+ * the EXPERT layouts, a dispatch with EPA2A_RECV_FP8 against recv_dtype needs x and x_scale in memory
+ * of the caller, and a dispatch with EPA2A_SCALE_UE8M0 or EPA2A_SCALE_BY_GROUP needs x_scale. */
 enum epa2a_dispatch_flag {
     EPA2A_RECV_NATIVE = 1 << 0, /* deliver rows in dtype; overrides recv_dtype */
     EPA2A_RECV_FP8 = 1 << 1,    /* deliver rows in FP8; overrides recv_dtype */
@@ -326,7 +328,9 @@ struct epa2a_tokens {
     size_t size;
     uint32_t tokens, flags; /* 0 to max_tokens; bits of enum epa2a_dispatch_flag */
     const void *x;          /* [tokens][hidden] of dtype, or of e4m3 codes if x_scale is set */
-    const float *x_scale;   /* [tokens][hidden / fp8_group]; NULL: x is not quantised */
+    /* [tokens][hidden / fp8_group]; NULL: x is not quantised. With EPA2A_SCALE_POW2 or
+     * EPA2A_SCALE_UE8M0 powers of two, which the library does not check on CUDA. */
+    const float *x_scale;
     /* Bytes from row to row; 0: dense rows. Other rows cost a copy. A stride on CUDA is less than
      * 2 GiB, and layers on CUDA take dense rows only. */
     size_t x_stride, x_scale_stride;
@@ -357,8 +361,8 @@ struct epa2a_tokens {
  * On CUDA the memory of the moe is the memory of the algorithm in the EXPERT layouts, so a dispatch is
  * one kernel. Memory of the caller costs a second kernel; so does epa2a_tokens.seen. The RANK layouts require ll_v2 and cost
  * four kernels in dispatch and one in combine. This version of the library has on CUDA:
- * EPA2A_EXPERT_PADDED with ll_v2 only, rows in the type of recv_dtype with float32 scales, and no
- * out_weight. Other calls fail with EPA2A_ERR_UNSUPPORTED. */
+ * EPA2A_EXPERT_PADDED with ll_v2 only, and no out_weight. EPA2A_SCALE_POW2 with FP8 between the ranks
+ * costs a kernel. Other calls fail with EPA2A_ERR_UNSUPPORTED. */
 struct epa2a_received {
     size_t size;
     uint64_t id;            /* number of this dispatch of the moe: 1, 2 ... */

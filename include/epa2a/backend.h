@@ -67,10 +67,20 @@ struct epa_delivery {
     const struct epa_places *places; /* layout rank: order of the rows; NULL: layout expert */
     /* Row at which expert e begins: e * stride; 0: the rows have no gaps between experts. */
     uint64_t stride;
-    uint32_t row_bytes;    /* a multiple of 16 */
-    void *x;               /* [rows][row_bytes] */
-    uint32_t groups;       /* FP8: scales of a row */
-    float *x_scale;        /* [rows][groups] */
+    uint32_t row_bytes; /* of x; a multiple of 16 */
+    void *x;            /* [rows][row_bytes] */
+    uint32_t groups;    /* FP8: scales of a row */
+    /* The rows of the view are in dtype and become FP8 rows with groups of so many channels, a
+     * multiple of 4; 0: x is a copy. */
+    uint32_t quantised_group;
+    enum epa_dtype dtype; /* EPA_BF16 or EPA_F16 */
+    bool pow2;            /* scales of quantised rows are powers of two, as of epa_quantise */
+    /* [rows][words], or with scale_rows [rows / scale_rows][words][scale_rows]. A word is a scale;
+     * with `exponents`, words have the exponents (UE8M0) of four scales each, the first scale in the
+     * lowest byte, and unused bytes are 0. */
+    void *x_scale;
+    bool exponents;
+    uint64_t scale_rows;
     uint32_t *count;       /* [experts] */
     uint64_t *start;       /* [experts] */
     int32_t *source_token; /* [rows] */
@@ -83,6 +93,16 @@ struct epa_delivery {
     int32_t *topk_idx;
     float *topk_weight;
     int32_t *seen; /* [experts]: the counts are added */
+};
+
+/* Quantisation of tokens to FP8 as problem.h defines it. */
+struct epa_quantise {
+    uint32_t rows, hidden, group; /* group: channels of a scale, a multiple of 4 */
+    enum epa_dtype dtype;         /* EPA_BF16 or EPA_F16 */
+    bool pow2;     /* scales are rounded up to powers of two, at least 2^-126; the codes follow */
+    const void *x; /* [rows][hidden] of dtype */
+    void *codes;   /* [rows][hidden] */
+    float *scale;  /* [rows][hidden / group] */
 };
 
 /* Copies of choices and weights for calls that read them later. */
@@ -169,6 +189,8 @@ struct epa_backend_ops {
      * rows. */
     enum epa_status (*copy_rows)(struct epa_backend *, void *to, const void *from, size_t stride,
                                  size_t row_bytes, uint32_t rows);
+    /* CUDA; NULL on host. Queues a quantisation. */
+    enum epa_status (*quantise)(struct epa_backend *, const struct epa_quantise *);
     /* CUDA; NULL on host. Queues the addition of `bias` to the n values of `out`, each of dtype
      * EPA_BF16 or EPA_F16: the sum in float32, then rounded. NULL: no bias. n is even. */
     enum epa_status (*add_bias)(struct epa_backend *, const void *const bias[2],

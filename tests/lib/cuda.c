@@ -231,7 +231,7 @@ static void run_refused(struct rank *r)
     (void)cudaGetLastError();
     (void)claim(r, group_meet(r->of), "a rank left");
     in.flags = EPA2A_RECV_FP8;
-    fails(r, epa2a_dispatch(t.moe, &in, &got, r->stream), EPA2A_ERR_UNSUPPORTED, "recv_dtype");
+    fails(r, epa2a_dispatch(t.moe, &in, &got, r->stream), EPA2A_ERR_UNSUPPORTED, "x and x_scale");
     in.flags = 0;
     got.routing = t.there.out;
     fails(r, epa2a_dispatch_again(t.moe, &in, &got, r->stream), EPA2A_ERR_CONFIG, "routing");

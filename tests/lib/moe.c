@@ -42,6 +42,16 @@ static bool can_repeat(const struct setting *s)
     return !room_is_device() || !selects_algorithm(s, "token_flag");
 }
 
+/* On a device the EXPERT layouts have no memory of the moe for rows or scales in another form than the
+ * form between the ranks. */
+static bool needs_own(const struct setting *s)
+{
+    bool converts = model_is_fp8(s) != (s->shape.recv_dtype == EPA2A_FP8_E4M3);
+
+    return room_is_device() && !is_rank_layout(s) &&
+           (converts || (s->flags & (EPA2A_SCALE_UE8M0 | EPA2A_SCALE_BY_GROUP)) != 0);
+}
+
 /* One dispatch and combine after the other, in all ways that the setting allows. */
 static void run_plain(struct rank *r)
 {
@@ -59,7 +69,7 @@ static void run_plain(struct rank *r)
     w.own = false;
     slot_begin(&t, &views, &w);
     for (uint64_t i = 0; i < 12 && !r->failed; i++) {
-        struct slot *p = i % 2 != 0 ? &own : &views;
+        struct slot *p = i % 2 != 0 || needs_own(s) ? &own : &views;
 
         w = (struct way){.halves = i % 3 == 1,
                          .wide = i % 4 >= 2,
@@ -570,17 +580,23 @@ static void run_layouts(uint32_t ranks, const char *expert_options)
 static void run_forms(void)
 {
     for (uint32_t i = 0; i < 16; i++) {
-        struct setting s = setting_of(2, (int)i % 4, i % 3 != 0 ? EPA2A_F16 : EPA2A_BF16, NULL);
+        struct setting s =
+            setting_of(2, (int)(i / 2 + i / 8) % 4, i % 3 != 0 ? EPA2A_F16 : EPA2A_BF16, NULL);
 
         s.flags = (i / 2 % 8) << 2;
         if (i % 2 != 0)
             s.shape.recv_dtype = EPA2A_FP8_E4M3;
         else
             s.flags |= EPA2A_RECV_FP8;
-        s.shape.layout = (int)(i / 4);
         s.shape.hidden = 96;
         run("forms", run_plain, &s);
     }
+}
+
+static void end_batch(void)
+{
+    if (batch.runs > 0)
+        run_batch();
 }
 
 /* The layouts, types and algorithms of CUDA devices. */
@@ -615,9 +631,10 @@ static int run_on_devices(void)
             s.shape.recv_dtype = s.shape.dtype;
             if (!list[i].packs)
                 run("several", run_several, &s);
-            if (batch.runs > 0)
-                run_batch();
+            end_batch();
         }
+    run_forms();
+    end_batch();
     return failures != 0;
 }
 

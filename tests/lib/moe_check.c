@@ -422,12 +422,23 @@ static void *copy_here(const struct subject *t, const void *from, size_t bytes)
     return to;
 }
 
+/* Returns the bytes of all scales of a dispatch. */
+static size_t scale_bytes(const struct subject *t, const struct epa2a_received *g)
+{
+    bool ue8m0 = (t->s->flags & EPA2A_SCALE_UE8M0) != 0;
+    size_t rows = t->need.rows, row = (ue8m0 ? (groups_of(t) + 3) / 4 : groups_of(t)) * 4;
+
+    if (g->x_scale_stride == 0 || (t->s->flags & EPA2A_SCALE_BY_GROUP) != 0)
+        return rows * row;
+    return (rows - 1) * g->x_scale_stride + row;
+}
+
 /* Sets the struct that the checks read, when the dispatch has ended. */
 static void fetch_received(struct subject *t, struct slot *p)
 {
     struct epa2a_received *g = &p->got;
     size_t rows = t->need.rows, local = local_of(t->s);
-    size_t row = hidden_of(t) * (model_is_fp8(t->s) ? 1 : 2), scales = groups_of(t) * sizeof(float);
+    size_t row = hidden_of(t) * (model_is_fp8(t->s) ? 1 : 2);
 
     if (!room_is_device()) {
         p->host = *g;
@@ -438,11 +449,7 @@ static void fetch_received(struct subject *t, struct slot *p)
     free_host(p);
     p->host = *g;
     p->host.x = copy_here(t, g->x, g->x_stride != 0 ? (rows - 1) * g->x_stride + row : rows * row);
-    p->host.x_scale = !model_is_fp8(t->s) ? NULL
-                                          : copy_here(t, g->x_scale,
-                                                      g->x_scale_stride != 0
-                                                          ? (rows - 1) * g->x_scale_stride + scales
-                                                          : rows * scales);
+    p->host.x_scale = model_is_fp8(t->s) ? copy_here(t, g->x_scale, scale_bytes(t, g)) : NULL;
     p->host.count = copy_here(t, g->count, local * sizeof(*g->count));
     p->host.start = copy_here(t, g->start, local * sizeof(*g->start));
     p->host.row = copy_here(t, g->row, t->need.entries * sizeof(*g->row));

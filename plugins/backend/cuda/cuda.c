@@ -11,6 +11,7 @@
 #include "graph.h"
 #include "peak.h"
 #include "places.h"
+#include "quantise.h"
 #include "state.h"
 #include "stream.h"
 
@@ -189,6 +190,17 @@ static enum epa_status cuda_copy_rows(struct epa_backend *base, void *to, const 
                             "cudaMemcpy2DAsync");
 }
 
+static enum epa_status cuda_quantise(struct epa_backend *base, const struct epa_quantise *tokens)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter(c);
+
+    return status != EPA_OK
+               ? status
+               : cuda_check(c, quantise_queue(tokens, small_blocks(base), base->stream),
+                            "launching a kernel");
+}
+
 static enum epa_status cuda_add_bias(struct epa_backend *base, const void *const bias[2],
                                      enum epa_dtype dtype, uint64_t n, void *out)
 {
@@ -271,6 +283,7 @@ static const struct epa_backend_ops ops = {
     .gather_outputs = cuda_gather_outputs,
     .copy_choices = cuda_copy_choices,
     .copy_rows = cuda_copy_rows,
+    .quantise = cuda_quantise,
     .add_bias = cuda_add_bias,
     .parallel = cuda_parallel,
     .mark = cuda_mark,

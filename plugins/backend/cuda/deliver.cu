@@ -32,7 +32,7 @@ __global__ void deliver(const __grid_constant__ struct deliver_args a)
          i += gridDim.x * WARPS) {
         uint32_t e = expert_at(before, a.to.experts, i), j = i - before[e];
 
-        copy_row(a, __ldcg(a.start + e) + j, a.to.stride != 0 ? e * a.to.stride + j : i);
+        deliver_row(a, __ldcg(a.start + e) + j, a.to.stride != 0 ? e * a.to.stride + j : i);
     }
     for (uint32_t i = thread; a.to.source_range != NULL && i < a.to.experts * a.to.ranks;
          i += threads) {

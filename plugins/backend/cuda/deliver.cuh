@@ -6,6 +6,7 @@
 
 #include "deliver.h"
 #include "entries.cuh"
+#include "quantise.cuh"
 
 struct deliver_args {
     struct epa_delivery to;
@@ -20,7 +21,8 @@ struct deliver_args {
     const uint8_t *recv_k;
 };
 
-static inline struct deliver_args deliver_args_of(const struct epa_moe *m, const struct epa_delivery *to)
+static inline struct deliver_args deliver_args_of(const struct epa_moe *m,
+                                                  const struct epa_delivery *to)
 {
     struct deliver_args args = {};
 
@@ -47,17 +49,82 @@ EPA_DEV const uint32_t *origin_at(const struct deliver_args &a, uint64_t row)
     return reinterpret_cast<const uint32_t *>(a.origin + row * a.origin_stride);
 }
 
-/* Copies a row of the view. Called by one warp. */
-EPA_DEV void copy_row(const struct deliver_args &a, uint64_t from, uint64_t to)
+/* Returns the number of scales in a word. */
+EPA_DEV uint32_t scales_of_word(const struct deliver_args &a)
+{
+    return a.to.exponents ? 4 : 1;
+}
+
+/* Returns the part of a word that a scale fills. */
+EPA_DEV uint32_t part_of_word(const struct deliver_args &a, uint32_t group, uint32_t scale)
+{
+    return a.to.exponents ? (scale >> 23 & 255) << group % 4 * 8 : scale;
+}
+
+/* Writes word w of the scales of a row. */
+EPA_DEV void store_scales(const struct deliver_args &a, uint64_t row, uint32_t w, uint32_t word)
+{
+    const uint32_t words = (a.to.groups + scales_of_word(a) - 1) / scales_of_word(a);
+    const uint64_t rows = a.to.scale_rows;
+    const uint64_t at = rows != 0 ? (row / rows * words + w) * rows + row % rows : row * words + w;
+
+    static_cast<uint32_t *>(a.to.x_scale)[at] = word;
+}
+
+/* Copies the scales of a row of the view, a word per lane. */
+EPA_DEV void copy_scales(const struct deliver_args &a, const uint32_t *scale, uint64_t to)
+{
+    const uint32_t each = scales_of_word(a);
+
+    for (uint32_t w = epa_dev_lane(); w * each < a.to.groups; w += EPA_DEV_WARP) {
+        uint32_t word = 0;
+
+        for (uint32_t g = w * each; g < min((w + 1) * each, a.to.groups); g++)
+            word |= part_of_word(a, g, __ldcg(scale + g));
+        store_scales(a, to, w, word);
+    }
+}
+
+/* Quantises a row of the view, one group after the other. */
+template <bool F16>
+EPA_DEV void quantise_row(const struct deliver_args &a, const char *row, uint64_t to)
+{
+    const uint32_t group = a.to.quantised_group, each = scales_of_word(a);
+    char *x = a.to.x != NULL ? static_cast<char *>(a.to.x) + to * a.to.row_bytes : NULL;
+    uint32_t word = 0;
+
+    for (uint32_t g = 0; g < a.to.groups; g++) {
+        float scale = quantise_group<F16>(row + 2 * (size_t)g * group, group, a.to.pow2,
+                                          x != NULL ? x + (size_t)g * group : NULL);
+
+        word |= part_of_word(a, g, __float_as_uint(scale));
+        if ((g + 1) % each != 0 && g + 1 != a.to.groups)
+            continue;
+        if (a.to.x_scale != NULL && epa_dev_lane() == 0)
+            store_scales(a, to, g / each, word);
+        word = 0;
+    }
+}
+
+/* Copies or quantises a row of the view. Called by one warp. */
+EPA_DEV void deliver_row(const struct deliver_args &a, uint64_t from, uint64_t to)
 {
     const uint32_t lane = epa_dev_lane();
     const char *row = a.recv + from * a.recv_stride, *scale = a.recv_scale + from * a.scale_stride;
 
-    for (uint32_t at = lane * 16; a.to.x != NULL && at < a.to.row_bytes; at += EPA_DEV_WARP * 16)
-        epa_dev_store16(static_cast<char *>(a.to.x) + to * a.to.row_bytes + at,
-                        epa_dev_load16(row + at));
-    for (uint32_t g = lane; a.to.x_scale != NULL && g < a.to.groups; g += EPA_DEV_WARP)
-        a.to.x_scale[to * a.to.groups + g] = __ldcg(reinterpret_cast<const float *>(scale) + g);
+    if (a.to.quantised_group != 0) {
+        if (a.to.dtype == EPA_F16)
+            quantise_row<true>(a, row, to);
+        else
+            quantise_row<false>(a, row, to);
+    } else {
+        for (uint32_t at = lane * 16; a.to.x != NULL && at < a.to.row_bytes;
+             at += EPA_DEV_WARP * 16)
+            epa_dev_store16(static_cast<char *>(a.to.x) + to * a.to.row_bytes + at,
+                            epa_dev_load16(row + at));
+        if (a.to.x_scale != NULL)
+            copy_scales(a, reinterpret_cast<const uint32_t *>(scale), to);
+    }
     if (a.to.source_token != NULL && lane == 0)
         a.to.source_token[to] = (int32_t)__ldcg(origin_at(a, from) + 1);
 }

@@ -70,10 +70,12 @@ static void allocate_order(struct epa2a_moe *moe, struct moe_record *r, enum epa
 
 static void allocate_copies(struct epa2a_moe *moe, struct moe_record *r, enum epa_status *status)
 {
-    for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++)
-        if (copied[i] != MOE_X_SCALE || moe->plan.footprint.u.moe.recv_dtype == EPA_FP8_E4M3)
-            r->array[copied[i]] =
-                allocate_there(moe, moe_outputs_bytes(&moe->plan, copied[i]), status);
+    for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++) {
+        size_t bytes = moe_outputs_bytes(&moe->plan, copied[i]);
+
+        if (bytes != 0) /* a short row has no group of scales */
+            r->array[copied[i]] = allocate_there(moe, bytes, status);
+    }
 }
 
 /* On a device, the algorithm holds the rows of the EXPERT layouts, and the caller holds most
@@ -87,6 +89,12 @@ static enum epa_status allocate_on_device(struct epa2a_moe *moe, struct epa_erro
     moe->no_weight = allocate_there(moe, choices * sizeof(float), &status);
     moe->masked = allocate_there(moe, choices * sizeof(int32_t), &status);
     moe->scratch = allocate_there(moe, 2 * (size_t)m->max_tokens * m->hidden, &status);
+    if (moe->plan.footprint.u.moe.recv_dtype == EPA_FP8_E4M3) {
+        size_t groups = m->hidden / m->fp8_group_size;
+
+        moe->codes = allocate_there(moe, (size_t)m->max_tokens * m->hidden, &status);
+        moe->code_scales = allocate_there(moe, m->max_tokens * groups * sizeof(float), &status);
+    }
     for (uint32_t i = 0; i < moe->sets; i++) {
         struct moe_record *r = &moe->record[i];
 
@@ -136,6 +144,8 @@ static void free_on_device(struct epa2a_moe *moe)
     b->ops->free(b, moe->no_weight);
     b->ops->free(b, moe->masked);
     b->ops->free(b, moe->scratch);
+    b->ops->free(b, moe->codes);
+    b->ops->free(b, moe->code_scales);
 }
 
 static enum epa_status allocate_work(struct epa2a_moe *moe, struct epa_error *err)

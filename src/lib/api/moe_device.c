@@ -60,31 +60,53 @@ enum epa_status moe_device_check(const struct moe_plan *p, struct epa_error *err
 
 /* ---- dispatch ---- */
 
-static enum epa_status check_form(const struct epa2a_moe *moe, const struct moe_form *f,
-                                  struct epa_error *err)
+/* Returns true for a view that an earlier dispatch has stored in the struct of the caller. */
+static bool is_view(const struct epa2a_moe *moe, const void *pointer)
 {
-    if (f->fp8 != f->sent_fp8)
+    for (uint32_t i = 0; i < moe->sets; i++)
+        for (int a = 0; a < MOE_ARRAYS; a++)
+            if (pointer == moe->record[i].array[a])
+                return true;
+    return false;
+}
+
+static bool is_of_caller(const struct epa2a_moe *moe, const void *pointer)
+{
+    return pointer != NULL && !is_view(moe, pointer);
+}
+
+static enum epa_status check_form(const struct moe_form *f, struct epa_error *err)
+{
+    const uint32_t step = 4; /* channels of a lane, see epa_delivery */
+
+    if (f->fp8 && !f->sent_fp8 && f->group % step != 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "on a CUDA device %s delivers rows in the type of recv_dtype only; set "
-                        "recv_dtype of the shape to EPA2A_FP8_E4M3 instead of EPA2A_RECV_FP8",
-                        moe->name);
-    if (f->pow2 || f->ue8m0 || f->by_group)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "on a CUDA device scales are float32, row by row; convert them in the "
-                        "application instead of EPA2A_SCALE_POW2, EPA2A_SCALE_UE8M0 or "
-                        "EPA2A_SCALE_BY_GROUP");
+                        "EPA2A_RECV_FP8 on a CUDA device needs an fp8_group that is a multiple of "
+                        "%u; the shape has %u",
+                        step, f->group);
     return EPA_OK;
 }
 
+/* Checks the struct of a dispatch, whose tokens have been read. */
 static enum epa_status check_received(const struct epa2a_moe *moe, const struct epa2a_received *got,
                                       struct epa_error *err)
 {
+    const struct moe_form *f = &moe->input.form;
+    bool converts = f->fp8 != f->sent_fp8;
     struct epa_backend *b = moe->device;
 
     if (got->host_count != NULL && b->ops->captures(b))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "host_count makes the call wait, which a CUDA graph cannot capture; set "
                         "host_count to NULL and read `count` on the device");
+    if (moe_layout_is_rank(&moe->plan.layout) || !(converts || f->ue8m0 || f->by_group))
+        return EPA_OK;
+    if ((converts && !is_of_caller(moe, got->x)) || !is_of_caller(moe, got->x_scale))
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "on a CUDA device the moe has no memory for rows or scales in the form "
+                        "that flags of the tokens select; set %sx_scale of epa2a_received to "
+                        "memory of the application",
+                        converts ? "x and " : "");
     return EPA_OK;
 }
 
@@ -115,6 +137,19 @@ static enum epa_status read_route(const struct epa2a_moe *moe, const struct moe_
     return EPA_OK;
 }
 
+/* Replaces tokens in dtype by codes that a kernel will write: only the source has the values that
+ * power-of-two scales need. */
+static void read_codes(struct epa2a_moe *moe)
+{
+    struct moe_input *in = &moe->input;
+
+    in->native = in->m.x;
+    in->m.x = NULL;
+    in->m.x_fp8 = moe->codes;
+    in->m.x_scale = moe->code_scales;
+    in->m.x_dtype = EPA_FP8_E4M3;
+}
+
 /* Checks the tokens. Choices and weights of `route` replace the ones of the tokens; or NULL. */
 static enum epa_status read_input(struct epa2a_moe *moe, const struct epa2a_tokens *from,
                                   const struct moe_route *route, struct epa_error *err)
@@ -129,7 +164,7 @@ static enum epa_status read_input(struct epa2a_moe *moe, const struct epa2a_toke
     if (status != EPA_OK)
         return status;
     in->m = p->problem.u.moe;
-    in->wide = NULL;
+    in->wide = in->native = NULL;
     if (read.topk_idx_bytes == sizeof(int64_t)) {
         in->wide = read.topk_idx;
         read.topk_idx_bytes = sizeof(int32_t);
@@ -139,9 +174,11 @@ static enum epa_status read_input(struct epa2a_moe *moe, const struct epa2a_toke
         status = moe_form_select(&in->m, p->footprint.u.moe.recv_dtype, p->shape.recv_dtype,
                                  t.flags, t.x_scale != NULL, moe->name, &in->form, err);
     if (status == EPA_OK)
-        status = check_form(moe, &in->form, err);
+        status = check_form(&in->form, err);
     if (status != EPA_OK)
         return status;
+    if (in->form.sent_fp8 && in->form.pow2 && t.x_scale == NULL)
+        read_codes(moe);
     in->seen = t.seen;
     in->weighted = in->m.weight != NULL;
     if (!in->weighted && p->footprint.u.moe.sum == EPA_SUM_BY_RANK && t.tokens != 0)
@@ -201,6 +238,22 @@ static enum epa_status make_dense(struct epa2a_moe *moe, struct epa_error *err)
     return ep_explain_backend(&moe->ep, status, err);
 }
 
+/* Queues the quantisation of tokens. */
+static enum epa_status quantise_tokens(struct epa2a_moe *moe, struct epa_error *err)
+{
+    const struct moe_input *in = &moe->input;
+    const struct epa_quantise tokens = {.rows = in->m.tokens,
+                                        .hidden = in->m.hidden,
+                                        .group = in->m.fp8_group_size,
+                                        .dtype = (enum epa_dtype)in->m.dtype,
+                                        .pow2 = true,
+                                        .x = in->native,
+                                        .codes = moe->codes,
+                                        .scale = moe->code_scales};
+
+    return ep_explain_backend(&moe->ep, moe->device->ops->quantise(moe->device, &tokens), err);
+}
+
 /* Turns the checked input into the input of a dispatch that `r` describes. */
 static enum epa_status begin_record(struct epa2a_moe *moe, struct moe_record *r, void *routing,
                                     const struct moe_route *route, struct epa_error *err)
@@ -221,7 +274,9 @@ static enum epa_status begin_record(struct epa2a_moe *moe, struct moe_record *r,
         status = keep_choices(moe, r, new, err);
     r->sent_expert = m->expert;
     r->sent_weight = m->weight;
-    return status == EPA_OK ? make_dense(moe, err) : status;
+    if (status == EPA_OK)
+        status = make_dense(moe, err);
+    return status == EPA_OK && moe->input.native != NULL ? quantise_tokens(moe, err) : status;
 }
 
 enum epa_status moe_device_dispatch_send(struct epa2a_moe *moe, const struct epa2a_tokens *t,
@@ -230,14 +285,16 @@ enum epa_status moe_device_dispatch_send(struct epa2a_moe *moe, const struct epa
 {
     const struct moe_route *route = again ? moe_routes_find(&moe->list, got->routing) : NULL;
     struct moe_record *r = NULL;
-    enum epa_status status = check_received(moe, got, err);
+    enum epa_status status = EPA_OK;
 
-    if (status == EPA_OK && again && route == NULL)
+    if (again && route == NULL)
         status = epa_fail(err, EPA_ERR_CONFIG,
                           "`routing` holds no routes of a dispatch of this moe; pass the memory "
                           "that was `routing` of an earlier dispatch");
     if (status == EPA_OK)
         status = read_input(moe, t, route, err);
+    if (status == EPA_OK)
+        status = check_received(moe, got, err);
     if (status == EPA_OK && got->routing != NULL && !again)
         status = moe_routes_reserve(&moe->list, err);
     if (status == EPA_OK)
@@ -255,26 +312,46 @@ enum epa_status moe_device_dispatch_send(struct epa2a_moe *moe, const struct epa
     return status;
 }
 
-/* Returns true for a view that an earlier dispatch has stored in the struct of the caller. */
-static bool is_view(const struct epa2a_moe *moe, const void *pointer)
-{
-    for (uint32_t i = 0; i < moe->sets; i++)
-        for (int a = 0; a < MOE_ARRAYS; a++)
-            if (pointer == moe->record[i].array[a])
-                return true;
-    return false;
-}
-
 /* Replaces a pointer that is NULL or an earlier view by a view. Returns NULL then, else the pointer,
  * to which the rows have to be copied. */
 static void *set_view(const struct epa2a_moe *moe, void **pointer, const void *view)
 {
     void *of_caller = *pointer;
 
-    if (of_caller != NULL && !is_view(moe, of_caller))
+    if (is_of_caller(moe, of_caller))
         return of_caller;
     *pointer = (void *)(uintptr_t)view;
     return NULL;
+}
+
+/* Returns the distance of two words of scales with EPA2A_SCALE_BY_GROUP; 0: without the flag. */
+static uint64_t scale_rows_of(const struct epa2a_moe *moe, const struct moe_form *f)
+{
+    const struct moe_layout *l = &moe->plan.layout;
+
+    if (!f->by_group)
+        return 0;
+    return l->layout == EPA2A_EXPERT_PADDED ? (uint64_t)l->ranks * l->max_tokens : l->rows;
+}
+
+/* Returns the copies of all forms and layouts, without the arrays of the caller. */
+static struct epa_delivery begin_delivery(const struct epa2a_moe *moe,
+                                          const struct epa2a_received *got)
+{
+    const struct moe_form *f = &moe->input.form;
+
+    return (struct epa_delivery){.experts = moe->plan.layout.local,
+                                 .ranks = moe->plan.layout.ranks,
+                                 .row_bytes = (uint32_t)moe_form_row_bytes(f),
+                                 .groups = f->fp8 ? moe_form_groups(f) : 0,
+                                 .quantised_group = f->fp8 && !f->sent_fp8 ? f->group : 0,
+                                 .dtype = f->f16 ? EPA_F16 : EPA_BF16,
+                                 .pow2 = f->pow2,
+                                 .exponents = f->ue8m0,
+                                 .scale_rows = scale_rows_of(moe, f),
+                                 .source_token = got->source_token,
+                                 .source_range = got->source_range,
+                                 .seen = moe->input.seen};
 }
 
 /* RANK: sets the pointers that are NULL or memory of the moe to the latter, and queues copies of the
@@ -288,21 +365,16 @@ static enum epa_status deliver_by_rank(struct epa2a_moe *moe, struct moe_record 
     struct epa_backend *b = moe->device;
     void *count = got->count, *start = got->start, *scale = got->x_scale, *row = got->row;
     void *topk_idx = got->topk_idx, *topk_weight = got->topk_weight;
-    struct epa_delivery to = {.experts = l->local,
-                              .ranks = l->ranks,
-                              .places = &r->ordered,
-                              .row_bytes = (uint32_t)moe_form_row_bytes(f),
-                              .groups = f->fp8 ? moe_form_groups(f) : 0,
-                              .source_token = got->source_token,
-                              .source_range = got->source_range,
-                              .topk = m->topk,
-                              .seen = moe->input.seen};
+    struct epa_delivery to = begin_delivery(moe, got);
     enum epa_status status;
 
+    to.places = &r->ordered;
+    to.topk = m->topk;
     got->x_stride = set_view(moe, &got->x, r->array[MOE_X]) == NULL ? to.row_bytes : 0;
     got->x_scale_stride = 0;
     if (f->fp8 && set_view(moe, &scale, r->array[MOE_X_SCALE]) == NULL)
-        got->x_scale_stride = to.groups * sizeof(float);
+        got->x_scale_stride =
+            (to.scale_rows != 0 ? to.scale_rows : moe_form_words(f)) * sizeof(uint32_t);
     /* The entries have no gaps between experts, unlike the entries of the algorithm with recv_layout
      * padded. */
     (void)set_view(moe, &start, r->array[MOE_START]);
@@ -332,19 +404,12 @@ static enum epa_status deliver_by_expert(struct epa2a_moe *moe, struct moe_recor
                                          struct epa2a_received *got, struct epa_error *err)
 {
     const struct epa_moe *m = &r->problem.u.moe;
-    const struct moe_layout *l = &moe->plan.layout;
     const struct moe_form *f = &moe->input.form;
     struct epa_backend *b = moe->device;
-    struct epa_delivery to = {.experts = l->local,
-                              .ranks = l->ranks,
-                              .stride = stride_of(&moe->plan),
-                              .row_bytes = (uint32_t)moe_form_row_bytes(f),
-                              .groups = f->fp8 ? moe_form_groups(f) : 0,
-                              .source_token = got->source_token,
-                              .source_range = got->source_range,
-                              .seen = moe->input.seen};
+    struct epa_delivery to = begin_delivery(moe, got);
     void *count = got->count, *start = got->start, *scale = got->x_scale;
 
+    to.stride = stride_of(&moe->plan);
     to.x = set_view(moe, &got->x, m->recv);
     got->x_stride = to.x == NULL ? m->recv_stride : 0;
     got->x_scale_stride = 0;

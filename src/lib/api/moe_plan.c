@@ -120,6 +120,16 @@ static uint64_t output_bytes(const struct moe_plan *p)
     return l->rows * row + (by_rank ? l->entries * sizeof(uint32_t) : 0);
 }
 
+/* Returns the bytes of tokens that a kernel quantises. */
+static uint64_t code_bytes(const struct moe_plan *p)
+{
+    const struct epa2a_moe_shape *s = &p->shape;
+
+    if (p->footprint.u.moe.recv_dtype != EPA_FP8_E4M3)
+        return 0;
+    return s->max_tokens * ((uint64_t)s->hidden + s->hidden / s->fp8_group * sizeof(float));
+}
+
 /* Returns the bytes of copies of received rows on a device. */
 static uint64_t device_row_bytes(const struct moe_plan *p)
 {
@@ -148,7 +158,8 @@ void moe_plan_need(const struct moe_plan *p, bool cuda, struct epa2a_need *out)
         6 * (uint64_t)s->max_tokens * s->hidden + (s->experts + 1) * sizeof(uint32_t);
     if (cuda)
         out->private_bytes = p->footprint.device_bytes + (s->in_flight + 1) * choices * 8 +
-                             2 * (uint64_t)s->max_tokens * s->hidden + device_row_bytes(p);
+                             2 * (uint64_t)s->max_tokens * s->hidden + code_bytes(p) +
+                             device_row_bytes(p);
     out->rows = p->layout.rows;
     out->entries = p->layout.entries;
     out->routing_bytes = moe_routing_bytes(s);

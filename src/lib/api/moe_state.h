@@ -73,7 +73,8 @@ struct moe_record {
 /* Input of a dispatch that is checked and converted, before the dispatch has a record. */
 struct moe_input {
     struct epa_moe m; /* inputs for the algorithm */
-    const void *wide; /* on a device: choices of 8 bytes, which a kernel has to convert; or NULL */
+    /* On a device, or NULL: choices of 8 bytes and tokens of 16 bits, which kernels have to convert. */
+    const void *wide, *native;
     bool weighted;
     struct moe_form form;
     int32_t *expert; /* [max_tokens][topk] */
@@ -142,8 +143,10 @@ struct epa2a_moe {
     /* [max_tokens][hidden] of 16 bits, in memory of the comm: inputs and outputs without meaning; on a
      * device also dense copies of tokens */
     void *scratch;
-    uint8_t *codes;     /* [max_tokens][hidden]: tokens that the library quantises */
-    float *code_scales; /* [max_tokens][groups] */
+    /* [max_tokens][hidden], [max_tokens][groups], in memory of the comm: tokens that the library
+     * quantises. On a device only with FP8 between the ranks. */
+    uint8_t *codes;
+    float *code_scales;
 };
 
 #endif
