@@ -361,8 +361,8 @@ struct epa2a_tokens {
  * On CUDA the memory of the moe is the memory of the algorithm in the EXPERT layouts, so a dispatch is
  * one kernel. Memory of the caller costs a second kernel; so does epa2a_tokens.seen. The RANK layouts require ll_v2 and cost
  * four kernels in dispatch and one in combine. This version of the library has on CUDA:
- * EPA2A_EXPERT_PADDED with ll_v2 only, and no out_weight. EPA2A_SCALE_POW2 with FP8 between the ranks
- * costs a kernel. Other calls fail with EPA2A_ERR_UNSUPPORTED. */
+ * EPA2A_EXPERT_PADDED with ll_v2 only. EPA2A_SCALE_POW2 with FP8 between the ranks costs a kernel.
+ * Other calls fail with EPA2A_ERR_UNSUPPORTED. */
 struct epa2a_received {
     size_t size;
     uint64_t id;            /* number of this dispatch of the moe: 1, 2 ... */
@@ -449,8 +449,9 @@ struct epa2a_outputs {
     const void *bias[2];
     void *out; /* [tokens][hidden] of dtype */
     /* RANK: [tokens][topk] weights of topk_weight, of the rows of the token on the ranks of its
-     * experts; 0 for the choice -1. All ranks must set the pointer, or none. On hosts the weights
-     * cost a further dispatch and combine. NULL: unused. */
+     * experts; 0 for the choice -1. All ranks must set the pointer, or none. The weights cost a
+     * further dispatch and combine, and without `routing` the combine cannot be repeated. NULL:
+     * unused. */
     float *out_weight;
     uint32_t flags; /* must be 0 */
 };

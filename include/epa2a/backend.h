@@ -95,6 +95,16 @@ struct epa_delivery {
     int32_t *seen; /* [experts]: the counts are added */
 };
 
+/* Layout rank: the bytes of weights as elements of expert outputs. Bytes `first` to `first` + n of the
+ * topk weights of a row or token are elements 0 to n - 1 of a row of `hidden` elements of dtype, as
+ * whole numbers from 0 to 255. The elements of choices of other ranks are 0, so the sum over ranks is
+ * the byte. */
+struct epa_weight_bytes {
+    uint32_t experts; /* of this rank */
+    uint32_t topk, hidden, first, n;
+    enum epa_dtype dtype; /* EPA_BF16 or EPA_F16 */
+};
+
 /* Quantisation of tokens to FP8 as problem.h defines it. */
 struct epa_quantise {
     uint32_t rows, hidden, group; /* group: channels of a scale, a multiple of 4 */
@@ -183,6 +193,14 @@ struct epa_backend_ops {
                                   uint32_t experts, const struct epa_places *);
     enum epa_status (*gather_outputs)(struct epa_backend *, const struct epa_places *,
                                       uint32_t row_bytes, const void *y, void *to);
+    /* CUDA; NULL on host; layout rank. encode_weights() queues writes of weights, [rows][topk] in the
+     * order of the map, to expert outputs in the order of the view. decode_weights() queues writes of
+     * weights [tokens][topk] from sums [tokens][hidden]. */
+    enum epa_status (*encode_weights)(struct epa_backend *, const struct epa_moe *view,
+                                      const struct epa_places *, const struct epa_weight_bytes *,
+                                      const float *weight, void *y);
+    enum epa_status (*decode_weights)(struct epa_backend *, const struct epa_weight_bytes *,
+                                      uint32_t tokens, const void *sum, float *weight);
     /* CUDA; NULL on host. Queues copies of choices. */
     enum epa_status (*copy_choices)(struct epa_backend *, const struct epa_choices_copy *);
     /* CUDA; NULL on host. Queues a copy of rows whose begins are `stride` bytes apart to dense

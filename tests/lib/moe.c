@@ -58,6 +58,7 @@ static void run_plain(struct rank *r)
     const struct setting *s = r->arg;
     struct epa2a_comm *comm = create_comm(r);
     bool ranks = is_rank_layout(s), sent_fp8 = s->shape.recv_dtype == EPA2A_FP8_E4M3;
+    const struct epa2a_outputs no_outputs = {.size = sizeof(no_outputs)};
     struct subject t;
     struct slot views, own;
     struct way w = {.own = true};
@@ -76,12 +77,16 @@ static void run_plain(struct rank *r)
                          .strided = i % 5 == 3,
                          .codes = sent_fp8 && i % 5 >= 3,
                          .late = !ranks && !s->by_rank && i % 3 == 2,
+                         .weights = ranks && i % 4 == 2,
                          .bias = i % 4 == 1};
         dispatch(&t, p, &w, i);
         claim_view(r, &t, p);
         combine(&t, p, &w, i % 6 >= 4);
         if (i % 4 == 3 && can_repeat(s)) /* immediately again */
             combine(&t, p, &w, i % 6 >= 4);
+        if (w.weights)
+            fails(r, epa2a_combine(t.moe, &p->got, &no_outputs, r->stream), EPA2A_ERR_CONFIG,
+                  "not open");
         if (i % 4 == 0 && can_discard(s) && !r->failed) {
             dispatch(&t, p, &w, i + 100);
             (void)works(r, epa2a_discard(t.moe, &p->got));
@@ -164,7 +169,7 @@ static void run_routes(struct rank *r)
             dispatch(&t, &p[j], &w, i + j);
         combine(&t, &p[2], &w, false);
         combine(&t, &p[0], &w, true);
-        with.weights = is_rank_layout(s) && !room_is_device();
+        with.weights = is_rank_layout(s);
         combine(&t, &p[1], &with, false);
         combine(&t, &p[0], &w, false);
         combine(&t, &p[0], &with, false);

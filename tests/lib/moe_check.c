@@ -740,9 +740,11 @@ static void move_outputs(struct subject *t, const struct slot *p, const struct w
 void combine(struct subject *t, struct slot *p, const struct way *w, bool elsewhere)
 {
     uint32_t topk = t->s->shape.topk;
+    size_t choices = (size_t)t->s->shape.max_tokens * topk;
     uint16_t *y = elsewhere ? allocate(t->need.rows, hidden_of(t) * 2) : NULL;
     float *back = allocate(t->need.rows * topk, sizeof(*back));
-    float *returned = allocate((size_t)t->s->shape.max_tokens * topk, sizeof(*returned));
+    float *returned = allocate(choices, sizeof(*returned));
+    float *back_there = NULL, *returned_there = returned;
     struct epa2a_outputs o = {.size = sizeof(o), .y = y, .out = t->out};
 
     for (uint32_t i = 0; i < p->tokens; i++) {
@@ -767,8 +769,10 @@ void combine(struct subject *t, struct slot *p, const struct way *w, bool elsewh
         move_outputs(t, p, w, elsewhere ? y : p->host.y, elsewhere, &o);
     if (w->weights && !t->r->failed) {
         fill_returned(t, p, back);
-        o.topk_weight = back;
-        o.out_weight = returned;
+        back_there = room_put(back, t->need.rows * topk * sizeof(*back), t->r->stream);
+        returned_there = room_put(returned, choices * sizeof(*returned), t->r->stream);
+        o.topk_weight = back_there;
+        o.out_weight = returned_there;
     }
     memset(t->out, 0xee, (size_t)t->s->shape.max_tokens * hidden_of(t) * sizeof(*t->out));
     if (!t->r->failed && !w->halves)
@@ -783,8 +787,13 @@ void combine(struct subject *t, struct slot *p, const struct way *w, bool elsewh
     if (w->pauses)
         meet(t);
     check_sums(t, p, w);
-    if (w->weights && !t->r->failed)
+    if (w->weights && !t->r->failed) {
+        room_copy(returned, returned_there, choices * sizeof(*returned), t->r->stream);
         check_returned(t, p, returned);
+    }
+    room_drop(back_there);
+    if (returned_there != returned)
+        room_drop(returned_there);
     free(y);
     free(back);
     free(returned);

@@ -14,6 +14,7 @@
 #include "quantise.h"
 #include "state.h"
 #include "stream.h"
+#include "weights.h"
 
 #include <stdlib.h>
 
@@ -164,6 +165,35 @@ static enum epa_status cuda_gather_outputs(struct epa_backend *base,
                                          "launching a kernel");
 }
 
+static enum epa_status cuda_encode_weights(struct epa_backend *base, const struct epa_moe *view,
+                                           const struct epa_places *places,
+                                           const struct epa_weight_bytes *bytes,
+                                           const float *weight, void *y)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter(c);
+
+    return status != EPA_OK ? status
+                            : cuda_check(c,
+                                         weights_encode_queue(view, places, bytes, weight, y,
+                                                              small_blocks(base), base->stream),
+                                         "launching a kernel");
+}
+
+static enum epa_status cuda_decode_weights(struct epa_backend *base,
+                                           const struct epa_weight_bytes *bytes, uint32_t tokens,
+                                           const void *sum, float *weight)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter(c);
+
+    return status != EPA_OK ? status
+                            : cuda_check(c,
+                                         weights_decode_queue(bytes, tokens, sum, weight,
+                                                              small_blocks(base), base->stream),
+                                         "launching a kernel");
+}
+
 static enum epa_status cuda_copy_choices(struct epa_backend *base,
                                          const struct epa_choices_copy *choices)
 {
@@ -281,6 +311,8 @@ static const struct epa_backend_ops ops = {
     .deliver = cuda_deliver,
     .place_rows = cuda_place_rows,
     .gather_outputs = cuda_gather_outputs,
+    .encode_weights = cuda_encode_weights,
+    .decode_weights = cuda_decode_weights,
     .copy_choices = cuda_copy_choices,
     .copy_rows = cuda_copy_rows,
     .quantise = cuda_quantise,

@@ -3,18 +3,13 @@
  * An algorithm stores rows anywhere, and entries name them. A bit of each token that has a row is set
  * for all entries of the row, and the prefix sums of the bits are the places of the rows. The steps
  * are kernels of their own, since each needs the previous one of all blocks. */
-#include "deliver.cuh"
+#include "places.cuh"
 #include "places.h"
 
 namespace
 {
 
 enum { SCAN_THREADS = 1024, SCAN_WARPS = SCAN_THREADS / EPA_DEV_WARP };
-
-EPA_DEV uint32_t words_of(const struct epa_places &p)
-{
-    return (p.max_tokens + 31) / 32;
-}
 
 /* Sets the bits of the tokens that have a row. A thread takes an entry. */
 __global__ void mark_rows(const __grid_constant__ struct deliver_args a)
@@ -78,16 +73,6 @@ __global__ void sum_rows(const __grid_constant__ struct epa_places p)
         p.first[p.ranks] = total;
 }
 
-/* Returns true if the token has a row, and its place. */
-EPA_DEV bool find_place(const struct epa_places &p, uint32_t rank, uint32_t token, uint32_t *place)
-{
-    uint32_t word = rank * words_of(p) + token / 32, sent = __ldcg(p.sent + word);
-    uint32_t gap = p.padded ? rank * p.max_tokens - __ldcg(p.first + rank) : 0;
-
-    *place = gap + __ldcg(p.before + word) + __popc(sent & ((1u << token % 32) - 1));
-    return (sent >> token % 32 & 1) != 0;
-}
-
 /* Copies the rows, and clears their choices. A warp copies a row. */
 __global__ void deliver_rows(const __grid_constant__ struct deliver_args a)
 {
@@ -127,19 +112,16 @@ __global__ void deliver_entries(const __grid_constant__ struct deliver_args a)
     count_entries(a.count, a.to.experts, shared);
     for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < shared[a.to.experts];
          i += gridDim.x * THREADS) {
-        uint32_t e = expert_at(shared, a.to.experts, i), place;
-        uint64_t entry = __ldcg(a.start + e) + (i - shared[e]);
-        const uint32_t *origin = origin_at(a, __ldcg(a.recv_row + entry));
-        size_t k;
+        uint32_t e = expert_at(shared, a.to.experts, i);
+        struct entry entry = find_entry(a, e, i - shared[e]);
+        size_t k = (size_t)entry.place * a.to.topk + entry.choice;
 
-        (void)find_place(a.places, __ldcg(origin), __ldcg(origin + 1), &place);
-        k = (size_t)place * a.to.topk + __ldcg(a.recv_k + entry);
         if (a.to.row != NULL)
-            a.to.row[i] = place;
+            a.to.row[i] = entry.place;
         if (a.to.topk_idx != NULL)
             a.to.topk_idx[k] = (int32_t)e;
         if (a.to.topk_weight != NULL)
-            a.to.topk_weight[k] = __ldcg(a.recv_weight + entry);
+            a.to.topk_weight[k] = __ldcg(a.recv_weight + __ldcg(a.start + e) + (i - shared[e]));
     }
 }
 

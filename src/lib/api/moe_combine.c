@@ -69,23 +69,13 @@ static enum epa_status check_expert_outputs(struct epa2a_moe *moe, const struct 
     return EPA_OK;
 }
 
-static enum epa_status check_rank_outputs(struct epa2a_moe *moe, const struct epa2a_outputs *o,
-                                          struct epa_error *err)
+static enum epa_status check_rank_outputs(const struct epa2a_moe *moe,
+                                          const struct epa2a_outputs *o, struct epa_error *err)
 {
-    const struct epa_moe_footprint *f = &moe->plan.footprint.u.moe;
-
     if (o->topk_idx != NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "topk_idx in combine is for the EXPERT layouts; set topk_idx to NULL");
-    if (o->out_weight != NULL && o->topk_weight == NULL && moe->plan.layout.rows != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "out_weight needs topk_weight, the weights that combine returns");
-    if (o->out_weight != NULL && (int)f->output_dtype != moe->plan.shape.dtype)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "%s quantises outputs (combine_dtype) and cannot return weights; set "
-                        "combine_dtype=native, or out_weight to NULL",
-                        moe->name);
-    return EPA_OK;
+    return moe_check_weights(moe, o, err);
 }
 
 static enum epa_status check_outputs(struct epa2a_moe *moe, const struct epa2a_received *got,

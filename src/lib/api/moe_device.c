@@ -12,6 +12,7 @@
 
 #include "api/moe_open.h"
 #include "api/moe_routing.h"
+#include "api/moe_weights.h"
 #include "api/struct_size.h"
 #include "ep/ep_explain.h"
 #include "options/option.h"
@@ -575,16 +576,13 @@ static enum epa_status check_expert_outputs(const struct epa2a_moe *moe,
     return EPA_OK;
 }
 
-static enum epa_status check_rank_outputs(const struct epa2a_outputs *o, struct epa_error *err)
+static enum epa_status check_rank_outputs(const struct epa2a_moe *moe,
+                                          const struct epa2a_outputs *o, struct epa_error *err)
 {
     if (o->topk_idx != NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "topk_idx in combine is for the EXPERT layouts; set topk_idx to NULL");
-    if (o->out_weight != NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "this version of the library returns weights in host memory only; set "
-                        "out_weight to NULL");
-    return EPA_OK;
+    return moe_check_weights(moe, o, err);
 }
 
 static enum epa_status check_outputs(const struct epa2a_moe *moe, const struct epa2a_received *got,
@@ -601,7 +599,7 @@ static enum epa_status check_outputs(const struct epa2a_moe *moe, const struct e
     if (y == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "y is NULL in the outputs and in the received rows; pass expert outputs");
-    return moe_layout_is_rank(&moe->plan.layout) ? check_rank_outputs(o, err)
+    return moe_layout_is_rank(&moe->plan.layout) ? check_rank_outputs(moe, o, err)
                                                  : check_expert_outputs(moe, o, t, y, err);
 }
 
@@ -673,9 +671,10 @@ enum epa_status moe_device_combine_send(struct epa2a_moe *moe, const struct epa2
 
     if (status == EPA_OK)
         status = check_outputs(moe, got, o, t, err);
-    if (status == EPA_OK)
-        status = t->record != NULL ? moe_open_check_order(moe, t->record, err)
-                                   : moe_open_check_lane(moe, NULL, err);
+    if (status == EPA_OK && t->record != NULL)
+        status = moe_open_check_order(moe, t->record, err);
+    if (status == EPA_OK && (t->record == NULL || o->out_weight != NULL))
+        status = moe_open_check_lane(moe, t->record, err);
     if (status != EPA_OK)
         return status;
     moe->outputs = *o;
@@ -702,11 +701,11 @@ enum epa_status moe_device_combine_recv(struct epa2a_moe *moe, struct epa_error 
     r->state = MOE_FREE;
     if (r != &moe->lane)
         moe->combined = r;
-    if (o->bias[0] == NULL && o->bias[1] == NULL)
-        return EPA_OK;
-    return ep_explain_backend(
-        &moe->ep,
-        moe->device->ops->add_bias(moe->device, o->bias, (enum epa_dtype)s->dtype,
-                                   (uint64_t)moe->target.tokens * s->hidden, o->out),
-        err);
+    if (o->bias[0] != NULL || o->bias[1] != NULL)
+        status = ep_explain_backend(
+            &moe->ep,
+            moe->device->ops->add_bias(moe->device, o->bias, (enum epa_dtype)s->dtype,
+                                       (uint64_t)moe->target.tokens * s->hidden, o->out),
+            err);
+    return status == EPA_OK && o->out_weight != NULL ? moe_return_weights(moe, err) : status;
 }
