@@ -30,11 +30,14 @@ enum epa_status {
 
 /* `key`: option that the user must change, as in an experiment: "ranks", "moe.hidden",
  * "algorithm.capacity". Several keys, separated by blanks, begin with the most likely one. Empty: no
- * option is at fault. An exhausted limit, EPA_LIMIT_..., takes the place of an option. */
+ * option is at fault. An exhausted limit, EPA_LIMIT_..., takes the place of an option.
+ * `stage`: name of the stage with which the text begins, see epa_fail_stage(). Empty: the text names
+ * no stage. */
 struct epa_error {
     enum epa_status status;
     char text[512];
     char key[128];
+    char stage[32];
 };
 
 /* Exhausted limits. The program names the remedy behind the message. EPA_ERR_NOMEM without a key is a
@@ -52,6 +55,7 @@ static inline enum epa_status epa_fail_args(struct epa_error *err, enum epa_stat
     if (err != NULL && err->status == EPA_OK) {
         err->status = status;
         snprintf(err->key, sizeof(err->key), "%s", key);
+        err->stage[0] = '\0';
         vsnprintf(err->text, sizeof(err->text), fmt, args);
     }
     return status;
@@ -108,6 +112,40 @@ static inline enum epa_status epa_fail_key(struct epa_error *err, enum epa_statu
     va_start(args, fmt);
     status = epa_fail_args(err, status, key, fmt, args);
     va_end(args);
+    return status;
+}
+
+/* The same as epa_fail_key() for an algorithm that knows the stage of the failure, and the phase of
+ * the stage ("": none). The text is "dispatch/wait: counts of rank 1: ...":
+ *     epa_fail_stage(err, status, "", "dispatch", "wait", "counts of rank %u: %s", peer, reason); */
+EPA_PRINTF(6, 7)
+static inline enum epa_status epa_fail_stage(struct epa_error *err, enum epa_status status,
+                                             const char *key, const char *stage, const char *phase,
+                                             const char *fmt, ...)
+{
+    char text[sizeof(((struct epa_error *)0)->text)];
+    va_list args;
+
+    if (err == NULL || err->status != EPA_OK)
+        return status;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    (void)epa_fail_key(err, status, key, "%s%s%s: %s", stage, phase[0] != '\0' ? "/" : "", phase,
+                       text);
+    snprintf(err->stage, sizeof(err->stage), "%s", stage);
+    return status;
+}
+
+/* Records the failure of an inner call, with its key and stage, unless `err` has one already.
+ * Returns `status`. */
+static inline enum epa_status epa_fail_copy(struct epa_error *err, enum epa_status status,
+                                            const struct epa_error *from)
+{
+    if (err != NULL && err->status == EPA_OK) {
+        *err = *from;
+        err->status = status;
+    }
     return status;
 }
 

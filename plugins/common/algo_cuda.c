@@ -9,21 +9,23 @@
 
 /* ---- failures ---- */
 
-enum epa_status device_fail(struct device *d, enum epa_status status, const char *fmt, ...)
+enum epa_status device_fail(struct device *d, enum epa_status status, const char *stage,
+                            const char *fmt, ...)
 {
+    char text[sizeof(d->last.text)];
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(d->last.text, sizeof(d->last.text), fmt, args);
+    vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    d->last.status = status;
-    d->last.key[0] = '\0';
-    return status;
+    d->last.status = EPA_OK;
+    return stage[0] == '\0' ? epa_fail(&d->last, status, "%s", text)
+                            : epa_fail_stage(&d->last, status, "", stage, "", "%s", text);
 }
 
 enum epa_status device_call_failed(struct device *d, const char *what, int code)
 {
-    return device_fail(d, EPA_ERR_SYSTEM, "%s on GPU %d: %s", what, d->backend->device,
+    return device_fail(d, EPA_ERR_SYSTEM, "", "%s on GPU %d: %s", what, d->backend->device,
                        cudaGetErrorString((cudaError_t)code));
 }
 
@@ -36,16 +38,17 @@ static void explain_device(struct epa_algorithm *a, struct epa_error *err)
     if (d->backend->fault.status != EPA_OK)
         d->kind->explain(&d->backend->fault, d->t->rank, err);
     else if (d->last.status != EPA_OK)
-        (void)epa_fail_key(err, d->last.status, d->last.key, "%s", d->last.text);
+        (void)epa_fail_copy(err, d->last.status, &d->last);
 }
 
-void device_explain_ring(const struct epa_fault *f, const char *stage, struct epa_error *err)
+void device_explain_ring(const struct epa_fault *f, const char *stage, const char *phase,
+                         struct epa_error *err)
 {
-    (void)epa_fail(err, (enum epa_status)f->status,
-                   "%s: waited %.3f s for room in the ring of puts between nodes, for rank %u: "
-                   "the proxy has taken %llu puts, wants %llu",
-                   stage, (double)f->waited_ns * 1e-9, f->peer, (unsigned long long)f->seen,
-                   (unsigned long long)f->wanted);
+    (void)epa_fail_stage(err, (enum epa_status)f->status, "", stage, phase,
+                         "waited %.3f s for room in the ring of puts between nodes, for rank %u: "
+                         "the proxy has taken %llu puts, wants %llu",
+                         (double)f->waited_ns * 1e-9, f->peer, (unsigned long long)f->seen,
+                         (unsigned long long)f->wanted);
 }
 
 /* ---- the trace ---- */
@@ -288,16 +291,16 @@ enum epa_status device_clear(const struct device *d, void *to, uint64_t bytes,
 
 /* ---- calls ---- */
 
-enum epa_status device_open_set(struct device *d, const char *call, struct epa_moe *m,
+enum epa_status device_open_set(struct device *d, const char *stage, struct epa_moe *m,
                                 uint32_t *out)
 {
     uint32_t set = (uint32_t)(d->epoch % d->sets);
     struct device_set *s = &d->set[set];
 
     if (s->open)
-        return device_fail(d, EPA_ERR_CONFIG,
-                           "%s: %u dispatches are open, one per buffer set; combine one first",
-                           call, d->sets);
+        return device_fail(d, EPA_ERR_CONFIG, stage,
+                           "%u dispatches are open, one per buffer set; combine one first",
+                           d->sets);
     s->open = true;
     s->epoch = m->epoch = ++d->epoch;
     /* The addresses of the counts are known; the values exist after the kernel. */
@@ -317,13 +320,12 @@ enum epa_status device_find_set(struct device *d, uint64_t epoch, uint32_t *out)
     bool again = epoch == d->combined && epoch == d->epoch;
 
     if (epoch == 0 || s->epoch != epoch || (!s->open && !again))
-        return device_fail(d, EPA_ERR_CONFIG, "combine: dispatch %llu is not open",
+        return device_fail(d, EPA_ERR_CONFIG, "combine", "dispatch %llu is not open",
                            (unsigned long long)epoch);
     if (other->open && other->epoch < epoch)
-        return device_fail(
-            d, EPA_ERR_CONFIG,
-            "combine: dispatch %llu must be combined before %llu, the newer dispatch",
-            (unsigned long long)other->epoch, (unsigned long long)epoch);
+        return device_fail(d, EPA_ERR_CONFIG, "combine",
+                           "dispatch %llu must be combined before %llu, the newer dispatch",
+                           (unsigned long long)other->epoch, (unsigned long long)epoch);
     *out = set;
     return EPA_OK;
 }
@@ -342,7 +344,7 @@ enum epa_status device_discard(struct epa_algorithm *a, struct epa_problem *prob
 
     d->last.status = EPA_OK;
     if (epoch != d->epoch || !s->open)
-        return device_fail(d, EPA_ERR_CONFIG,
+        return device_fail(d, EPA_ERR_CONFIG, "",
                            "dispatch %llu is not the last dispatch, or is not open",
                            (unsigned long long)epoch);
     s->open = false;

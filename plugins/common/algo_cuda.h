@@ -254,13 +254,16 @@ enum epa_status device_launch_far(struct device *, const void *args);
 /* Copies expert outputs `y` to offset `at` of this rank's heap, unless they are there already. */
 enum epa_status device_copy_outputs(struct device *, uint64_t at, const void *y, uint64_t bytes);
 
-/* Record a message for explain() and return the status. `code`: a cudaError_t. */
-EPA_PRINTF(3, 4)
-enum epa_status device_fail(struct device *, enum epa_status, const char *fmt, ...);
+/* Record a message for explain() and return the status. `stage`: the called stage; "": unknown.
+ * `code`: a cudaError_t. */
+EPA_PRINTF(4, 5)
+enum epa_status device_fail(struct device *, enum epa_status, const char *stage, const char *fmt,
+                            ...);
 enum epa_status device_call_failed(struct device *, const char *what, int code);
 
 /* Explains that a kernel of device_launch_far() found no room. */
-void device_explain_ring(const struct epa_fault *, const char *stage, struct epa_error *);
+void device_explain_ring(const struct epa_fault *, const char *stage, const char *phase,
+                         struct epa_error *);
 
 /* Returns the end of the message of a time-out for data in several packets: the epoch alone does
  * not show the error, since kernels check the last packet. */

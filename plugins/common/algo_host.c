@@ -155,21 +155,20 @@ enum epa_status algo_too_full(struct algo_host *h, uint32_t rank, uint64_t rows,
 void algo_explain(struct epa_algorithm *a, struct epa_error *err)
 {
     struct algo_host *h = (struct algo_host *)a; /* base is the first member */
-    bool same = strcmp(h->last.stage, h->last.phase) == 0;
+    const char *phase = strcmp(h->last.stage, h->last.phase) == 0 ? "" : h->last.phase;
     struct epa_error inner = {EPA_OK, ""};
-    char where[64], row[16] = "";
+    char row[16] = "";
 
-    snprintf(where, sizeof(where), "%s%s%s", h->last.stage, same ? "" : "/",
-             same ? "" : h->last.phase);
     if (h->last.text[0] != 0) {
-        (void)epa_fail_key(err, h->last.status, h->last.key, "%s: %s", where, h->last.text);
+        (void)epa_fail_stage(err, h->last.status, h->last.key, h->last.stage, phase, "%s",
+                             h->last.text);
         return;
     }
     if (h->last.row != ALGO_NONE)
         snprintf(row, sizeof(row), " %u", h->last.row);
     h->t->ops->explain(h->t, &inner);
-    (void)epa_fail_key(err, inner.status, inner.key, "%s: %s%s of rank %u: %s", where, h->last.what,
-                       row, h->last.peer, inner.text);
+    (void)epa_fail_stage(err, inner.status, inner.key, h->last.stage, phase, "%s%s of rank %u: %s",
+                         h->last.what, row, h->last.peer, inner.text);
 }
 
 static void describe_wait(const struct epa_algorithm *a, struct epa_wait_state *w)

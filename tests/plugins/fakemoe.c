@@ -221,14 +221,14 @@ static void explain_fault(struct epa_algorithm *base, struct epa_error *err)
     const char *stage = f->stage == DISPATCH ? "dispatch" : "combine";
 
     if (f->what == NO_SIGNAL)
-        (void)epa_fail(err, (enum epa_status)f->status,
-                       "%s: rank %u was heard %llu times, %llu were waited for, %.3f s", stage,
-                       f->peer, (unsigned long long)f->seen, (unsigned long long)f->wanted,
-                       (double)f->waited_ns / 1e9);
+        (void)epa_fail_stage(err, (enum epa_status)f->status, "", stage, "",
+                             "rank %u was heard %llu times, %llu were waited for, %.3f s", f->peer,
+                             (unsigned long long)f->seen, (unsigned long long)f->wanted,
+                             (double)f->waited_ns / 1e9);
     else if (f->what == WRONG_SET)
-        (void)epa_fail(err, (enum epa_status)f->status,
-                       "%s: call %llu was recorded for buffer set %llu", stage,
-                       (unsigned long long)f->wanted, (unsigned long long)f->seen);
+        (void)epa_fail_stage(err, (enum epa_status)f->status, "", stage, "",
+                             "call %llu was recorded for buffer set %llu",
+                             (unsigned long long)f->wanted, (unsigned long long)f->seen);
     else
         (void)epa_fail(err, EPA_ERR_CONFIG,
                        "%u dispatches are open already, or expert outputs are out of place",

@@ -11,7 +11,7 @@ import sys
 import sources
 
 # Functions that take a key, and the number of arguments before the key.
-TAKES_KEY = {"epa_fail_key": 2, "algo_fail_key": 2, "rank_fail_key": 2, "epa_fail_at": 1, "conn_word_at": 1}
+TAKES_KEY = {"epa_fail_key": 2, "epa_fail_stage": 2, "algo_fail_key": 2, "rank_fail_key": 2, "epa_fail_at": 1, "conn_word_at": 1}
 CALL = re.compile(rf"\b({'|'.join(TAKES_KEY)}|(?:epa|algo|rank)_fail|epa_fail_errno)\(")
 TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|[(){}\[\],]|[^"\'(){}\[\],]+')
 STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')

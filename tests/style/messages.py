@@ -1,15 +1,38 @@
 #!/usr/bin/env python3
 """messages.py ROOT: the program does not search its own messages.
 
-The text of an error is for users. Code that has to know the reason of a failure reads the status or the key of
-struct epa_error; a search in the text breaks with the next change of a word."""
+The text of an error is for users. Code that has to know the reason of a failure reads the status, the key or the stage of
+struct epa_error; a search in the text breaks with the next change of a word. The check also finds a search, or a look at
+a character, by a local pointer to the text."""
 import re
 import sys
 
 import sources
 
-TEXT = r"\b(?:\w*err|error|why|failed|found|cause|reason)(?:\.|->)(?:last\.)?text"
-SEARCH = re.compile(rf'\b(?:strstr|strcasestr|strchr|memmem|fnmatch|sscanf)\({TEXT}\b|\bstrn?(?:case)?cmp\({TEXT}, *(?:"|strerror)')
+TEXT = r"(?<![\w.>])(?:\w+(?:\.|->))*(?:\w*err|error|why|failed|found|cause|reason)(?:\.|->)(?:last\.)?text"
+# A local pointer to the text of an error: `const char *why = err->text;`, also behind other variables of the declaration.
+POINTER = re.compile(rf"\b(\w+) = {TEXT}\s*[;,]")
+END = re.compile(r"^}", re.M)  # of a function
+
+
+def search_in(text):
+    """Returns the pattern of a search in `text`, which is a pattern itself."""
+    return rf'\b(?:strstr|strcasestr|strchr|strpbrk|memmem|fnmatch|sscanf|strncmp|strncasecmp|memcmp)\({text}\b|' \
+           rf'\bstr(?:case)?cmp\({text}, *(?:"|strerror)'
+
+
+SEARCH = re.compile(search_in(TEXT))
+
+
+def find_searches(code):
+    """Yields the positions of searches in texts of errors."""
+    for call in SEARCH.finditer(code):
+        yield call.start()
+    for pointer in POINTER.finditer(code):
+        name, end = re.escape(pointer.group(1)), END.search(code, pointer.end())
+        body = code[:end.start() if end else len(code)]
+        for use in re.compile(rf"{search_in(name)}|\b{name}\[").finditer(body, pointer.end()):
+            yield use.start()
 
 
 def main(root):
@@ -19,8 +42,8 @@ def main(root):
             continue
         checked += 1
         code = file.code()
-        wrong += [f"{file.path}:{code.count(chr(10), 0, call.start()) + 1}: searches the text of an error; use its status or key"
-                  for call in SEARCH.finditer(code)]
+        wrong += [f"{file.path}:{code.count(chr(10), 0, at) + 1}: searches the text of an error; use its status, key or stage"
+                  for at in sorted(set(find_searches(code)))]
     for message in wrong:
         print(message)
     print(f"{checked} files, {len(wrong)} searches in messages")

@@ -110,9 +110,16 @@ def plant_messages():
     read = "int read_reason(const struct epa_error *err)\n{\n    return %s;\n}\n"
     good = {"src/a.c": read % "err->status == EPA_ERR_NOMEM", "plugins/common/b.c": read % "strcmp(err->key, EPA_LIMIT_FILES)"}
     for bad in ('strstr(err->text, "no memory") != NULL', "strstr(found.text, strerror(EMFILE)) != NULL",
-                'strncmp(err->text, "fork", 4) == 0'):
+                'strncmp(err->text, "fork", 4) == 0', "strncmp(err->text, stage, n) == 0",
+                'strstr(r->err.text, "fork") != NULL'):
         for path in good:
             expect(with_tree(messages.main, good), with_tree(messages.main, {**good, path: read % bad}), 1, f"{path}:3: searches")
+    pointer = "int read_reason(const struct epa_error *err)\n{\n    const char *x = \"a\", *why = r->err.text;\n\n    return %s;\n}\n"
+    after = "int count_words(const char *why)\n{\n    return strchr(why, ' ') != NULL;\n}\n"
+    good["src/a.c"] = pointer % 'printf("%s", why)' + after
+    for bad in ("strncmp(why, stage, n) == 0", "strchr(why, ':') != NULL", "why[4] == ':'", 'strcmp(why, "fork") == 0'):
+        expect(with_tree(messages.main, good), with_tree(messages.main, {**good, "src/a.c": pointer % bad + after}), 1,
+               "src/a.c:5: searches")
 
 
 def plant_borders():

@@ -178,6 +178,8 @@ static inline void assert_explained(struct fixture *f, enum epa_status status, c
 
     f->a->explain(f->a, err);
     assert_status(err->status, status, why);
+    /* A caller adds the stage to a text that does not begin with it. */
+    assert_true(err->stage[0] != '\0' && strstr(err->text, err->stage) == err->text);
 }
 
 /* Makes a sequence of calls: d dispatches, cN combines and xN discards the N-th dispatch. A capital

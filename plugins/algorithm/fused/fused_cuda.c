@@ -79,7 +79,7 @@ static enum epa_status queue_call(struct fused_cuda *c, struct epa_moe *m, uint3
     kind.input = device_input_of(c->l.sends_fp8, m->dtype, m->x_dtype);
     kernel = fused_kernel(kind);
     if (kernel == NULL)
-        return device_fail(&c->d, EPA_ERR_CONFIG, "%s", FUSED_NO_FP8_INPUT);
+        return device_fail(&c->d, EPA_ERR_CONFIG, "", "%s", FUSED_NO_FP8_INPUT);
     m->epoch = ++c->d.epoch;
     a.c = device_args_of(&c->d, m, 0, 0);
     a.c.stamps = a.c.stamped != 0 ? a.c.stamps : NULL;

@@ -212,35 +212,36 @@ static const struct epa_stage cuda_stages[] = {
 /* Explains the wait that a kernel gave up, with the messages of the host code. */
 static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_error *err)
 {
-    const char *stage = f->stage == V1_DISPATCH ? "dispatch/wait" : "combine/wait";
+    const char *stage = f->stage == V1_DISPATCH ? "dispatch" : "combine";
     double seconds = (double)f->waited_ns * 1e-9;
     unsigned long long call = f->wanted, seen = f->seen;
     enum epa_status status = (enum epa_status)f->status;
 
     if (f->what == V1_NO_ROOM)
-        (void)epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.capacity",
-                           "dispatch: rank %u has %llu rows for rank %u, which has room for "
-                           "%llu from each: raise algorithm.capacity, or set it to 0",
-                           rank, seen, f->peer, call);
+        (void)epa_fail_stage(err, EPA_ERR_CONFIG, "algorithm.capacity", "dispatch", "",
+                             "rank %u has %llu rows for rank %u, which has room for %llu from "
+                             "each: raise algorithm.capacity, or set it to 0",
+                             rank, seen, f->peer, call);
     else if (f->what == V1_WAIT_RING)
-        device_explain_ring(f, stage, err);
+        device_explain_ring(f, stage, "wait", err);
     else if (f->what == V1_WAIT_ROW)
-        (void)epa_fail(err, status,
-                       "%s: call %llu, rank %u: waited %.3f s for row %u of its block, "
-                       "which is of call %llu%s",
-                       stage, call, f->peer, seconds, f->index, seen, device_missing(f));
+        (void)epa_fail_stage(err, status, "", stage, "wait",
+                             "call %llu, rank %u: waited %.3f s for row %u of its block, which is "
+                             "of call %llu%s",
+                             call, f->peer, seconds, f->index, seen, device_missing(f));
     else if (f->what == V1_WAIT_OUTPUT)
-        (void)epa_fail(err, status,
-                       "%s: call %llu, rank %u: waited %.3f s for its expert output for "
-                       "token %u, which is of call %llu%s",
-                       stage, call, f->peer, seconds, f->index, seen, device_missing(f));
+        (void)epa_fail_stage(err, status, "", stage, "wait",
+                             "call %llu, rank %u: waited %.3f s for its expert output for token "
+                             "%u, which is of call %llu%s",
+                             call, f->peer, seconds, f->index, seen, device_missing(f));
     else
-        (void)epa_fail(err, status, "%s: call %llu, rank %u: waited %.3f s for %s is %llu", stage,
-                       call, f->peer, seconds,
-                       f->what == V1_WAIT_SPLITS ? "its splits, whose call"
-                       : f->what == V1_WAIT_FAR  ? "its data from another node, whose signal"
-                                                 : "its signal that it has begun, which",
-                       seen);
+        (void)epa_fail_stage(err, status, "", stage, "wait",
+                             "call %llu, rank %u: waited %.3f s for %s is %llu", call, f->peer,
+                             seconds,
+                             f->what == V1_WAIT_SPLITS ? "its splits, whose call"
+                             : f->what == V1_WAIT_FAR  ? "its data from another node, whose signal"
+                                                       : "its signal that it has begun, which",
+                             seen);
 }
 
 /* ---- set-up ----

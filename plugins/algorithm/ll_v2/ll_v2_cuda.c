@@ -258,11 +258,9 @@ static enum epa_status check_half(struct ll_cuda *c, const char *call, enum ll_h
     if (c->half == wanted)
         return EPA_OK;
     if (c->half != LL_NO_HALF)
-        return device_fail(&c->d, EPA_ERR_CONFIG,
-                           "%s: the second half of a %s must be called first", call,
-                           stage[c->half]);
-    return device_fail(&c->d, EPA_ERR_CONFIG, "%s: %s_send must be called first", call,
-                       stage[wanted]);
+        return device_fail(&c->d, EPA_ERR_CONFIG, call,
+                           "the second half of a %s must be called first", stage[c->half]);
+    return device_fail(&c->d, EPA_ERR_CONFIG, call, "%s_send must be called first", stage[wanted]);
 }
 
 static enum epa_status send_dispatch(struct ll_cuda *c, struct epa_moe *m, uint32_t halves)
@@ -303,9 +301,8 @@ static enum epa_status run_dispatch_recv(struct epa_algorithm *a, struct epa_pro
     if (status != EPA_OK)
         return status;
     if (m->epoch != c->d.epoch)
-        return device_fail(&c->d, EPA_ERR_CONFIG,
-                           "dispatch_recv: the last dispatch_send was of dispatch %llu, "
-                           "not %llu",
+        return device_fail(&c->d, EPA_ERR_CONFIG, "dispatch_recv",
+                           "the last dispatch_send was of dispatch %llu, not %llu",
                            (unsigned long long)c->d.epoch, (unsigned long long)m->epoch);
     c->half = LL_NO_HALF;
     return launch_stage(c, m, LL_DISPATCH, (uint32_t)((m->epoch - 1) % c->d.sets), LL_RECEIVE);
@@ -387,36 +384,37 @@ static const struct epa_stage split_stages[] = {
 static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_error *err)
 {
     bool dispatch = f->stage == LL_DISPATCH;
-    const char *stage = dispatch ? "dispatch/wait" : "combine/recv_wait";
+    const char *stage = dispatch ? "dispatch" : "combine";
+    const char *phase = dispatch ? "wait" : "recv_wait";
     double waited = (double)f->waited_ns * 1e-9;
     unsigned long long seen = f->seen, wanted = f->wanted;
     enum epa_status status = (enum epa_status)f->status;
 
     (void)rank;
     if (f->what == LL_WAIT_ROOM)
-        (void)epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.capacity",
-                           "dispatch: %llu rows arrived, but algorithm.capacity allows %llu; "
-                           "raise it, or set it to 0 for the worst case",
-                           seen, wanted);
+        (void)epa_fail_stage(err, EPA_ERR_CONFIG, "algorithm.capacity", "dispatch", "",
+                             "%llu rows arrived, but algorithm.capacity allows %llu; raise it, or "
+                             "set it to 0 for the worst case",
+                             seen, wanted);
     else if (f->what == LL_WAIT_RING)
-        device_explain_ring(f, dispatch ? "dispatch" : "combine", err);
+        device_explain_ring(f, stage, "", err);
     else if (f->what == LL_WAIT_ENTRY)
-        (void)epa_fail(err, status,
-                       "dispatch/wait: waited %.3f s for the row of entry %u: its signal is "
-                       "%llu, not %llu",
-                       waited, f->index, seen, wanted);
+        (void)epa_fail_stage(err, status, "", "dispatch", "wait",
+                             "waited %.3f s for the row of entry %u: its signal is %llu, not %llu",
+                             waited, f->index, seen, wanted);
     else if (f->what == LL_DATA)
-        (void)epa_fail(err, status,
-                       "%s: waited %.3f s for %s of rank %u %s token %u: its signal is %llu, "
-                       "not %llu%s",
-                       stage, waited, dispatch ? "the row" : "the expert output", f->peer,
-                       dispatch ? "for its" : "for", f->index, seen, wanted, device_missing(f));
+        (void)epa_fail_stage(err, status, "", stage, phase,
+                             "waited %.3f s for %s of rank %u %s token %u: its signal is %llu, "
+                             "not %llu%s",
+                             waited, dispatch ? "the row" : "the expert output", f->peer,
+                             dispatch ? "for its" : "for", f->index, seen, wanted,
+                             device_missing(f));
     else
-        (void)epa_fail(err, status,
-                       "%s: epoch %llu, %s of rank %u: waited %.3f s for its signal, which is "
-                       "%llu",
-                       stage, wanted, f->what == LL_COUNT ? "counts" : "expert outputs", f->peer,
-                       waited, seen);
+        (void)epa_fail_stage(err, status, "", stage, phase,
+                             "epoch %llu, %s of rank %u: waited %.3f s for its signal, which is "
+                             "%llu",
+                             wanted, f->what == LL_COUNT ? "counts" : "expert outputs", f->peer,
+                             waited, seen);
 }
 
 /* ---- set-up ----

@@ -247,8 +247,8 @@ static enum epa_status check_halves(struct tf_cuda *c, enum tf_stage stage,
 
         if (s != of && (s->state == TF_CUDA_SENT || s->state == TF_CUDA_RETURNED))
             return device_fail(
-                &c->d, EPA_ERR_CONFIG, "%s: dispatch %llu has been %s: call %s first",
-                call_name[stage], (unsigned long long)c->d.set[i].epoch,
+                &c->d, EPA_ERR_CONFIG, call_name[stage], "dispatch %llu has been %s: call %s first",
+                (unsigned long long)c->d.set[i].epoch,
                 s->state == TF_CUDA_SENT ? "sent and not received" : "returned and not combined",
                 call_name[s->state]);
     }
@@ -264,15 +264,15 @@ static enum epa_status find_set(struct tf_cuda *c, uint64_t epoch, enum tf_stage
 
     if (epoch == 0 || c->d.set[set].epoch != epoch ||
         c->set[set].state != (enum tf_cuda_state)stage)
-        return device_fail(&c->d, EPA_ERR_CONFIG,
-                           "%s: called for dispatch %llu, which is not %s; call the stages of a "
+        return device_fail(&c->d, EPA_ERR_CONFIG, call_name[stage],
+                           "called for dispatch %llu, which is not %s; call the stages of a "
                            "dispatch in order",
-                           call_name[stage], (unsigned long long)epoch, done[stage]);
+                           (unsigned long long)epoch, done[stage]);
     if (stage == TF_COMBINE_SEND && c->set[other].state == TF_CUDA_RECEIVED &&
         c->d.set[other].epoch < epoch)
-        return device_fail(&c->d, EPA_ERR_CONFIG,
-                           "combine_send: called for dispatch %llu, but %llu is the oldest "
-                           "that is received; combine dispatches in order",
+        return device_fail(&c->d, EPA_ERR_CONFIG, "combine_send",
+                           "called for dispatch %llu, but %llu is the oldest that is received; "
+                           "combine dispatches in order",
                            (unsigned long long)epoch, (unsigned long long)c->d.set[other].epoch);
     *out = set;
     return check_halves(c, stage, &c->set[set]);
@@ -387,7 +387,7 @@ static enum epa_status queue_experts(struct tf_cuda *c, uint32_t n)
     if (status == EPA_OK)
         return EPA_OK;
     b->ops->explain(b, &err);
-    return device_fail(&c->d, status, "experts: %s", err.text);
+    return device_fail(&c->d, status, "", "experts: %s", err.text);
 }
 
 /* Queues the experts of part n in their own stream, after its dispatch. */
@@ -550,49 +550,48 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                         : f->what == TF_WAIT_ROW || f->what == TF_BAD_ROW ? "rows"
                                                                           : "counts";
     double waited = (double)f->waited_ns * 1e-9;
+    enum epa_status status = (enum epa_status)f->status;
 
     (void)rank;
     if (f->what == TF_BAD_ROW) {
-        (void)epa_fail(err, (enum epa_status)f->status,
-                       "%s/%s: row %u of rank %u has token %llu and local expert %llu, which "
-                       "contradicts the counts of the rank",
-                       stage, phase, f->index, f->peer, (unsigned long long)f->seen,
-                       (unsigned long long)f->wanted);
+        (void)epa_fail_stage(err, status, "", stage, phase,
+                             "row %u of rank %u has token %llu and local expert %llu, which "
+                             "contradicts the counts of the rank",
+                             f->index, f->peer, (unsigned long long)f->seen,
+                             (unsigned long long)f->wanted);
         return;
     }
     if (f->what == TF_WAIT_COUNTS || f->what == TF_WAIT_ROWS || f->what == TF_WAIT_CHUNKS) {
         bool flag = f->what != TF_WAIT_COUNTS;
 
-        (void)epa_fail(err, (enum epa_status)f->status,
-                       "%s/%s: epoch %llu, waited %.3f s for counts of rank %u%s: the last "
-                       "are of epoch %llu",
-                       stage, phase, (unsigned long long)(f->wanted >> (flag ? TF_ROW_BITS : 0)),
-                       waited, f->peer,
-                       f->what == TF_WAIT_ROWS     ? " and all its rows"
-                       : f->what == TF_WAIT_CHUNKS ? " and all its chunks but the last"
-                                                   : "",
-                       (unsigned long long)(f->seen >> TF_ROW_BITS));
+        (void)epa_fail_stage(
+            err, status, "", stage, phase,
+            "epoch %llu, waited %.3f s for counts of rank %u%s: the last are of epoch %llu",
+            (unsigned long long)(f->wanted >> (flag ? TF_ROW_BITS : 0)), waited, f->peer,
+            f->what == TF_WAIT_ROWS     ? " and all its rows"
+            : f->what == TF_WAIT_CHUNKS ? " and all its chunks but the last"
+                                        : "",
+            (unsigned long long)(f->seen >> TF_ROW_BITS));
         return;
     }
     if (f->what == TF_WAIT_RING) {
-        device_explain_ring(f, stage, err);
+        device_explain_ring(f, stage, "", err);
         return;
     }
     if (f->what == TF_WAIT_OUTPUTS) {
-        (void)epa_fail(
-            err, (enum epa_status)f->status,
-            "%s/%s: waited %.3f s for the outputs of rank %u, of another node: its signal is "
-            "%llu, wants %llu",
-            stage, phase, waited, f->peer, (unsigned long long)f->seen,
-            (unsigned long long)f->wanted);
+        (void)epa_fail_stage(
+            err, status, "", stage, phase,
+            "waited %.3f s for the outputs of rank %u, of another node: its signal is %llu, wants "
+            "%llu",
+            waited, f->peer, (unsigned long long)f->seen, (unsigned long long)f->wanted);
         return;
     }
-    (void)epa_fail(err, (enum epa_status)f->status,
-                   "%s/%s: epoch %llu, waited %.3f s for %s %u of rank %u: the data there is "
-                   "of epoch %llu%s",
-                   stage, phase, (unsigned long long)f->wanted, waited,
-                   f->what == TF_WAIT_ROW ? "row" : "the expert output for token", f->index,
-                   f->peer, (unsigned long long)f->seen, device_missing(f));
+    (void)epa_fail_stage(err, status, "", stage, phase,
+                         "epoch %llu, waited %.3f s for %s %u of rank %u: the data there is of "
+                         "epoch %llu%s",
+                         (unsigned long long)f->wanted, waited,
+                         f->what == TF_WAIT_ROW ? "row" : "the expert output for token", f->index,
+                         f->peer, (unsigned long long)f->seen, device_missing(f));
 }
 
 /* ---- set-up ---- */

@@ -15,7 +15,7 @@ SAME(ERR_TIMEOUT);
 SAME(ERR_ABORTED);
 SAME(ERR_DIED);
 
-static _Thread_local char last_message[sizeof((struct epa_error){0}.text)];
+static _Thread_local struct epa_error last;
 
 /* EPA_ERR_MISMATCH and EPA_ERR_INTERRUPTED belong to the program, and EPA_AGAIN to transports. */
 static int public_status(enum epa_status status)
@@ -40,13 +40,18 @@ static int public_status(enum epa_status status)
 
 int api_fail(const struct epa_error *err)
 {
-    snprintf(last_message, sizeof(last_message), "%s", err->text);
+    last = *err;
     return public_status(err->status);
 }
 
 const char *epa2a_last_error(void)
 {
-    return last_message;
+    return last.text;
+}
+
+const struct epa_error *api_last_failure(void)
+{
+    return &last;
 }
 
 const char *epa2a_status_name(int status)

@@ -8,4 +8,7 @@
  * epa2a_status of `err`. */
 int api_fail(const struct epa_error *err);
 
+/* Returns the error of the last failed call of the calling thread, with its stage. */
+const struct epa_error *api_last_failure(void);
+
 #endif

@@ -167,7 +167,7 @@ enum epa_status caller_sync(struct caller *c, struct epa_error *err)
         return EPA_OK;
     status = caller_called(c, epa2a_comm_sync(c->comm, c->stream));
     return status == EPA_OK || status == EPA_ERR_ABORTED ? status
-                                                         : epa_fail(err, status, "%s", c->failure);
+                                                         : epa_fail_copy(err, status, &c->failure);
 }
 
 bool caller_keeps_rows(struct caller *c, const struct epa_problem *problem)
@@ -182,5 +182,5 @@ uint32_t caller_calls(const struct caller *c)
 
 const char *caller_failure(const struct caller *c)
 {
-    return c->failure;
+    return c->failure.text;
 }

@@ -25,7 +25,7 @@ struct caller {
     void *stream;        /* of the backend of the rank; NULL on hosts */
     struct text options; /* algorithm and its options */
     struct caller_object *object;
-    char failure[512]; /* message of the failed call */
+    struct epa_error failure; /* of the failed call, without a status */
 
     /* The watching thread ends waits in the library if the bootstrap of the rank is aborted. */
     bool watches;

@@ -1,14 +1,14 @@
 /* Results of calls of the public interface. */
 #include "caller/caller_status.h"
 
-#include <stdio.h>
+#include "api/error.h"
 
 enum epa_status caller_called(struct caller *c, int status)
 {
     if (status == EPA2A_OK)
         return EPA_OK;
-    if (c->failure[0] == '\0')
-        snprintf(c->failure, sizeof(c->failure), "%s", epa2a_last_error());
+    if (c->failure.text[0] == '\0')
+        c->failure = *api_last_failure();
     return status == EPA2A_ERR_DIED ? EPA_ERR_ABORTED : (enum epa_status)status;
 }
 
@@ -16,12 +16,12 @@ enum epa_status caller_set_up(struct caller *c, int status, struct epa_error *er
 {
     enum epa_status result = caller_called(c, status);
 
-    return result == EPA_OK ? EPA_OK : epa_fail(err, result, "epa2a.h: %s", c->failure);
+    return result == EPA_OK ? EPA_OK : epa_fail(err, result, "epa2a.h: %s", c->failure.text);
 }
 
 void caller_explain(struct epa_algorithm *a, struct epa_error *err)
 {
     const struct caller_object *o = (const void *)a;
 
-    (void)epa_fail(err, EPA_ERR_SYSTEM, "%s", o->caller->failure);
+    (void)epa_fail_copy(err, EPA_ERR_SYSTEM, &o->caller->failure);
 }

@@ -206,23 +206,22 @@ static uint64_t realtime_ns(void)
 static void record_failure(struct rank *r, bool set_up_done)
 {
     struct session_rank *to = r->shared;
-    const char *stage = session_stage(r->session->notes, to->stage), *why = r->err.text;
+    const char *stage = session_stage(r->session->notes, to->stage);
     bool placed = strcmp(r->err.key, OP_PLACED) == 0;
-    size_t n = strlen(stage);
     char me[32], at[64] = "";
 
     error_add_remedy(&r->err);
     snprintf(me, sizeof(me), "rank %u, ", r->comm.boot->world.rank);
-    if (strncmp(why, stage, n) == 0 && strchr("/,:", why[n]) != NULL)
-        stage = ""; /* the message of an algorithm begins with its stage: "dispatch/wait: ..." */
+    if (strcmp(r->err.stage, stage) == 0)
+        stage = ""; /* the message begins with it */
     snprintf(at, sizeof(at), "iteration %llu, ", (unsigned long long)to->iteration);
     if (placed)
-        snprintf(to->text, sizeof(to->text), "%s", why);
+        snprintf(to->text, sizeof(to->text), "%s", r->err.text);
     else if (!set_up_done)
-        snprintf(to->text, sizeof(to->text), "rank %u: %s", r->comm.boot->world.rank, why);
+        snprintf(to->text, sizeof(to->text), "rank %u: %s", r->comm.boot->world.rank, r->err.text);
     else
         snprintf(to->text, sizeof(to->text), "%s%s%s%s%s", me, at, stage,
-                 stage[0] != '\0' ? ": " : "", why);
+                 stage[0] != '\0' ? ": " : "", r->err.text);
     snprintf(to->key, sizeof(to->key), "%s", placed ? "" : r->err.key);
     to->failed_ns = realtime_ns();
     /* Release: pairs with the acquire in first_failure(). The text precedes the status. */
