@@ -16,7 +16,7 @@ WRAPPER = "src/tool/base/json.h"  # the only file that includes jansson
 # Files of commands and operations that read or write documents.
 DOCUMENTS = {
     "src/tool/cli": """
-        complete.c cmd_doctor.c cmd_import.c cmd_list.c cmd_predict.c cmd_routing.c cmd_status.c cmd_tune.c cmd_version.c
+        complete.c cmd_doctor.c cmd_import.c cmd_list.c cmd_predict.c cmd_status.c cmd_tune.c cmd_version.c
         compared_json.c compared_json.h documents.c documents.h experiment_schema.c html_page.c list_configs.c list_models.c
         main.c predict.h predict_world.c repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
         tune.h tune_candidates.c tune_candidates.h tune_json.c tune_json.h tune_tasks.c tune_tasks.h compare_turns.c""".split(),
@@ -25,7 +25,7 @@ DOCUMENTS = {
         openmetrics.c origin.c origin.h plot.c plot.h predict.c predict.h result_json.c
         result_json.h results.c results.h stage_names.c summary.c summary.h table_json.c table_json.h""".split(),
     "src/tool/op": ["op.h"],
-    "src/tool/op/moe": ["moe.c", "routing_file.c", "routing_log.c", "routing_log.h"],
+    "src/tool/op/moe": ["moe.c", "routing_file.c", "routing_log_json.c", "routing_log_json.h"],
 }
 
 

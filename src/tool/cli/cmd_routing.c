@@ -7,19 +7,22 @@
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
-#include "op/moe/routing_log.h"
+#include "op/moe/routing_log_json.h"
 
 int cmd_routing(const struct cli *cli)
 {
     struct epa_error err = {EPA_OK, ""};
     text_auto out = {0};
-    json_t *json = NULL;
-    enum epa_status status = op_describe_routing(cli->arg[1], cli->routing.layer,
-                                                 cli->routing.experts, &out, &json, &err);
+    struct routing_log *log = NULL;
+    enum epa_status status =
+        routing_log_read(cli->arg[1], cli->routing.layer, cli->routing.experts, &log, &err);
 
-    if (status == EPA_OK && !cli_has_stdout(cli))
+    if (status == EPA_OK && !cli_has_stdout(cli)) {
+        routing_log_describe(log, &out);
         fputs(out.data, stdout);
+    }
     if (status == EPA_OK)
-        status = cli_write_json(cli, json, &err);
+        status = cli_write_json(cli, routing_log_json(log), &err);
+    routing_log_destroy(log);
     return status == EPA_OK ? EXIT_OK : cli_fail(&err);
 }

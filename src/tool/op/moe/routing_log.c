@@ -8,34 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/memory.h"
-#include "op/problem_params.h"
 
-enum {
-    PARTS = 8,           /* parts of the file, in order */
-    HOTTEST = 4,         /* number of named experts */
-    DRAWN_TOKENS = 8192, /* tokens that a generator draws for a comparison */
-    RANKS_MOST = 256
-};
+enum { DRAWN_TOKENS = 8192 /* tokens that a generator draws for a comparison */ };
 
-/* Choices per expert of a range of tokens. mean, cv and max are over experts. */
-struct load {
-    uint64_t tokens, kept, dropped;
-    uint64_t min, max;
-    double mean, cv;
-    uint32_t idle; /* number of experts without a token */
-    uint32_t hottest[HOTTEST];
-    uint64_t of_expert[PROBLEM_EXPERTS_MAX];
-};
-
-/* Returns max / mean; NaN if all choices were dropped. */
-static double imbalance(const struct load *l)
+double routing_load_imbalance(const struct routing_load *l)
 {
     return l->kept > 0 ? (double)l->max / l->mean : NAN;
 }
 
-static void count_load(const struct routing_table *t, uint64_t from, uint64_t to, struct load *out)
+static void count_load(const struct routing_table *t, uint64_t from, uint64_t to,
+                       struct routing_load *out)
 {
     double squares = 0;
 
@@ -52,7 +35,7 @@ static void count_load(const struct routing_table *t, uint64_t from, uint64_t to
     out->mean = (double)out->kept / t->experts;
     for (uint32_t e = 0; e < t->experts; e++) {
         double off = (double)out->of_expert[e] - out->mean;
-        uint32_t at = HOTTEST;
+        uint32_t at = ROUTING_LOG_HOTTEST;
 
         squares += off * off;
         out->idle += out->of_expert[e] == 0;
@@ -60,16 +43,15 @@ static void count_load(const struct routing_table *t, uint64_t from, uint64_t to
         out->max = out->of_expert[e] > out->max ? out->of_expert[e] : out->max;
         while (at > 0 && (at > e || out->of_expert[e] > out->of_expert[out->hottest[at - 1]]))
             at--;
-        for (uint32_t i = HOTTEST - 1; i > at; i--)
+        for (uint32_t i = ROUTING_LOG_HOTTEST - 1; i > at; i--)
             out->hottest[i] = out->hottest[i - 1];
-        if (at < HOTTEST)
+        if (at < ROUTING_LOG_HOTTEST)
             out->hottest[at] = e;
     }
     out->cv = out->kept > 0 ? sqrt(squares / t->experts) / out->mean : NAN;
 }
 
-/* Returns the largest load of a rank over the mean, with neighbouring experts on each of `ranks`. */
-static double rank_imbalance(const struct load *l, uint32_t experts, uint32_t ranks)
+double routing_log_rank_imbalance(const struct routing_load *l, uint32_t experts, uint32_t ranks)
 {
     uint32_t each = experts / ranks;
     uint64_t max = 0;
@@ -94,22 +76,17 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Sorts the shares of experts in all choices, the largest first. */
-static void sorted_shares(const struct load *l, uint32_t experts, double *out)
+static void sorted_shares(const struct routing_load *l, uint32_t experts, double *out)
 {
     for (uint32_t e = 0; e < experts; e++)
         out[e] = l->kept > 0 ? (double)l->of_expert[e] / (double)l->kept : 0;
     qsort(out, experts, sizeof(*out), by_size);
 }
 
-struct routing_fit {
-    const char *kind, *key; /* routing.kind, and the key of its parameter */
-    double parameter, distance;
-};
-
 struct fit {
     const struct routing_table *log;
     double share[PROBLEM_EXPERTS_MAX]; /* sorted shares of the log */
-    struct load load;                  /* load of the drawn tokens */
+    struct routing_load load;          /* load of the drawn tokens */
     struct routing_table drawn;
 };
 
@@ -157,7 +134,8 @@ static struct routing_fit best_of(struct fit *f, int kind, const char *name, con
     return best;
 }
 
-static struct routing_fit fit_generators(const struct routing_table *t, const struct load *whole)
+static struct routing_fit fit_generators(const struct routing_table *t,
+                                         const struct routing_load *whole)
 {
     size_t choices = (size_t)DRAWN_TOKENS * t->topk;
     struct fit *f = memory_alloc(1, sizeof(*f));
@@ -178,21 +156,11 @@ static struct routing_fit fit_generators(const struct routing_table *t, const st
     return lognormal.distance < zipf.distance ? lognormal : zipf;
 }
 
-/* ---- text and JSON ---- */
-
-struct routing_log {
-    const char *path;
-    struct routing_table table;
-    uint64_t repeated, leading; /* repeated tokens: in all; at the start of the file */
-    uint64_t skip;              /* leading, or 0 if no token follows */
-    struct load whole, part[PARTS];
-    uint64_t part_from[PARTS + 1];
-    struct routing_fit fit;
-};
+/* ---- text ---- */
 
 static void describe_load(const struct routing_log *log, struct text *out)
 {
-    const struct load *l = &log->whole;
+    const struct routing_load *l = &log->whole;
     char kept[32], dropped[32];
     uint32_t chosen = log->table.experts - l->idle;
 
@@ -206,21 +174,22 @@ static void describe_load(const struct routing_log *log, struct text *out)
              "cv %.2f\n",
              "load", text_count(kept, sizeof(kept), l->kept),
              text_count(dropped, sizeof(dropped), l->dropped), (unsigned long long)l->min,
-             (unsigned long long)l->max, l->mean, imbalance(l), l->cv);
+             (unsigned long long)l->max, l->mean, routing_load_imbalance(l), l->cv);
     text_add(out, "%-12s", "experts");
-    for (uint32_t i = 0; i < HOTTEST && i < chosen; i++)
+    for (uint32_t i = 0; i < ROUTING_LOG_HOTTEST && i < chosen; i++)
         text_add(out, "%s %u (%.2f %%)", i == 0 ? "" : ",", l->hottest[i],
                  100 * (double)l->of_expert[l->hottest[i]] / (double)l->kept);
     text_add(out, " %s most; %u of %u have none\n", chosen == 1 ? "has" : "have", l->idle,
              log->table.experts);
     text_add(out, "%-12s max / mean, experts in order:", "ranks");
-    for (uint32_t ranks = 2; ranks <= log->table.experts && ranks <= RANKS_MOST; ranks++)
+    for (uint32_t ranks = 2; ranks <= log->table.experts && ranks <= ROUTING_LOG_RANKS; ranks++)
         if (log->table.experts % ranks == 0)
-            text_add(out, " %u: %.2f", ranks, rank_imbalance(l, log->table.experts, ranks));
+            text_add(out, " %u: %.2f", ranks,
+                     routing_log_rank_imbalance(l, log->table.experts, ranks));
     text_add(out, "\n");
 }
 
-static void describe_log(const struct routing_log *log, struct text *out)
+void routing_log_describe(const struct routing_log *log, struct text *out)
 {
     const struct routing_table *t = &log->table;
     char tokens[32], path[256];
@@ -248,60 +217,31 @@ static void describe_log(const struct routing_log *log, struct text *out)
                  "nearest", log->fit.kind, log->fit.key, log->fit.parameter,
                  100 * log->fit.distance);
     text_add(out, "#  %9s %9s %11s %9s %8s\n", "from", "tokens", "max / mean", "hottest", "idle");
-    for (uint32_t i = 0; i < PARTS; i++) {
-        const struct load *part = &log->part[i];
+    for (uint32_t i = 0; i < ROUTING_LOG_PARTS; i++) {
+        const struct routing_load *part = &log->part[i];
 
         if (part->tokens > 0)
             text_add(out, "   %9llu %9llu", (unsigned long long)log->part_from[i],
                      (unsigned long long)part->tokens);
         if (part->kept > 0)
-            text_add(out, " %11.2f %9u %8u\n", imbalance(part), part->hottest[0], part->idle);
+            text_add(out, " %11.2f %9u %8u\n", routing_load_imbalance(part), part->hottest[0],
+                     part->idle);
         else if (part->tokens > 0)
             text_add(out, " %11s %9s %8u\n", "-", "-", part->idle);
     }
 }
 
-static json_t *load_json(const struct load *l, uint64_t from)
+void routing_log_destroy(struct routing_log *log)
 {
-    return json_object_of(
-        "from", json_count(from), "tokens", json_count(l->tokens), "choices", json_count(l->kept),
-        "dropped", json_count(l->dropped), "min", json_count(l->min), "max", json_count(l->max),
-        "mean", json_number(l->mean), "imbalance", json_number(imbalance(l)), "cv",
-        json_number(l->cv), "idle_experts", json_integer(l->idle), "hottest_expert",
-        l->kept > 0 ? json_integer(l->hottest[0]) : json_null(), NULL);
+    if (log == NULL)
+        return;
+    free(log->table.expert);
+    free(log->table.weight);
+    free(log);
 }
 
-static json_t *log_json(const struct routing_log *log)
-{
-    const struct routing_table *t = &log->table;
-    json_t *parts = json_array(), *ranks = json_array(), *experts = json_array();
-
-    for (uint32_t i = 0; i < PARTS; i++)
-        if (log->part[i].tokens > 0)
-            json_array_append_new(parts, load_json(&log->part[i], log->part_from[i]));
-    for (uint32_t n = 2; n <= t->experts && n <= RANKS_MOST; n++)
-        if (t->experts % n == 0)
-            json_array_append_new(
-                ranks,
-                json_object_of("ranks", json_integer(n), "imbalance",
-                               json_number(rank_imbalance(&log->whole, t->experts, n)), NULL));
-    for (uint32_t e = 0; e < t->experts; e++)
-        json_array_append_new(experts, json_count(log->whole.of_expert[e]));
-    return json_object_of("path", json_text(log->path), "tokens", json_count(t->tokens), "topk",
-                          json_integer(t->topk), "experts", json_integer(t->experts), "repeated",
-                          json_count(log->repeated), "skip", json_count(log->skip), "load",
-                          load_json(&log->whole, log->skip), "choices_of_expert", experts, "ranks",
-                          ranks, "parts", parts, "nearest",
-                          log->whole.kept == 0
-                              ? json_null()
-                              : json_object_of("kind", json_text(log->fit.kind), log->fit.key,
-                                               json_number(log->fit.parameter), "distance",
-                                               json_number(log->fit.distance), NULL),
-                          NULL);
-}
-
-enum epa_status op_describe_routing(const char *path, uint32_t layer, uint32_t experts,
-                                    struct text *out, json_t **json, struct epa_error *err)
+enum epa_status routing_log_read(const char *path, uint32_t layer, uint32_t experts,
+                                 struct routing_log **out, struct epa_error *err)
 {
     const struct routing_shape shape = {.experts = experts, .layer = layer};
     struct routing_log *log = memory_alloc(1, sizeof(*log));
@@ -310,22 +250,20 @@ enum epa_status op_describe_routing(const char *path, uint32_t layer, uint32_t e
 
     log->path = path;
     status = routing_read(path, &shape, &log->table, err);
-    if (status == EPA_OK) {
-        log->leading = routing_warmup(&log->table, &log->repeated);
-        log->skip = log->leading < log->table.tokens ? log->leading : 0;
-        rest = log->table.tokens - log->skip;
-        count_load(&log->table, log->skip, log->table.tokens, &log->whole);
-        for (uint32_t i = 0; i <= PARTS; i++)
-            log->part_from[i] = log->skip + rest * i / PARTS;
-        for (uint32_t i = 0; i < PARTS; i++)
-            count_load(&log->table, log->part_from[i], log->part_from[i + 1], &log->part[i]);
-        if (log->whole.kept > 0)
-            log->fit = fit_generators(&log->table, &log->whole);
-        describe_log(log, out);
-        *json = log_json(log);
+    if (status != EPA_OK) {
+        routing_log_destroy(log);
+        return status;
     }
-    free(log->table.expert);
-    free(log->table.weight);
-    free(log);
-    return status;
+    log->leading = routing_warmup(&log->table, &log->repeated);
+    log->skip = log->leading < log->table.tokens ? log->leading : 0;
+    rest = log->table.tokens - log->skip;
+    count_load(&log->table, log->skip, log->table.tokens, &log->whole);
+    for (uint32_t i = 0; i <= ROUTING_LOG_PARTS; i++)
+        log->part_from[i] = log->skip + rest * i / ROUTING_LOG_PARTS;
+    for (uint32_t i = 0; i < ROUTING_LOG_PARTS; i++)
+        count_load(&log->table, log->part_from[i], log->part_from[i + 1], &log->part[i]);
+    if (log->whole.kept > 0)
+        log->fit = fit_generators(&log->table, &log->whole);
+    *out = log;
+    return EPA_OK;
 }
