@@ -24,8 +24,8 @@ DOCUMENTS = {
         best.c best.h figures_json.c figures_json.h fill.c fill.h form.c form.h import.c import.h
         openmetrics.c origin.c origin.h plot.c plot.h predict.c predict.h result_json.c
         result_json.h results.c results.h stage_names.c summary.c summary.h table_json.c table_json.h""".split(),
-    "src/tool/op": ["op.h"],
-    "src/tool/op/moe": ["moe.c", "routing_file.c", "routing_log_json.c", "routing_log_json.h"],
+    "src/tool/op": [],
+    "src/tool/op/moe": ["routing_file.c", "routing_log_json.c", "routing_log_json.h"],
 }
 
 

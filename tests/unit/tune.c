@@ -108,7 +108,7 @@ static double search_over(struct made_up *m, double budget_s, char *found, size_
     s.t.setting = arena_alloc(s.t.arena, TUNE_SETTINGS * sizeof(struct tune_setting *));
     assert_int_equal(program_registry_create(NULL, &s.registry, &s.err), EPA_OK);
     assert_int_equal(tune_read_bases(&s), EPA_OK);
-    s.delivers = tune_delivered(&s, s.base[0].x);
+    s.n_delivers = tune_delivered(&s, s.base[0].x, s.delivers);
     assert_non_null(tune_add_setting(&s, 0, NULL, 0, NULL, 0));
     assert_int_equal(tune_search(&s), EXIT_OK);
     assert_true(s.t.spent_ns <= s.t.budget_ns + 2 * m->longest_ns); /* the rest of a round */
@@ -121,7 +121,6 @@ static double search_over(struct made_up *m, double budget_s, char *found, size_
     unlink(path);
     for (struct tune_kept *k = s.kept; k != NULL; k = k->next)
         runs_finish(&k->runs);
-    json_decref(s.delivers);
     json_decref(s.shape);
     json_decref(s.tasks);
     registry_destroy(s.registry);

@@ -39,7 +39,7 @@ static enum epa_status prepare_search(struct tune_search *s)
     if (status == EPA_OK) {
         char why[RUNS_FAILURE];
 
-        s->delivers = tune_delivered(s, s->base[0].x);
+        s->n_delivers = tune_delivered(s, s->base[0].x, s->delivers);
         if (tune_add_setting(s, 0, NULL, 0, NULL, 0) == NULL)
             status = epa_fail(&s->err, EPA_ERR_CONFIG, "%s: %s", cli->arg[0],
                               tune_read_runs(s, s->base[0].text, NULL, 0, why) == NULL ? why : "");
@@ -96,7 +96,6 @@ static void search_finish(struct tune_search *s)
 {
     json_decref(s->shape);
     json_decref(s->tasks);
-    json_decref(s->delivers);
     for (struct tune_kept *k = s->kept; k != NULL; k = k->next)
         runs_finish(&k->runs);
     arena_destroy(s->t.arena);

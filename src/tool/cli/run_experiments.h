@@ -2,6 +2,7 @@
 #ifndef RUN_EXPERIMENTS_H
 #define RUN_EXPERIMENTS_H
 
+#include "base/json.h"
 #include "cli/cli.h"
 #include "session/session.h"
 

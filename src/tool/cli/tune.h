@@ -90,10 +90,11 @@ struct tune_search {
     struct registry *registry;
     struct tune_base *base;
     uint32_t n_bases;
-    struct tune_kept *kept;      /* own all experiments */
-    json_t *shape;               /* shape of this task; NULL: take the task of the first run */
-    json_t *tasks;               /* {"name", "shape"} of each task of the file */
-    json_t *delivers;            /* output properties of the file's settings, without --across */
+    struct tune_kept *kept; /* own all experiments */
+    json_t *shape;          /* shape of this task; NULL: take the task of the first run */
+    json_t *tasks;          /* {"name", "shape"} of each task of the file */
+    struct op_property delivers[OP_PROPERTIES]; /* of the file's settings, without --across */
+    uint32_t n_delivers;
     uint32_t iterations, warmup; /* of one turn */
     uint64_t longest_ns;         /* time limit for the samples of one turn */
     uint64_t took_ns;            /* duration of the last turn */

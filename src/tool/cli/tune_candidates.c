@@ -76,14 +76,38 @@ __attribute__((format(printf, 3, 4))) static void skip_setting(struct tune *t, c
     *end = one;
 }
 
-json_t *tune_delivered(const struct tune_search *s, const struct experiment *x)
+static bool is_across(const struct cli *cli, const char *property)
+{
+    for (uint32_t i = 0; i < cli->n_across; i++)
+        if (strcmp(cli->across[i], property) == 0)
+            return true;
+    return false;
+}
+
+uint32_t tune_delivered(const struct tune_search *s, const struct experiment *x,
+                        struct op_property out[OP_PROPERTIES])
 {
     const struct operation *op = operation_of_experiment(x);
-    json_t *out = op->delivers != NULL ? op->delivers(&x->problem, &x->footprint) : json_object();
+    struct op_property all[OP_PROPERTIES];
+    uint32_t n = op->delivers != NULL ? op->delivers(&x->problem, &x->footprint, all) : 0, kept = 0;
 
-    for (uint32_t i = 0; i < s->t.cli->n_across; i++)
-        json_object_del(out, s->t.cli->across[i]);
-    return out;
+    for (uint32_t i = 0; i < n; i++)
+        if (!is_across(s->t.cli, all[i].name))
+            out[kept++] = all[i];
+    return kept;
+}
+
+/* Returns the value of the property of that name as in results: "fp8" with quotes, true, null. */
+static const char *property_text(struct arena *arena, const struct op_property *list, uint32_t n,
+                                 const char *name)
+{
+    uint32_t i = 0;
+
+    while (i < n && strcmp(list[i].name, name) != 0)
+        i++;
+    if (i == n || list[i].value == NULL)
+        return "null";
+    return list[i].is_flag ? list[i].value : arena_printf(arena, "\"%s\"", list[i].value);
 }
 
 /* Returns true, with the reason in `why`, if an experiment delivers other outputs than the file's
@@ -91,18 +115,17 @@ json_t *tune_delivered(const struct tune_search *s, const struct experiment *x)
 static bool delivers_other_outputs(const struct tune_search *s, const struct experiment *x,
                                    char why[RUNS_FAILURE])
 {
-    json_auto_t *now = tune_delivered(s, x);
+    struct op_property now[OP_PROPERTIES];
+    uint32_t n = tune_delivered(s, x, now);
 
-    for (struct json_walk it = {now}; json_next(&it);) {
-        const json_t *was = json_object_get(s->delivers, it.key);
-        text_auto a = {0}, b = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = now[i].name, *value = property_text(s->t.arena, now, n, name);
+        const char *was = property_text(s->t.arena, s->delivers, s->n_delivers, name);
 
-        if (json_equal(it.value, was))
+        if (strcmp(value, was) == 0)
             continue;
-        json_write(&a, it.value, JSON_ENCODE_ANY);
-        json_write(&b, was, JSON_ENCODE_ANY);
         snprintf(why, RUNS_FAILURE, "its outputs differ (%s %s, not %s); --across %s tries it",
-                 it.key, a.data, b.data != NULL ? b.data : "null", it.key);
+                 name, value, was, name);
         return true;
     }
     return false;

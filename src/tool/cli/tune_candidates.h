@@ -10,8 +10,9 @@ const struct runs *tune_read_runs(struct tune_search *, const char *text, const 
                                   uint32_t n, char why[RUNS_FAILURE]);
 /* Reads the runs of the file that belong to this task, adds --algorithms, and collects all tasks. */
 enum epa_status tune_read_bases(struct tune_search *);
-/* Returns the output properties of an experiment that must not differ between settings. */
-json_t *tune_delivered(const struct tune_search *, const struct experiment *);
+/* Returns the number of output properties of an experiment that must not differ between settings. */
+uint32_t tune_delivered(const struct tune_search *, const struct experiment *,
+                        struct op_property out[OP_PROPERTIES]);
 
 /* Adds a change to `set` and sorts it; leaves out a value that the base already has. Returns the new
  * length. */

@@ -10,7 +10,6 @@
 #include <epa2a/algorithm.h>
 #include <epa2a/backend.h>
 
-#include "base/json.h"
 #include "base/text.h"
 #include "op/problem_params.h"
 
@@ -152,6 +151,20 @@ struct op_weights {
     uint64_t host, device; /* bytes of a rank */
 };
 
+/* A property of outputs that a consumer sees. */
+struct op_property {
+    const char *name, *value; /* "layout", "expert"; value NULL: invisible to the consumer */
+    bool is_flag;             /* the value is "true" or "false" */
+};
+enum { OP_PROPERTIES = 4, OP_STATISTICS = 16 };
+
+/* A statistic of inputs. */
+struct op_statistic {
+    const char *path; /* in the object of the statistics: "tokens_per_rank.max" */
+    double number;    /* NaN: unknown */
+    bool is_count;
+};
+
 /* Findings of a check. `where` begins the sentence about an element ("row 3"), or is empty. */
 struct op_finding {
     const char *stage;
@@ -259,15 +272,17 @@ struct operation {
                       uint64_t iteration);
     /* Adds lines under the table; none without iterations. */
     void (*stats_lines)(const void *stats, struct text *out);
-    const char *stats_key; /* key of stats_json() in JSON */
-    json_t *(*stats_json)(const void *stats, const struct op_source *);
+    const char *stats_key; /* key of the statistics in results */
+    /* Returns the number of statistics, at most OP_STATISTICS; 0: no iterations. */
+    uint32_t (*stats_list)(const void *stats, const struct op_source *, struct op_statistic *out);
     /* Computes the load for `epa2a predict` with the plan of the algorithm, for any number of ranks.
      * NULL: unknown. */
     void (*load)(const struct problem_params *, const struct epa_footprint *,
                  const struct op_source *, uint64_t iteration, struct op_load load[OP_PHASES]);
-    /* Output properties that a consumer sees: {"layout": "expert", ...}. Runs that differ in them are
-     * compared only with --across. NULL: all algorithms have the same properties. */
-    json_t *(*delivers)(const struct problem_params *, const struct epa_footprint *);
+    /* Returns the number of output properties that a consumer sees, at most OP_PROPERTIES. Runs that
+     * differ in them are compared only with --across. NULL: all algorithms have the same properties. */
+    uint32_t (*delivers)(const struct problem_params *, const struct epa_footprint *,
+                         struct op_property *out);
     /* Adds warnings, one per line, for a result with the inputs of `iterations`. Optional. */
     void (*warn)(const struct problem_params *, const struct op_source *, uint64_t iterations,
                  struct text *out);

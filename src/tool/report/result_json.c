@@ -3,6 +3,7 @@
 #include "report/result_json.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "config/experiment.h"
 #include "report/figures_json.h"
@@ -234,6 +235,37 @@ static json_t *error_json(const struct run_figures *f)
     return json_object_of("status", json_text(f->error), "text", json_text(f->error_text), NULL);
 }
 
+/* Returns the statistics of inputs; null: no iterations. */
+static json_t *statistics_json(const struct session *s)
+{
+    struct op_statistic list[OP_STATISTICS];
+    uint32_t n = session_operation(s)->stats_list(s->stats, s->source, list);
+    json_t *out = n > 0 ? json_object() : json_null();
+
+    for (uint32_t i = 0; i < n; i++)
+        json_set_at(out, list[i].path,
+                    list[i].is_count ? json_whole(list[i].number) : json_number(list[i].number));
+    return out;
+}
+
+/* Returns the output properties; null: all algorithms have the same. */
+static json_t *delivers_json(const struct session *s)
+{
+    const struct operation *op = session_operation(s);
+    struct op_property list[OP_PROPERTIES];
+    json_t *out;
+
+    if (op->delivers == NULL)
+        return json_null();
+    out = json_object();
+    for (uint32_t i = 0, n = op->delivers(&s->experiment->problem, &s->footprint, list); i < n; i++)
+        json_object_set_new(out, list[i].name,
+                            list[i].is_flag ? json_boolean(strcmp(list[i].value, "true") == 0)
+                            : list[i].value != NULL ? json_text(list[i].value)
+                                                    : json_null());
+    return out;
+}
+
 json_t *result_json(const struct result *result, const struct facts *facts)
 {
     const struct run_figures *f = result->figures;
@@ -263,10 +295,9 @@ json_t *result_json(const struct result *result, const struct facts *facts)
     json_object_set_new(out, "partial", partial_json(f));
     json_object_set_new(out, "stages", stages_json(f));
     json_object_set_new(out, "skew", skew_json(&f->skew));
-    if (op->stats_json != NULL)
-        json_object_set_new(out, op->stats_key, op->stats_json(s->stats, s->source));
-    json_object_set_new(out, "delivers",
-                        op->delivers != NULL ? op->delivers(&x->problem, need) : json_null());
+    if (op->stats_list != NULL)
+        json_object_set_new(out, op->stats_key, statistics_json(s));
+    json_object_set_new(out, "delivers", delivers_json(s));
     json_object_set_new(out, "traffic", traffic_json(f));
     json_object_set_new(out, "compute",
                         f->compute.flops > 0 ? compute_json(f, s->notes) : json_null());

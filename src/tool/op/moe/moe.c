@@ -1,7 +1,8 @@
 /* Mixture of experts as an operation: its table, and its part of the report. */
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "base/json.h"
 #include "base/memory.h"
 #include "op/moe/check.h"
 #include "op/moe/check_combine.h"
@@ -72,29 +73,38 @@ static void stats_lines(const void *stats, struct text *out)
     spread_line("choices per rank", &r->rank, "", out);
 }
 
-static json_t *spread_json(const struct routing_spread *s)
-{
-    return json_pack("{s:I, s:f, s:I, s:f}", "min", (json_int_t)s->min, "mean", s->mean, "max",
-                     (json_int_t)s->max, "imbalance", s->imbalance);
-}
-
-static json_t *stats_json(const void *stats, const struct op_source *source)
+static uint32_t list_stats(const void *stats, const struct op_source *source,
+                           struct op_statistic *out)
 {
     const struct routing_stats *r = stats;
+    const struct op_statistic all[] = {
+        {"iterations", (double)r->iterations, true},
+        {"tokens", (double)r->tokens, true},
+        {"choices", (double)r->choices, true},
+        {"dropped", (double)r->dropped, true},
+        {"tokens_per_expert.min", (double)r->expert.min, true},
+        {"tokens_per_expert.mean", r->expert.mean, false},
+        {"tokens_per_expert.max", (double)r->expert.max, true},
+        {"tokens_per_expert.imbalance", r->expert.imbalance, false},
+        {"tokens_per_rank.min", (double)r->rank.min, true},
+        {"tokens_per_rank.mean", r->rank.mean, false},
+        {"tokens_per_rank.max", (double)r->rank.max, true},
+        {"tokens_per_rank.imbalance", r->rank.imbalance, false},
+        {"file_tokens", source != NULL ? (double)source->table.tokens : NAN, true},
+        {"skipped_tokens", source != NULL ? (double)source->skipped : 0, true},
+    };
 
+    _Static_assert(sizeof(all) / sizeof(all[0]) <= OP_STATISTICS, "room for them");
     if (r->iterations == 0)
-        return json_null();
-    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I}", "iterations",
-                     (json_int_t)r->iterations, "tokens", (json_int_t)r->tokens, "choices",
-                     (json_int_t)r->choices, "dropped", (json_int_t)r->dropped, "tokens_per_expert",
-                     spread_json(&r->expert), "tokens_per_rank", spread_json(&r->rank),
-                     "file_tokens", source != NULL ? json_count(source->table.tokens) : json_null(),
-                     "skipped_tokens", source != NULL ? (json_int_t)source->skipped : 0);
+        return 0;
+    memcpy(out, all, sizeof(all));
+    return sizeof(all) / sizeof(all[0]);
 }
 
 /* The layout of rows is visible only if the core computes the experts. Outputs that stay float32 in
  * transit are as precise as outputs in dtype. */
-static json_t *moe_delivers(const struct problem_params *x, const struct epa_footprint *footprint)
+static uint32_t moe_delivers(const struct problem_params *x, const struct epa_footprint *footprint,
+                             struct op_property *out)
 {
     static const char *const names[] = {
         [EPA_F32] = "f32", [EPA_BF16] = "bf16", [EPA_FP8_E4M3] = "fp8", [EPA_F16] = "f16"};
@@ -102,10 +112,11 @@ static json_t *moe_delivers(const struct problem_params *x, const struct epa_foo
     const char *layout = f->layout == EPA_LAYOUT_RANK ? "rank" : "expert";
     bool narrow = f->output_dtype == EPA_FP8_E4M3;
 
-    return json_object_of("layout", f->fused ? json_null() : json_text(layout), "rows",
-                          json_text(names[f->recv_dtype]), "outputs",
-                          json_text(names[narrow ? EPA_FP8_E4M3 : x->moe.dtype]), "fused",
-                          json_boolean(f->fused), NULL);
+    out[0] = (struct op_property){"layout", f->fused ? NULL : layout, false};
+    out[1] = (struct op_property){"rows", names[f->recv_dtype], false};
+    out[2] = (struct op_property){"outputs", names[narrow ? EPA_FP8_E4M3 : x->moe.dtype], false};
+    out[3] = (struct op_property){"fused", f->fused ? "true" : "false", true};
+    return 4;
 }
 
 static void moe_warn(const struct problem_params *x, const struct op_source *source,
@@ -208,7 +219,7 @@ const struct operation op_moe = {
     .stats_add = op_moe_stats_add,
     .stats_lines = stats_lines,
     .stats_key = "routing",
-    .stats_json = stats_json,
+    .stats_list = list_stats,
     .delivers = moe_delivers,
     .warn = moe_warn,
 };
