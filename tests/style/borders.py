@@ -16,10 +16,10 @@ WRAPPER = "src/tool/base/json.h"  # the only file that includes jansson
 # Files of commands and operations that read or write documents.
 DOCUMENTS = {
     "src/tool/cli": """
-        complete.c cmd_doctor.c cmd_import.c cmd_list.c cmd_predict.c cmd_status.c cmd_tune.c cmd_version.c
+        complete.c cmd_doctor.c cmd_import.c cmd_list.c cmd_predict.c cmd_status.c cmd_version.c
         compared_json.c compared_json.h documents.c documents.h experiment_schema.c html_page.c list_configs.c list_models.c
         main.c predict.h predict_world.c repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
-        tune.h tune_candidates.c tune_candidates.h tune_json.c tune_json.h tune_tasks.c tune_tasks.h compare_turns.c""".split(),
+        tune_json.c tune_json.h compare_turns.c""".split(),
     "src/tool/report": """
         best.c best.h figures_json.c figures_json.h fill.c fill.h form.c form.h import.c import.h
         openmetrics.c origin.c origin.h plot.c plot.h predict.c predict.h result_json.c

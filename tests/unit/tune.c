@@ -121,8 +121,6 @@ static double search_over(struct made_up *m, double budget_s, char *found, size_
     unlink(path);
     for (struct tune_kept *k = s.kept; k != NULL; k = k->next)
         runs_finish(&k->runs);
-    json_decref(s.shape);
-    json_decref(s.tasks);
     registry_destroy(s.registry);
     arena_destroy(s.t.arena);
     return out;

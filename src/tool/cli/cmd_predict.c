@@ -27,7 +27,6 @@
 #include "cli/turns.h"
 #include "experiment/check_operation.h"
 #include "launch/program_registry.h"
-#include "report/origin.h"
 #include "report/plot.h"
 #include "report/predict.h"
 

@@ -94,8 +94,6 @@ static void search_init(struct tune_search *s, const struct cli *cli,
 
 static void search_finish(struct tune_search *s)
 {
-    json_decref(s->shape);
-    json_decref(s->tasks);
     for (struct tune_kept *k = s->kept; k != NULL; k = k->next)
         runs_finish(&k->runs);
     arena_destroy(s->t.arena);
@@ -119,49 +117,49 @@ static int report_task(struct tune_search *s, int code)
     return code == EXIT_OK ? exit_code(status, SIGINT) : code;
 }
 
-/* Searches task i of first->tasks with an equal share of the remaining budget, and adds it to `all`.
- * Sets *stops if the search was interrupted. */
-static int search_task(struct tune_search *first, uint32_t i, struct tune_tasks *all, bool *stops)
+/* Searches task i of the file with an equal share of the remaining budget, and adds it to `all`, which
+ * refers to `s`. Sets *stops if the search was interrupted. */
+static int search_task(const struct tune_search *first, uint32_t i, struct tune_search *s,
+                       struct tune_tasks *all, bool *stops)
 {
-    const json_t *task = json_array_get(first->tasks, i);
     uint64_t left = all->budget_ns > all->spent_ns ? all->budget_ns - all->spent_ns : 0;
-    uint32_t remaining = (uint32_t)json_array_size(first->tasks) - i;
-    struct tune_search s;
+    uint32_t remaining = first->n_tasks - i;
     text_auto yaml = {0};
     int code;
 
-    search_init(&s, first->t.cli, first->t.machine);
-    s.registry = first->registry;
-    s.stop_fd = first->stop_fd;
-    s.shape = json_incref(json_object_get(task, "shape"));
-    s.t.budget_ns = left / remaining + LEAST_BUDGET_NS;
-    code = prepare_search(&s) == EPA_OK ? tune_search(&s) : exit_code(s.err.status, SIGINT);
-    *stops = s.t.stopped != 0 || tune_is_interrupted(code);
-    if (s.err.status == EPA_OK && code == EXIT_OK && !*stops)
-        (void)add_best_experiment(&s, &yaml);
-    if (s.err.status != EPA_OK || code == EXIT_OK || s.t.stopped != 0)
-        tune_tasks_add(all, &s.t, json_text_at(task, "name"), &yaml,
-                       s.err.status != EPA_OK ? s.err.text : NULL);
-    if (s.err.status != EPA_OK)
-        (void)cli_fail(&s.err);
-    search_finish(&s);
+    search_init(s, first->t.cli, first->t.machine);
+    s->registry = first->registry;
+    s->stop_fd = first->stop_fd;
+    s->shape = first->task[i].shape;
+    s->t.budget_ns = left / remaining + LEAST_BUDGET_NS;
+    code = prepare_search(s) == EPA_OK ? tune_search(s) : exit_code(s->err.status, SIGINT);
+    *stops = s->t.stopped != 0 || tune_is_interrupted(code);
+    if (s->err.status == EPA_OK && code == EXIT_OK && !*stops)
+        (void)add_best_experiment(s, &yaml);
+    if (s->err.status != EPA_OK || code == EXIT_OK || s->t.stopped != 0)
+        tune_tasks_add(all, &s->t, first->task[i].name, &yaml,
+                       s->err.status != EPA_OK ? s->err.text : NULL);
+    if (s->err.status != EPA_OK)
+        (void)cli_fail(&s->err);
     return code;
 }
 
-static int search_tasks(struct tune_search *first)
+static int search_tasks(const struct tune_search *first)
 {
     const struct cli *cli = first->t.cli;
-    struct tune_tasks all = {.rows = json_array(),
-                             .documents = json_array(),
+    struct arena *arena = first->t.arena;
+    struct tune_search *search = arena_alloc(arena, first->n_tasks * sizeof(*search));
+    struct tune_tasks all = {.row = arena_alloc(arena, first->n_tasks * sizeof(*all.row)),
                              .budget_ns = first->t.budget_ns,
-                             .tasks = (uint32_t)json_array_size(first->tasks)};
+                             .tasks = first->n_tasks};
+    uint32_t begun = 0;
     struct epa_error err = {EPA_OK, ""};
     text_auto out = {0};
     bool stops = false;
     int code = EXIT_OK;
 
-    for (uint32_t i = 0; i < all.tasks && !stops; i++) {
-        int one = search_task(first, i, &all, &stops);
+    for (; begun < all.tasks && !stops; begun++) {
+        int one = search_task(first, begun, &search[begun], &all, &stops);
 
         code = code == EXIT_OK ? one : code;
     }
@@ -171,8 +169,8 @@ static int search_tasks(struct tune_search *first)
         tune_tasks_yaml(&all, first->t.machine, cli->arg[0], &out);
         (void)write_out(cli, &out, &err);
     }
-    json_decref(all.rows);
-    json_decref(all.documents);
+    for (uint32_t i = 0; i < begun; i++)
+        search_finish(&search[i]);
     text_free(&all.runs);
     return err.status != EPA_OK ? cli_fail(&err) : code;
 }
@@ -192,7 +190,7 @@ int cmd_tune(const struct cli *cli)
     if (status == EPA_OK)
         status = stop_signals_open(&stops, &s.stop_fd, &s.err);
     code = exit_code(status, SIGINT);
-    if (status == EPA_OK && json_array_size(s.tasks) > 1) {
+    if (status == EPA_OK && s.n_tasks > 1) {
         code = search_tasks(&s);
     } else if (status == EPA_OK) {
         code = tune_search(&s);

@@ -38,7 +38,6 @@
 #include "config/experiment.h"
 #include "launch/program_registry.h"
 #include "report/lines.h"
-#include "report/origin.h"
 #include "report/result_json.h"
 #include "report/summary.h"
 #include "run/run.h"

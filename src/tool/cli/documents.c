@@ -16,12 +16,12 @@
 #include "cli/cli_fail.h"
 #include "cli/html_page.h"
 #include "cli/runs.h"
+#include "config/experiment_show.h"
 #include "report/table.h"
 #include "report/openmetrics.h"
 #include "report/junit.h"
 #include "result/verdicts.h"
 #include "report/warning_lines.h"
-#include "report/origin.h"
 #include "report/results.h"
 #include "report/rows.h"
 #include "report/summary.h"
@@ -169,14 +169,14 @@ void documents_init(struct documents *d, const struct cli *cli, enum verb verb,
     for (uint32_t i = 0; i < runs->n && !cli->batch.dry_run; i++) {
         const struct run *run = &runs->run[i];
         struct report_row *row = &d->row[d->n_rows++];
-        json_auto_t *shape = run->x != NULL ? result_shape(run->x) : NULL;
         text_auto question = {0};
 
         report_row(row, run->name, run->batch->file, run->label,
                    run->x != NULL ? run->x->id : NULL);
-        json_write(&question, shape, JSON_COMPACT);
-        if (shape != NULL)
-            row->question = arena_printf(d->arena, "%s", question.data);
+        if (run->x != NULL) {
+            experiment_part(run->x, KEY_TASK, &question);
+            row->question = arena_strndup(d->arena, question.data, question.bytes);
+        }
         row->repetition = run->repetition;
         row->baseline = run->baseline;
     }

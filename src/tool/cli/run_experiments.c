@@ -32,7 +32,6 @@
 #include "launch/program_registry.h"
 #include "result/verdicts.h"
 #include "report/warning_lines.h"
-#include "report/origin.h"
 #include "report/report.h"
 #include "report/result_json.h"
 #include "report/result_parts.h"

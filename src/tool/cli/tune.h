@@ -16,6 +16,11 @@ enum {
 };
 #define TUNE_LAST_MOST 0.45 /* largest part of the budget for the last comparison */
 
+/* A task of the file: runs of one shape. shape: experiment_part() with the role KEY_TASK. */
+struct tune_task {
+    const char *name, *shape;
+};
+
 /* A setting to try: options that replace options of the file. */
 struct tune_setting {
     uint32_t base;    /* index of the run of the file, or of the algorithm */
@@ -91,8 +96,9 @@ struct tune_search {
     struct tune_base *base;
     uint32_t n_bases;
     struct tune_kept *kept; /* own all experiments */
-    json_t *shape;          /* shape of this task; NULL: take the task of the first run */
-    json_t *tasks;          /* {"name", "shape"} of each task of the file */
+    const char *shape;      /* shape of this task; NULL: take the task of the first run */
+    struct tune_task *task; /* [n_tasks] of the file */
+    uint32_t n_tasks;
     struct op_property delivers[OP_PROPERTIES]; /* of the file's settings, without --across */
     uint32_t n_delivers;
     uint32_t iterations, warmup; /* of one turn */

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/memory.h"
 #include "cli/runs.h"
 #include "cli/tune.h"
@@ -18,7 +17,6 @@
 #include "config/option_text.h"
 #include "options/option.h"
 #include "experiment/operation.h"
-#include "report/origin.h"
 #include "report/results.h"
 
 /* ---- experiments ---- */
@@ -149,13 +147,15 @@ static void find_value(void *arg, const struct experiment_value *v)
 static const struct tune_base *find_same_setting(const struct tune_search *s,
                                                  const struct experiment *x)
 {
-    json_auto_t *means = result_means(x);
     const struct tune_base *found = NULL;
+    text_auto means = {0};
 
+    experiment_part(x, KEY_MEANS, &means);
     for (uint32_t i = 0; i < s->n_bases && found == NULL; i++) {
-        json_auto_t *other = result_means(s->base[i].x);
+        text_auto other = {0};
 
-        found = json_equal(means, other) ? &s->base[i] : NULL;
+        experiment_part(s->base[i].x, KEY_MEANS, &other);
+        found = strcmp(means.data, other.data) == 0 ? &s->base[i] : NULL;
     }
     return found;
 }
@@ -206,20 +206,15 @@ static const char *label_of_setting(struct tune_search *s, const struct run *run
 }
 
 /* Adds the task of a run to the list, if the list does not have it. */
-static void add_task(struct tune_search *s, const struct run *run, json_t *shape)
+static void add_task(struct tune_search *s, const struct run *run, const char *shape)
 {
     size_t bytes = results_label_bytes(run->label);
 
-    if (s->tasks == NULL)
-        s->tasks = json_array();
-    for (struct json_walk task = {s->tasks}; json_next(&task);)
-        if (json_equal(json_object_get(task.value, "shape"), shape))
+    for (uint32_t i = 0; i < s->n_tasks; i++)
+        if (strcmp(s->task[i].shape, shape) == 0)
             return;
-    json_array_append_new(
-        s->tasks, json_object_of("name",
-                                 json_text(bytes > 0 ? tune_task_name(s->t.arena, run->label, bytes)
-                                                     : run->x->name),
-                                 "shape", json_incref(shape), NULL));
+    s->task[s->n_tasks++] = (struct tune_task){
+        bytes > 0 ? tune_task_name(s->t.arena, run->label, bytes) : run->x->name, shape};
 }
 
 enum epa_status tune_read_bases(struct tune_search *s)
@@ -233,29 +228,29 @@ enum epa_status tune_read_bases(struct tune_search *s)
         s->t.arena,
         (runs->n + strlen(cli->tune.algorithms != NULL ? cli->tune.algorithms : "") + 1) *
             sizeof(*s->base));
+    s->task = arena_alloc(s->t.arena, runs->n * sizeof(*s->task));
     for (uint32_t i = 0; i < runs->n && s->err.status == EPA_OK; i++) {
         const struct run *run = &runs->run[i];
-        json_t *shape;
+        const char *shape;
+        text_auto text = {0};
 
         if (run->x == NULL) {
             skip_setting(&s->t, run->label, "%s", run->refused.text);
             continue;
         }
-        shape = result_shape(run->x);
+        experiment_part(run->x, KEY_TASK, &text);
+        shape = arena_strndup(s->t.arena, text.data, text.bytes);
         if (s->shape == NULL)
-            s->shape = json_incref(shape);
+            s->shape = shape;
         add_task(s, run, shape);
-        if (!json_equal(s->shape, shape)) {
-            json_decref(shape);
+        if (strcmp(s->shape, shape) != 0)
             continue;
-        }
         if (find_same_setting(s, run->x) == NULL)
             add_base(s, label_of_setting(s, run), run->x);
         else if (run->repetition == 1)
             skip_setting(&s->t, run->label,
                          "same settings as '%s': only names, seeds or lengths of runs differ",
                          find_same_setting(s, run->x)->name);
-        json_decref(shape);
     }
     if (s->n_bases == 0 && s->err.status == EPA_OK)
         epa_fail(&s->err, EPA_ERR_UNSUPPORTED, "%s: no run of the file can run here", cli->arg[0]);

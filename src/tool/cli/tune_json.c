@@ -48,3 +48,30 @@ json_t *tune_json(const struct tune *t)
         "better", json_boolean(t->is_better), "interrupted", json_boolean(t->stopped != EXIT_OK),
         "machine", machine_json(t->machine), NULL);
 }
+
+json_t *tune_tasks_json(const struct tune_tasks *all, const char *from, bool interrupted)
+{
+    json_t *tasks = json_array();
+
+    for (uint32_t i = 0; i < all->n; i++) {
+        const struct tune_searched *one = &all->row[i];
+        json_t *document = one->failed == NULL
+                               ? tune_json(one->search)
+                               : json_object_of("error", json_text(one->failed), NULL);
+
+        json_object_set_new(document, "task", json_text(one->task));
+        json_array_append_new(tasks, document);
+    }
+    return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "file",
+                          json_text(from), "budget_s", json_number((double)all->budget_ns / 1e9),
+                          "spent_s", json_number((double)all->spent_ns / 1e9), "turns",
+                          json_count(all->turns), "tasks", tasks, "interrupted",
+                          json_boolean(interrupted), NULL);
+}
+
+void tune_json_name(const char *name, struct text *out)
+{
+    json_auto_t *key = json_text(name);
+
+    json_write(out, key, JSON_ENCODE_ANY);
+}

@@ -3,14 +3,14 @@
 #include "cli/tune_tasks.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/memory.h"
 #include "cli/tune.h"
 #include "cli/tune_json.h"
 #include "cli/tune_report.h"
-#include "report/table_json.h"
+#include "report/table.h"
 #include "report/lines.h"
 #include "report/summary.h"
 
@@ -43,37 +43,23 @@ const char *tune_task_name(struct arena *arena, const char *label, size_t bytes)
 void tune_tasks_add(struct tune_tasks *all, const struct tune *t, const char *task,
                     const struct text *yaml, const char *failed)
 {
-    json_t *document =
-        failed == NULL ? tune_json(t) : json_object_of("error", json_text(failed), NULL);
-    json_auto_t *key = NULL;
-    double file_ns = NAN, best_ns = NAN;
+    struct tune_searched *row = &all->row[all->n++];
     text_auto verdict = {0};
 
-    json_object_set_new(document, "task", json_text(task));
-    json_array_append_new(all->documents, document);
+    *row = (struct tune_searched){task, t, failed, NAN, NAN};
     all->spent_ns += t->spent_ns;
     all->turns += t->turns;
     all->settings += t->n;
     if (failed == NULL) {
-        file_ns = t->rounds > 0 ? t->last.a : tune_median(t->setting[0]);
-        best_ns = t->is_better ? t->last.b : file_ns;
+        row->file_ns = t->rounds > 0 ? t->last.a : tune_median(t->setting[0]);
+        row->best_ns = t->is_better ? t->last.b : row->file_ns;
         tune_verdict(t, &verdict);
     }
-    json_array_append_new(
-        all->rows,
-        json_object_of("task", json_text(task), "file_ns", json_whole(file_ns), "best_ns",
-                       json_whole(best_ns), "ratio", json_number(best_ns / file_ns), "best",
-                       json_text(failed != NULL   ? failed
-                                 : t->is_better   ? t->best->name
-                                 : isnan(file_ns) ? "no turn: a larger --budget is needed"
-                                                  : "the file's settings"),
-                       NULL));
     if (yaml->bytes == 0)
         return;
     all->finished++;
-    key = json_text(task);
     text_add(&all->runs, "  # %s\n  ", text_clean(verdict.data));
-    json_write(&all->runs, key, JSON_ENCODE_ANY);
+    tune_json_name(task, &all->runs);
     text_add(&all->runs, ":\n");
     for (const char *line = yaml->data, *end; *line != '\0'; line = end + 1) {
         end = strchr(line, '\n');
@@ -84,34 +70,49 @@ void tune_tasks_add(struct tune_tasks *all, const struct tune *t, const char *ta
 
 static void add_summary(const struct tune_tasks *all, struct text *out)
 {
-    text_add(out, "%zu tasks, %u settings in %u turns, %.1f s of %.1f s",
-             json_array_size(all->rows), all->settings, all->turns, (double)all->spent_ns / 1e9,
-             (double)all->budget_ns / 1e9);
+    text_add(out, "%u tasks, %u settings in %u turns, %.1f s of %.1f s", all->n, all->settings,
+             all->turns, (double)all->spent_ns / 1e9, (double)all->budget_ns / 1e9);
+}
+
+/* Returns the best settings of a task, or the reason why they are unknown. */
+static const char *describe_best(const struct tune_searched *one)
+{
+    if (one->failed != NULL)
+        return one->failed;
+    if (one->search->is_better)
+        return one->search->best->name;
+    return isnan(one->file_ns) ? "no turn: a larger --budget is needed" : "the file's settings";
 }
 
 void tune_tasks_print(FILE *file, const struct tune_tasks *all, const char *from)
 {
+    enum { COLUMNS = 5 };
     static const struct table_column columns[] = {{"task", "run", .width = 0},
                                                   {"file_ns", "file", "us", 1e3, 2, 10},
                                                   {"best_ns", "best", "us", 1e3, 2, 10},
                                                   {"ratio", "ratio", NULL, 0, 3, 7},
                                                   {"best", "", .width = 0},
                                                   {0}};
+    struct table_cell(*cell)[COLUMNS] = memory_alloc(all->n, sizeof(*cell));
+    struct table_row *row = memory_alloc(all->n, sizeof(*row));
     text_auto head = {0};
 
+    for (uint32_t i = 0; i < all->n; i++) {
+        const struct tune_searched *one = &all->row[i];
+
+        cell[i][0].text = one->task;
+        cell[i][1].number = round(one->file_ns);
+        cell[i][2].number = round(one->best_ns);
+        cell[i][3].number = one->best_ns / one->file_ns;
+        cell[i][4].text = describe_best(one);
+        row[i].cell = cell[i];
+    }
     add_summary(all, &head);
     text_comment(file, "epa2a tune: %s: %s", from, head.data);
     text_comment(file, "file: the file's settings; best: the fastest settings, confirmed in turns");
-    table_json_text(file, columns, all->rows);
-}
-
-json_t *tune_tasks_json(const struct tune_tasks *all, const char *from, bool interrupted)
-{
-    return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "file",
-                          json_text(from), "budget_s", json_number((double)all->budget_ns / 1e9),
-                          "spent_s", json_number((double)all->spent_ns / 1e9), "turns",
-                          json_count(all->turns), "tasks", json_incref(all->documents),
-                          "interrupted", json_boolean(interrupted), NULL);
+    table_text(file, columns, row, all->n);
+    free(row);
+    free(cell);
 }
 
 void tune_tasks_yaml(const struct tune_tasks *all, const struct machine_facts *machine,

@@ -235,6 +235,24 @@ void experiment_show(const struct experiment *x, bool with_origin, struct text *
     experiment_visit(x, show_value, &(struct showing){.out = out, .with_origin = with_origin});
 }
 
+struct part {
+    enum key_role role;
+    struct text *out;
+};
+
+static void add_part(void *arg, const struct experiment_value *v)
+{
+    const struct part *part = arg;
+
+    if (key_role_of(v->path) == part->role)
+        text_add(part->out, "%s: %s\n", v->path, v->value);
+}
+
+void experiment_part(const struct experiment *x, enum key_role role, struct text *out)
+{
+    experiment_visit(x, add_part, &(struct part){role, out});
+}
+
 /* The hash leaves out names, model, profile, expectations, and the launcher, so that a batch
  * continues under another launcher. A path is hashed in its written form, because it resolves
  * differently on each machine. */

@@ -19,6 +19,10 @@ struct experiment_value {
 void experiment_visit(const struct experiment *,
                       void (*fn)(void *arg, const struct experiment_value *), void *arg);
 
+/* Adds the values of keys with that role, a line "moe.hidden: 7168" each. Equal experiments have equal
+ * texts. */
+void experiment_part(const struct experiment *, enum key_role, struct text *out);
+
 /* Returns 48 bits over all values of a run except names, traces, expectations and the launcher. */
 uint64_t experiment_hash(const struct experiment *);
 /* The same over the values that a file or --set gives to the launcher. */

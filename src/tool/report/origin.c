@@ -22,7 +22,6 @@
 #include "base/text.h"
 #include "config/experiment.h"
 #include "config/experiment_show.h"
-#include "report/results.h"
 #include "trace/write.h"
 
 extern char **environ;
@@ -120,20 +119,6 @@ static json_t *experiment_json(const struct experiment *x)
 
     experiment_visit(x, add_value, out);
     return out;
-}
-
-json_t *result_shape(const struct experiment *x)
-{
-    json_auto_t *all = experiment_json(x);
-
-    return results_part(all, RESULTS_SHAPE);
-}
-
-json_t *result_means(const struct experiment *x)
-{
-    json_auto_t *all = experiment_json(x);
-
-    return results_part(all, RESULTS_MEANS);
 }
 
 /* Parses "NAME=TEXT" pairs. */

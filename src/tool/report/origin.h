@@ -14,12 +14,6 @@ json_t *build_json(const struct build_facts *);
  * prefix of /proc and /sys: "" except in tests. */
 json_t *facts_line(const char *root, const char *path);
 
-/* Returns the problem of an experiment without algorithm, transport, backend and launcher: equal
- * for comparable runs. */
-json_t *result_shape(const struct experiment *);
-/* Returns these four and their options. */
-json_t *result_means(const struct experiment *);
-
 /* Adds "experiment" to "plugins". */
 void result_put_origin(json_t *result, const struct session *, const struct facts *);
 /* Returns "world"; "fault" is null in a normal run. */
