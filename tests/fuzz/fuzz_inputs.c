@@ -8,7 +8,7 @@
 #include "fuzz.h"
 #include "op/moe/routing.h"
 #include "op/moe/routing_file.h"
-#include "report/best.h"
+#include "report/best_json.h"
 #include "result/figures.h"
 #include "report/import.h"
 #include "report/plot.h"

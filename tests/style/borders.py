@@ -21,7 +21,7 @@ DOCUMENTS = {
         main.c predict.h predict_world.c repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
         tune_json.c tune_json.h compare_turns.c""".split(),
     "src/tool/report": """
-        best.c best.h figures_json.c figures_json.h fill.c fill.h form.c form.h import.c import.h
+        best_json.c best_json.h figures_json.c figures_json.h fill.c fill.h form.c form.h import.c import.h
         openmetrics.c origin.c origin.h plot.c plot.h predict.c predict.h result_json.c
         result_json.h results.c results.h stage_names.c summary.c summary.h table_json.c table_json.h""".split(),
     "src/tool/op": [],

@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
-#include "report/best.h"
+#include "report/best_json.h"
 #include "result/figures.h"
 #include "report/results.h"
 

@@ -12,7 +12,7 @@
 #include "cli/gnuplot.h"
 #include "cli/runs.h"
 #include "op/op.h"
-#include "report/best.h"
+#include "report/best_json.h"
 #include "result/figures.h"
 #include "report/figure_column.h"
 #include "report/table_json.h"

@@ -11,9 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/memory.h"
-#include "base/stats.h"
 #include "base/text.h"
 #include "op/op.h"
 #include "result/figures.h"
@@ -22,61 +20,9 @@
 
 enum { LOSERS = 5 /* slower candidates in the table of a contest */ };
 
-/* A run in the comparison. */
-struct entry {
-    const struct results_run *run;
-    const char *question, *name;
-    uint32_t group;
-    double size;
-};
-
-/* A run with its repetitions, at one size. */
-struct candidate {
-    const struct entry *first; /* the first of n repetitions */
-    uint32_t n;
-    struct spread spread;
-    double loss;     /* relative to the fastest of the contest: 0.1 is 10 % */
-    double loss_low; /* bounds of the loss by the bounds of both medians */
-    double loss_high;
-    bool best;
-    enum compare_verdict verdict; /* against the best: SAME, SLOWER or UNCLEAR */
-};
-
-/* Candidates of one size, the fastest first. */
-struct contest {
-    double size;
-    struct candidate *candidate;
-    uint32_t n;
-};
-
-/* Distance of a setting from the best, over all sizes. */
-struct overall {
-    const char *name;
-    double mean, worst; /* geometric mean and maximum of (time / best time) */
-};
-
-struct group {
-    const char *title, *delivers, *note; /* note: difference from an earlier title, or "" */
-    const struct entry *first;
-    struct contest *contest;
-    uint32_t n;
-    struct overall overall; /* name NULL: one size, or no setting covers all sizes */
-    bool one_run;           /* a candidate has a single run */
-};
-
-struct best {
-    const struct best_wish *wish;
-    struct arena *arena;
-    struct entry *entry;
-    uint32_t n_entries;
-    struct group *group;
-    uint32_t n_groups;
-};
-
 /* ---- compared runs ---- */
 
-/* Returns true if runs are compared by their samples; otherwise by one figure of each run. */
-static bool is_by_samples(const struct best *b)
+bool best_is_by_samples(const struct best *b)
 {
     return b->wish->figure == figure_default();
 }
@@ -86,15 +32,15 @@ static void collect(struct best *b, const struct results *results)
     b->entry = arena_alloc(b->arena, (results->n + 1) * sizeof(*b->entry));
     for (uint32_t i = 0; i < results->n; i++) {
         const struct results_run *run = &results->run[i];
-        struct entry *e = &b->entry[b->n_entries];
+        struct best_entry *e = &b->entry[b->n_entries];
         text_auto question = {0};
 
         if (run->fault ||
-            (!is_by_samples(b) && isnan(figure_value(b->wish->figure, &run->timed->figures))))
+            (!best_is_by_samples(b) && isnan(figure_value(b->wish->figure, &run->timed->figures))))
             continue;
         results_question(run, b->wish->across, b->wish->n_across, &question);
-        *e = (struct entry){run, arena_strndup(b->arena, question.data, question.bytes), NULL, 0,
-                            run->size};
+        *e = (struct best_entry){run, arena_strndup(b->arena, question.data, question.bytes), NULL,
+                                 0, run->size};
         b->n_entries++;
     }
 }
@@ -111,21 +57,23 @@ static bool is_across(const struct best *b, const char *what)
  * each joins the first group that agrees with it in all keys known for both. */
 static void number_groups(struct best *b)
 {
-    json_auto_t *known = json_object();
+    const char **known = arena_alloc(b->arena, (b->n_entries + 1) * sizeof(*known));
     bool joins = is_across(b, "unknown");
 
     for (uint32_t k = 0; k < 2 * b->n_entries; k++) {
-        struct entry *e = &b->entry[k % b->n_entries];
-        const json_t *at = json_object_get(known, e->question);
+        struct best_entry *e = &b->entry[k % b->n_entries];
+        uint32_t group = 0;
 
         if (e->run->imported != (k >= b->n_entries))
             continue;
-        for (struct json_walk group = {known}; json_next(&group);)
-            if (joins && at == NULL && e->run->imported && results_agree(e->question, group.key))
-                at = group.value;
-        e->group = at != NULL ? (uint32_t)json_integer_value(at) : b->n_groups++;
-        if (at == NULL)
-            json_object_set_new(known, e->question, json_integer(e->group));
+        while (group < b->n_groups && strcmp(known[group], e->question) != 0)
+            group++;
+        for (uint32_t i = 0; i < b->n_groups && group == b->n_groups && joins; i++)
+            if (e->run->imported && results_agree(e->question, known[i]))
+                group = i;
+        e->group = group;
+        if (group == b->n_groups)
+            known[b->n_groups++] = e->question;
     }
 }
 
@@ -134,22 +82,20 @@ static void number_groups(struct best *b)
 static void describe_delivery(const struct best *b, const struct results_run *run, bool across,
                               struct text *out)
 {
-    const json_t *delivers = json_object_get(run->json, "delivers");
+    for (uint32_t i = 0; i < run->n_delivers; i++) {
+        const char *name = run->delivers[i].name, *value = run->delivers[i].value;
 
-    for (struct json_walk it = {delivers}; json_next(&it);) {
-        if (is_across(b, it.key) != across || json_is_null(it.value))
+        if (is_across(b, name) != across || value == NULL)
             continue;
         text_add(out, "%s", out->bytes > 0 ? ", " : "");
-        if (strcmp(it.key, "fused") == 0)
-            text_add(out, "%sfused", json_is_true(it.value) ? "" : "not ");
-        else if (strcmp(it.key, "layout") == 0 &&
-                 strcmp(json_string_value(it.value), "expert") != 0 &&
-                 strcmp(json_string_value(it.value), "rank") != 0)
-            text_add(out, "layout %s", json_string_value(it.value));
-        else if (strcmp(it.key, "layout") == 0)
-            text_add(out, "a row per %s", json_string_value(it.value));
+        if (strcmp(name, "fused") == 0)
+            text_add(out, "%sfused", strcmp(value, "true") == 0 ? "" : "not ");
+        else if (strcmp(name, "layout") != 0)
+            text_add(out, "%s %s", name, value);
+        else if (strcmp(value, "expert") == 0 || strcmp(value, "rank") == 0)
+            text_add(out, "a row per %s", value);
         else
-            text_add(out, "%s %s", it.key, json_string_value(it.value));
+            text_add(out, "layout %s", value);
     }
 }
 
@@ -177,7 +123,7 @@ static void name_entries(struct best *b)
 
 static int by_contest(const void *x, const void *y)
 {
-    const struct entry *a = x, *b = y;
+    const struct best_entry *a = x, *b = y;
 
     if (a->group != b->group)
         return a->group < b->group ? -1 : 1;
@@ -190,7 +136,7 @@ static int by_contest(const void *x, const void *y)
 
 static int by_median(const void *x, const void *y)
 {
-    const struct candidate *a = x, *b = y;
+    const struct best_candidate *a = x, *b = y;
 
     return (a->spread.median > b->spread.median) - (a->spread.median < b->spread.median);
 }
@@ -202,7 +148,7 @@ static int by_larger_median(const void *x, const void *y)
 
 /* Computes the spread of a candidate over its samples, or over the figures of its runs. A single run
  * does not show how much a figure varies: its bounds are unknown. */
-static struct spread find_spread(const struct best *b, const struct candidate *one)
+static struct spread find_spread(const struct best *b, const struct best_candidate *one)
 {
     struct compare_run *run = arena_alloc(b->arena, one->n * sizeof(*run));
     double *value = arena_alloc(b->arena, one->n * sizeof(*value));
@@ -212,11 +158,11 @@ static struct spread find_spread(const struct best *b, const struct candidate *o
         const struct run_stage *timed = one->first[k].run->timed;
 
         value[k] = figure_value(b->wish->figure, &timed->figures);
-        run[k] = is_by_samples(b) ? (struct compare_run){timed->sample, timed->n}
-                                  : (struct compare_run){&value[k], 1};
+        run[k] = best_is_by_samples(b) ? (struct compare_run){timed->sample, timed->n}
+                                       : (struct compare_run){&value[k], 1};
     }
     spread = spread_of_side(&(struct compare_side){run, one->n});
-    if (!is_by_samples(b) && one->n == 1)
+    if (!best_is_by_samples(b) && one->n == 1)
         spread.low = spread.high = NAN;
     return spread;
 }
@@ -228,7 +174,7 @@ static double worse_ratio(const struct best *b, double best, double one)
                                                     : compare_ratio(best, one);
 }
 
-static void compare_candidates(const struct best *b, struct contest *c)
+static void compare_candidates(const struct best *b, struct best_contest *c)
 {
     bool larger = b->wish->figure->better == FIGURE_LARGER;
 
@@ -236,7 +182,7 @@ static void compare_candidates(const struct best *b, struct contest *c)
         c->candidate[i].spread = find_spread(b, &c->candidate[i]);
     qsort(c->candidate, c->n, sizeof(*c->candidate), larger ? by_larger_median : by_median);
     for (uint32_t i = 0; i < c->n; i++) {
-        struct candidate *one = &c->candidate[i];
+        struct best_candidate *one = &c->candidate[i];
         const struct spread *best = &c->candidate[0].spread;
         double low = larger ? worse_ratio(b, best->low, one->spread.high)
                             : worse_ratio(b, best->high, one->spread.low);
@@ -252,8 +198,7 @@ static void compare_candidates(const struct best *b, struct contest *c)
     }
 }
 
-/* Returns the word for the verdict on a candidate in tables and JSON. */
-static const char *verdict_word(const struct candidate *one)
+const char *best_verdict_word(const struct best_candidate *one)
 {
     static const char *const word[] = {[COMPARE_SAME] = "close",
                                        [COMPARE_SLOWER] = "slower",
@@ -263,9 +208,7 @@ static const char *verdict_word(const struct candidate *one)
     return one->best ? "best" : word[one->verdict];
 }
 
-/* Returns the loss of a candidate in words: "+14.4 %", "+1.0 % close", or for an undecided
- * comparison "+37.0 % unclear (-5.1 % to +153.0 %)". */
-static const char *loss_text(const struct best *b, const struct candidate *one)
+const char *best_loss_text(const struct best *b, const struct best_candidate *one)
 {
     double loss = 100 * one->loss;
 
@@ -280,15 +223,15 @@ static const char *loss_text(const struct best *b, const struct candidate *one)
 }
 
 /* Adds the contest of entries `from` to `end`; repetitions of one run are adjacent. */
-static void add_contest(struct best *b, uint32_t from, uint32_t end, struct group *g)
+static void add_contest(struct best *b, uint32_t from, uint32_t end, struct best_group *g)
 {
-    struct contest *c = &g->contest[g->n++];
+    struct best_contest *c = &g->contest[g->n++];
 
     c->size = b->entry[from].size;
     c->candidate = arena_alloc(b->arena, (end - from) * sizeof(*c->candidate));
     for (uint32_t i = from; i < end; i++) {
         if (i == from || strcmp(b->entry[i].name, b->entry[i - 1].name) != 0)
-            c->candidate[c->n++] = (struct candidate){.first = &b->entry[i]};
+            c->candidate[c->n++] = (struct best_candidate){.first = &b->entry[i]};
         c->candidate[c->n - 1].n++;
     }
     for (uint32_t i = 0; i < c->n; i++)
@@ -296,7 +239,7 @@ static void add_contest(struct best *b, uint32_t from, uint32_t end, struct grou
     compare_candidates(b, c);
 }
 
-static const struct candidate *find_candidate(const struct contest *c, const char *name)
+static const struct best_candidate *find_candidate(const struct best_contest *c, const char *name)
 {
     for (uint32_t i = 0; i < c->n; i++)
         if (strcmp(c->candidate[i].first->name, name) == 0)
@@ -305,7 +248,7 @@ static const struct candidate *find_candidate(const struct contest *c, const cha
 }
 
 /* Finds the setting with the least geometric mean of losses over all sizes. */
-static void find_overall(struct group *g)
+static void find_overall(struct best_group *g)
 {
     for (uint32_t i = 0; i < g->contest[0].n && g->n > 1; i++) {
         const char *name = g->contest[0].candidate[i].first->name;
@@ -313,7 +256,7 @@ static void find_overall(struct group *g)
         uint32_t found = 0;
 
         for (uint32_t k = 0; k < g->n; k++) {
-            const struct candidate *one = find_candidate(&g->contest[k], name);
+            const struct best_candidate *one = find_candidate(&g->contest[k], name);
 
             if (one == NULL)
                 break;
@@ -322,57 +265,69 @@ static void find_overall(struct group *g)
             worst = fmax(worst, one->loss);
         }
         if (found == g->n && (g->overall.name == NULL || exp(logs / found) < g->overall.mean))
-            g->overall = (struct overall){name, exp(logs / found), 1 + worst};
+            g->overall = (struct best_overall){name, exp(logs / found), 1 + worst};
     }
 }
 
 /* ---- titles ---- */
 
-static void add_section(struct text *out, const json_t *x, const char *name, const char *size_key)
+/* Returns the key below a section, or NULL. */
+static const char *key_in_section(const struct results_key *key, const char *section)
 {
-    const json_t *section = json_object_get(x, name);
-    const char *kind = json_text_at(section, "kind");
-    bool first = true;
+    size_t bytes = strlen(section);
 
-    if (section == NULL)
+    return strncmp(key->path, section, bytes) == 0 && key->path[bytes] == '.'
+               ? key->path + bytes + 1
+               : NULL;
+}
+
+/* Adds "; moe hidden 7168, topk 8"; nothing if the experiment has no such section. */
+static void add_section(struct text *out, const struct results_run *run, const char *name,
+                        const char *size_key)
+{
+    const char *kind = results_value(run, name, "kind");
+    bool any = false, first = true;
+
+    for (uint32_t i = 0; i < run->n_keys; i++)
+        any = any || key_in_section(&run->key[i], name) != NULL;
+    if (!any)
         return;
-    text_add(out, "; %s%s%s", name, kind[0] != '\0' ? " " : "", kind);
-    for (struct json_walk it = {section}; json_next(&it);) {
-        char path[128];
+    text_add(out, "; %s%s%s", name, kind != NULL ? " " : "", kind != NULL ? kind : "");
+    for (uint32_t i = 0; i < run->n_keys; i++) {
+        const char *key = key_in_section(&run->key[i], name);
 
-        snprintf(path, sizeof(path), "%s.%s", name, it.key);
-        if (strcmp(path, size_key) == 0 || strcmp(it.key, "kind") == 0)
+        if (key == NULL || strcmp(run->key[i].path, size_key) == 0 || strcmp(key, "kind") == 0)
             continue;
-        text_add(out, "%s %s ", first ? "" : ",", it.key);
+        text_add(out, "%s %s %s", first ? "" : ",", key, run->key[i].value);
         first = false;
-        results_add_value(out, it.value, false);
     }
     text_clean(out->data);
 }
 
-static void describe_group(struct best *b, struct group *g)
+static void describe_group(struct best *b, struct best_group *g)
 {
     const struct results_run *run = g->first->run;
-    const json_t *x = json_object_get(run->json, "experiment");
+    const char *ranks = results_value(run, NULL, "ranks");
+    const char *model = results_value(run, "model", "name");
     const struct operation *operation = run->operation;
     text_auto title = {0}, delivers = {0};
     char note[300] = "";
 
-    if (json_object_get(x, "ranks") != NULL)
-        text_add(&title, "%lld ranks", (long long)json_integer_value(json_object_get(x, "ranks")));
+    if (ranks != NULL)
+        text_add(&title, "%s ranks", ranks);
     else
         text_add(&title, "ranks unknown");
-    if (json_is_string(json_at(x, "model.name")))
-        text_add(&title, "; model %s", json_text_at(x, "model.name"));
+    if (model != NULL)
+        text_add(&title, "; model %s", model);
     for (const char *const *line = operation->head; *line != NULL; line++)
         for (; *line != NULL; line++)
-            add_section(&title, x, *line, operation->size_key);
-    add_section(&title, x, "expert", "");
+            add_section(&title, run, *line, operation->size_key);
+    add_section(&title, run, "expert", "");
     describe_delivery(b, run, false, &delivers);
     g->title = arena_strndup(b->arena, title.data, title.bytes);
     g->delivers =
         delivers.data != NULL ? arena_strndup(b->arena, delivers.data, delivers.bytes) : "";
-    for (const struct group *other = b->group; other < g && note[0] == '\0'; other++)
+    for (const struct best_group *other = b->group; other < g && note[0] == '\0'; other++)
         if (strcmp(other->title, g->title) == 0 && strcmp(other->delivers, g->delivers) == 0 &&
             !results_differ(run, other->first->run, RESULTS_SHAPE, note, sizeof(note)) &&
             !results_differ(run, other->first->run, RESULTS_MACHINE, note, sizeof(note)))
@@ -384,7 +339,7 @@ static void make_groups(struct best *b)
 {
     b->group = arena_alloc(b->arena, (b->n_groups + 1) * sizeof(*b->group));
     for (uint32_t i = 0, end; i < b->n_entries; i = end) {
-        struct group *g = &b->group[b->entry[i].group];
+        struct best_group *g = &b->group[b->entry[i].group];
 
         for (end = i + 1; end < b->n_entries; end++)
             if (b->entry[end].group != b->entry[i].group || b->entry[end].size > b->entry[i].size)
@@ -411,7 +366,7 @@ enum epa_status best_create(struct results *results, const struct best_wish *wis
     bool samples;
 
     *b = (struct best){.wish = wish, .arena = arena};
-    samples = is_by_samples(b);
+    samples = best_is_by_samples(b);
     results_choose(results, &wish->which);
     collect(b, results);
     if (b->n_entries == 0) {
@@ -454,8 +409,8 @@ static struct table_cell *append_row(const struct best *b, struct best_table *t)
     return cell;
 }
 
-static void append_candidate(const struct best *b, const char *size, const struct candidate *one,
-                             struct best_table *t)
+static void append_candidate(const struct best *b, const char *size,
+                             const struct best_candidate *one, struct best_table *t)
 {
     struct table_cell *cell = append_row(b, t);
 
@@ -465,11 +420,11 @@ static void append_candidate(const struct best *b, const char *size, const struc
     cell[3].number = one->spread.median;
     cell[4].number = one->spread.low;
     cell[5].number = one->spread.high;
-    cell[6].text = loss_text(b, one);
+    cell[6].text = best_loss_text(b, one);
 }
 
 /* Appends the line of the candidates from `i` on. */
-static void append_others(const struct best *b, const struct contest *c, uint32_t i,
+static void append_others(const struct best *b, const struct best_contest *c, uint32_t i,
                           struct best_table *t)
 {
     struct table_cell *cell = append_row(b, t);
@@ -483,7 +438,7 @@ static void append_others(const struct best *b, const struct contest *c, uint32_
 /* Returns the rows of the table: for each contest all candidates that are close or unclear, and the
  * first few of the others. Text has the size in the first line of a contest alone, and a line for
  * the other candidates. */
-static struct best_table table_of(const struct best *b, const struct group *g, bool is_text)
+static struct best_table table_of(const struct best *b, const struct best_group *g, bool is_text)
 {
     struct best_table t = {.n = 0};
     uint32_t room = 0;
@@ -492,7 +447,7 @@ static struct best_table table_of(const struct best *b, const struct group *g, b
         room += g->contest[k].n + 1;
     t.row = arena_alloc(b->arena, room * sizeof(*t.row));
     for (uint32_t k = 0; k < g->n; k++) {
-        const struct contest *c = &g->contest[k];
+        const struct best_contest *c = &g->contest[k];
         const char *size = arena_printf(b->arena, "%.0f", c->size);
         uint32_t losers = 0, i = 0;
 
@@ -511,7 +466,7 @@ static struct best_table table_of(const struct best *b, const struct group *g, b
 struct best_columns {
     struct table_column column[8];
 };
-static struct best_columns columns_of(const struct best *b, const struct group *g)
+static struct best_columns columns_of(const struct best *b, const struct best_group *g)
 {
     const struct figure *figure = b->wish->figure;
     struct best_columns out = {{{"size", g->first->run->operation->unit, .width = 6},
@@ -530,7 +485,7 @@ static struct best_columns columns_of(const struct best *b, const struct group *
 }
 
 /* Adds the run that is best for all sizes together; without such a run adds nothing. */
-static void add_overall(struct text *out, const struct group *g)
+static void add_overall(struct text *out, const struct best_group *g)
 {
     if (g->overall.name != NULL && isfinite(g->overall.mean) && isfinite(g->overall.worst))
         text_add(
@@ -553,7 +508,7 @@ static void add_legend(struct text *out, const struct best *b)
         one_run = one_run || b->group[i].one_run;
     for (uint32_t i = 0; i < b->n_entries; i++)
         imported = imported || b->entry[i].run->imported;
-    if (is_by_samples(b))
+    if (best_is_by_samples(b))
         text_add(out,
                  "medians of %s, and between which bounds they would be found again (95 %%);\n",
                  b->entry[0].run->timed->name);
@@ -588,7 +543,7 @@ void best_text(FILE *file, const struct best *b)
     for (char *at = strtok(legend.data, "\n"); at != NULL; at = strtok(NULL, "\n"))
         text_comment(file, "%s", at);
     for (uint32_t i = 0; i < b->n_groups; i++) {
-        const struct group *g = &b->group[i];
+        const struct best_group *g = &b->group[i];
         struct best_table table = table_of(b, g, true);
         text_auto overall = {0};
 
@@ -609,7 +564,7 @@ void best_text(FILE *file, const struct best *b)
 void best_markdown(struct text *out, const struct best *b)
 {
     for (uint32_t i = 0; i < b->n_groups; i++) {
-        const struct group *g = &b->group[i];
+        const struct best_group *g = &b->group[i];
         struct best_table table = table_of(b, g, false);
         text_auto overall = {0};
 
@@ -632,67 +587,4 @@ void best_markdown(struct text *out, const struct best *b)
     }
     text_add(out, "\n");
     add_legend(out, b);
-}
-
-/* Returns a value or a bound of the figure; times are whole nanoseconds. */
-static json_t *value_json(const struct best *b, double value)
-{
-    return b->wish->figure->kind == FIGURE_NS ? json_whole(value) : json_number(value);
-}
-
-static json_t *candidate_json(const struct best *b, const struct candidate *one)
-{
-    bool samples = is_by_samples(b);
-    json_t *labels = json_array(), *id = json_text_or_null(one->first->run->id);
-
-    for (uint32_t i = 0; i < one->n; i++)
-        json_array_append_new(labels, json_text(one->first[i].run->label));
-    return json_object_of("name", json_text(one->first->name), "id", id, "labels", labels,
-                          "verdict", json_text(verdict_word(one)), "loss", json_number(one->loss),
-                          "loss_low", one->best ? json_null() : json_number(one->loss_low),
-                          "loss_high", one->best ? json_null() : json_number(one->loss_high),
-                          "loss_text", json_text(loss_text(b, one)),
-                          samples ? "median_ns" : "value", value_json(b, one->spread.median),
-                          samples ? "low_ns" : "low", value_json(b, one->spread.low),
-                          samples ? "high_ns" : "high", value_json(b, one->spread.high), NULL);
-}
-
-static json_t *group_json(const struct best *b, const struct group *g)
-{
-    const json_t *delivers = json_object_get(g->first->run->json, "delivers");
-    json_t *contests = json_array(), *overall = json_null();
-
-    for (uint32_t k = 0; k < g->n; k++) {
-        json_t *candidates = json_array();
-
-        for (uint32_t i = 0; i < g->contest[k].n; i++)
-            json_array_append_new(candidates, candidate_json(b, &g->contest[k].candidate[i]));
-        json_array_append_new(contests, json_object_of("size", json_number(g->contest[k].size),
-                                                       "runs", candidates, NULL));
-    }
-    if (g->overall.name != NULL)
-        overall = json_object_of("name", json_text(g->overall.name), "mean_ratio",
-                                 json_number(g->overall.mean), "worst_ratio",
-                                 json_number(g->overall.worst), NULL);
-    return json_object_of("title", json_text(g->title), "delivers",
-                          delivers != NULL ? json_deep_copy(delivers) : json_null(), "differs",
-                          json_text_or_null(g->note), "question",
-                          json_loads(g->first->question, 0, NULL), "contests", contests, "overall",
-                          overall, NULL);
-}
-
-json_t *best_json(const struct best *b)
-{
-    json_t *groups = json_array(), *out;
-
-    for (uint32_t i = 0; i < b->n_groups; i++)
-        json_array_append_new(groups, group_json(b, &b->group[i]));
-    out = json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "stage",
-                         json_text(b->entry[0].run->timed->name), "close",
-                         json_number(b->wish->close), "best", groups, NULL);
-    if (!is_by_samples(b)) {
-        json_object_set_new(out, "figure", json_text(figure_name(b->wish->figure)));
-        json_object_set_new(out, "unit", json_text(figure_unit(b->wish->figure)));
-    }
-    return out;
 }

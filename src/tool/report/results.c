@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "base/text.h"
+#include "op/op.h"
 #include "op/operations.h"
 #include "report/figures_json.h"
 #include "report/result_parts.h"
@@ -70,6 +71,25 @@ static enum epa_status read_stage(const struct results *r, const char *path, con
     return EPA_OK;
 }
 
+/* Reads the output properties. */
+static void read_delivers(const struct results *r, const json_t *from, struct results_run *to)
+{
+    struct op_property *out = arena_alloc(r->arena, json_object_size(from) * sizeof(*out));
+
+    to->delivers = out;
+    for (struct json_walk it = {json_is_object(from) ? from : NULL}; json_next(&it);) {
+        text_auto value = {0};
+
+        results_add_value(&value, it.value, false);
+        out[to->n_delivers++] = (struct op_property){
+            .name = it.key,
+            .value = json_is_null(it.value)
+                         ? NULL
+                         : arena_printf(r->arena, "%s", value.bytes > 0 ? value.data : ""),
+            .is_flag = json_is_boolean(it.value)};
+    }
+}
+
 /* Reads figures of the whole run; the stages are read before. */
 static void read_figures(const json_t *from, struct results_run *to)
 {
@@ -98,6 +118,7 @@ static enum epa_status read_run(const struct results *r, const char *path, const
 {
     const json_t *stages = json_object_get(from, "stages");
     enum epa_status status = EPA_OK;
+    struct results_key *key;
 
     *to = (struct results_run){.path = r->reading,
                                .id = json_text_at(from, "id"),
@@ -132,6 +153,9 @@ static enum epa_status read_run(const struct results *r, const char *path, const
             status = read_stage(r, path, stage.value, &to->stage[to->n_stages++], err);
     }
     read_figures(from, to);
+    to->n_keys = results_keys(json_object_get(from, "experiment"), r->arena, &key);
+    to->key = key;
+    read_delivers(r, json_object_get(from, "delivers"), to);
     return status;
 }
 
@@ -361,7 +385,7 @@ static bool is_of_part(enum results_part part, const char *key)
 
 static void flatten(const json_t *from, enum results_part part, const char *prefix, json_t *out)
 {
-    for (struct json_walk it = {from}; json_next(&it);) {
+    for (struct json_walk it = {json_is_object(from) ? from : NULL}; json_next(&it);) {
         char path[256];
 
         snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix == '\0' ? "" : ".", it.key);
@@ -394,6 +418,22 @@ void results_add_value(struct text *out, const json_t *value, bool quoted)
         json_write(out, value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_DIGITS);
     else
         text_add(out, "absent");
+}
+
+const char *results_value(const struct results_run *run, const char *section, const char *key)
+{
+    size_t bytes = section != NULL ? strlen(section) : 0;
+
+    for (uint32_t i = 0; i < run->n_keys; i++) {
+        const char *path = run->key[i].path;
+
+        if (section != NULL && strncmp(path, section, bytes) == 0 && path[bytes] == '.' &&
+            strcmp(path + bytes + 1, key) == 0)
+            return run->key[i].value;
+        if (section == NULL && strcmp(path, key) == 0)
+            return run->key[i].value;
+    }
+    return NULL;
 }
 
 uint32_t results_keys(const json_t *experiment, struct arena *arena, struct results_key **out)

@@ -12,6 +12,13 @@
 #include "result/result.h"
 
 struct operation;
+struct op_property;
+
+/* A key of an experiment, "moe.hidden", and its value in plain notation. */
+struct results_key {
+    const char *path, *value;
+    bool is_means; /* RESULTS_MEANS */
+};
 
 struct results_run {
     const char *path;  /* path of its file */
@@ -30,8 +37,12 @@ struct results_run {
     uint32_t n_stages;
     const struct run_stage *timed; /* the selected stage */
     struct run_figures figures;    /* the same rows, and figures of summaries */
-    const json_t *json;            /* the whole result */
-    const json_t *document;        /* the document that contains it */
+    const struct results_key *key; /* [n_keys] of the experiment */
+    uint32_t n_keys;
+    const struct op_property *delivers; /* [n_delivers] output properties; none: unknown */
+    uint32_t n_delivers;
+    const json_t *json;     /* the whole result */
+    const json_t *document; /* the document that contains it */
 };
 
 /* Results of one file or more; initially {0}. */
@@ -90,11 +101,10 @@ enum results_part {
 bool results_differ(const struct results_run *a, const struct results_run *b, enum results_part,
                     char *what, uint32_t room);
 
-/* A key of an experiment, "moe.hidden", and its value in plain notation. */
-struct results_key {
-    const char *path, *value;
-    bool is_means; /* RESULTS_MEANS */
-};
+/* Returns the value of a key of the experiment: of a section, or at the top (section NULL); NULL: the
+ * run has no such key. */
+const char *results_value(const struct results_run *, const char *section, const char *key);
+
 /* Returns the number of all keys of an experiment; the keys and their texts are in the arena. */
 uint32_t results_keys(const json_t *experiment, struct arena *, struct results_key **out);
 
