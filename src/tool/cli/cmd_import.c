@@ -14,7 +14,7 @@
 #include "report/lines.h"
 #include "report/import.h"
 #include "report/results.h"
-#include "report/summary.h"
+#include "report/summary_json.h"
 
 static void print_imported(const json_t *results)
 {

@@ -39,7 +39,7 @@
 #include "launch/program_registry.h"
 #include "report/lines.h"
 #include "report/result_json.h"
-#include "report/summary.h"
+#include "report/summary_json.h"
 #include "run/run.h"
 #include "session/session.h"
 #include "session/alternation.h"

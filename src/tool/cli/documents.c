@@ -25,6 +25,7 @@
 #include "report/results.h"
 #include "report/rows.h"
 #include "report/summary.h"
+#include "report/summary_json.h"
 
 enum { WRITE_PART = 20 }; /* writing takes at most 1 / WRITE_PART of the time */
 

@@ -23,7 +23,7 @@
 #include "report/plot.h"
 #include "report/results.h"
 #include "report/rows.h"
-#include "report/summary.h"
+#include "report/summary_json.h"
 
 enum { NAMED_MOST = 3 }; /* maximum number of runs per verdict in a sentence of the HTML page */
 

@@ -18,7 +18,7 @@
 #include "config/experiment.h"
 #include "report/lines.h"
 #include "report/results.h"
-#include "report/summary.h"
+#include "report/summary_json.h"
 
 enum { HEAD = 256 }; /* a document of epa2a names its program in these first bytes */
 

@@ -228,6 +228,7 @@ static int report_result(struct run_command *c, const struct run *run, struct re
 {
     const struct run_figures *f = result->figures;
     json_t *document = result_json(result, &c->facts);
+    struct results_key *key;
     int code = f->exit_code;
 
     if (result->trace_error.status != EPA_OK)
@@ -240,7 +241,9 @@ static int report_result(struct run_command *c, const struct run *run, struct re
     else if (!c->cli->quiet)
         report_warnings(stderr, f);
     run_print_result(run, &run->process_id, result);
-    report_row_fill(row, result, json_object_get(document, "experiment"), c->documents.arena);
+    report_row_fill(row, result, c->documents.arena);
+    row->n_keys = results_keys(json_object_get(document, "experiment"), c->documents.arena, &key);
+    row->key = key;
     documents_add(&c->documents, document);
     code = finish_row(run, row, result->status, code);
     return code == EXIT_OK && result->trace_error.status != EPA_OK ? EXIT_RESOURCE : code;

@@ -281,7 +281,7 @@ static void keep_finished_runs(struct run_folder *f, struct documents *d)
 
         if (was == NULL)
             continue;
-        report_row_read(&d->row[i], was, json_at(was->document, "summary.0"), d->arena);
+        report_row_read(&d->row[i], was, d->arena);
         documents_add(d, json_incref((json_t *)was->json));
         add_pending_line(f, d, i);
     }

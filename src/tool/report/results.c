@@ -71,6 +71,19 @@ static enum epa_status read_stage(const struct results *r, const char *path, con
     return EPA_OK;
 }
 
+/* Reads the times of a run in the summary of its document. */
+static void read_summary(const json_t *document, struct results_run *to)
+{
+    static const char *const key[] = {[ROW_DISPATCH] = "dispatch_ns",
+                                      [ROW_EXPERTS] = "experts_ns",
+                                      [ROW_COMBINE] = "combine_ns",
+                                      [ROW_TOTAL] = "total_ns"};
+    bool alone = json_array_size(json_object_get(document, "results")) == 1;
+
+    for (uint32_t i = 0; i < ROW_TIMES; i++)
+        to->time_ns[i] = alone ? json_number_at(json_at(document, "summary.0"), key[i]) : NAN;
+}
+
 /* Reads the output properties. */
 static void read_delivers(const struct results *r, const json_t *from, struct results_run *to)
 {
@@ -155,6 +168,8 @@ static enum epa_status read_run(const struct results *r, const char *path, const
     read_figures(from, to);
     to->n_keys = results_keys(json_object_get(from, "experiment"), r->arena, &key);
     to->key = key;
+    to->elapsed_s = json_number_at(from, "elapsed_s");
+    read_summary(document, to);
     read_delivers(r, json_object_get(from, "delivers"), to);
     return status;
 }

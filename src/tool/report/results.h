@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "report/rows.h"
 #include "result/result.h"
 
 struct operation;
@@ -37,6 +38,8 @@ struct results_run {
     uint32_t n_stages;
     const struct run_stage *timed; /* the selected stage */
     struct run_figures figures;    /* the same rows, and figures of summaries */
+    double elapsed_s;
+    double time_ns[ROW_TIMES]; /* in "summary" of a document with this run alone; NaN: unknown */
     const struct results_key *key; /* [n_keys] of the experiment */
     uint32_t n_keys;
     const struct op_property *delivers; /* [n_delivers] output properties; none: unknown */

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "session/session.h"
 
@@ -52,5 +53,11 @@ struct report_batch {
     const char *const *context; /* "NAME=TEXT", see struct facts */
     uint32_t n_context;
 };
+
+/* Returns true if the runs took place in the written order. */
+static inline bool report_is_declared(const struct report_batch *batch)
+{
+    return strcmp(batch->order, "declared") == 0;
+}
 
 #endif

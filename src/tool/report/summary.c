@@ -10,14 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/stats.h"
 #include "base/text.h"
 #include "report/csv_cells.h"
 #include "report/lines.h"
 #include "report/means.h"
-#include "report/result_parts.h"
 #include "report/results.h"
 #include "report/table.h"
 #include "report/xml.h"
@@ -207,12 +205,10 @@ static void fill_parts(struct report_row *row, const struct session *s,
 
 /* Copies figures of the result. The limit is the largest of the minimum times of products, weights
  * and links. */
-static void copy_figures(struct report_row *row, const struct run_figures *run,
-                         const json_t *experiment, struct arena *arena)
+static void copy_figures(struct report_row *row, const struct run_figures *run, struct arena *arena)
 {
     const struct run_stop *stop = &run->stop;
     struct run_stage *stage = arena_alloc(arena, run->n_stages * sizeof(*stage));
-    struct results_key *key;
     bool any = stop->samples > 0;
 
     for (uint32_t i = 0; i < run->n_stages; i++)
@@ -231,12 +227,21 @@ static void copy_figures(struct report_row *row, const struct run_figures *run,
         row->mean_ns = run_total(run)->figures.ns.mean;
     if (run->n_stages > 0 && run->compute.flops > 0 && isfinite(run->compute.flops_ns))
         row->limit_ns = run_total(run)->figures.peak_ns;
-    row->n_keys = results_keys(experiment, arena, &key);
-    row->key = key;
 }
 
-void report_row_fill(struct report_row *row, const struct result *result, const json_t *experiment,
-                     struct arena *arena)
+static void copy_keys(struct report_row *row, const struct results_key *key, uint32_t n,
+                      struct arena *arena)
+{
+    struct results_key *copy = arena_alloc(arena, n * sizeof(*copy));
+
+    for (uint32_t i = 0; i < n; i++)
+        copy[i] = (struct results_key){arena_printf(arena, "%s", key[i].path),
+                                       arena_printf(arena, "%s", key[i].value), key[i].is_means};
+    row->key = copy;
+    row->n_keys = n;
+}
+
+void report_row_fill(struct report_row *row, const struct result *result, struct arena *arena)
 {
     const struct run_figures *run = result->figures;
     bool ok = strcmp(run->status, "ok") == 0, missed = strcmp(run->status, "missed") == 0;
@@ -245,22 +250,19 @@ void report_row_fill(struct report_row *row, const struct result *result, const 
                    run->error != NULL ? arena_printf(arena, "%s", run->error_text) : NULL);
     if (!ok)
         row->status = missed ? status_name(EPA_ERR_MISMATCH) : run->error;
-    copy_figures(row, run, experiment, arena);
+    copy_figures(row, run, arena);
     fill_parts(row, result->session, run);
     row->elapsed_s = result->elapsed_s;
     row->time_ns[ROW_TOTAL] = run_total(run)->figures.ns.median;
 }
 
-void report_row_read(struct report_row *row, const struct results_run *was, const json_t *saved,
-                     struct arena *arena)
+void report_row_read(struct report_row *row, const struct results_run *was, struct arena *arena)
 {
     report_row_end(row, REPORT_OK, EPA_OK, NULL);
-    copy_figures(row, &was->figures, json_object_get(was->json, "experiment"), arena);
-    row->elapsed_s = json_number_at(was->json, "elapsed_s");
-    for (const struct field *f = fields; f->is.key != NULL; f++)
-        for (uint32_t i = 0; i < ROW_TIMES; i++)
-            if (f->at == offsetof(struct report_row, time_ns) + i * sizeof(double))
-                row->time_ns[i] = json_number_at(saved, f->is.key);
+    copy_figures(row, &was->figures, arena);
+    copy_keys(row, was->key, was->n_keys, arena);
+    row->elapsed_s = was->elapsed_s;
+    memcpy(row->time_ns, was->time_ns, sizeof(row->time_ns));
 }
 
 /* Returns true if the row has figures; a failed run may have some. */
@@ -498,12 +500,6 @@ static void describe_base(const struct layout *layout, struct text *out)
                         "launcher");
 }
 
-/* Returns true if the order differs from the declared one. */
-static bool is_mixed(const struct report_batch *batch)
-{
-    return strcmp(batch->order, "declared") != 0;
-}
-
 void report_batch_text(FILE *file, const struct report_batch *batch)
 {
     struct layout layout = layout_of(batch, TEXT);
@@ -520,7 +516,7 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
         fprintf(file, "%s %u %s", k == 0 ? ":" : ",", n, ends[k]);
     }
     fprintf(file, "\n");
-    if (is_mixed(batch))
+    if (!report_is_declared(batch))
         fprintf(file, "# order: %s, by seed %" PRIu64 "\n", batch->order, batch->seed);
     if (batch->verb != VERB_VERIFY && layout.repeated)
         fprintf(file, "# medians of repetitions; spread: of their totals, most - least\n");
@@ -565,7 +561,7 @@ void report_batch_page(struct text *out, const struct report_batch *batch, bool 
     for (uint32_t i = 0; i < batch->n_context; i++)
         text_add(&note, "%s%s", i == 0 ? "context: " : ", ", batch->context[i]);
     add_note(out, html, &note);
-    if (is_mixed(batch))
+    if (!report_is_declared(batch))
         text_add(&note, "order: %s, by seed %" PRIu64, batch->order, batch->seed);
     add_note(out, html, &note);
     arena_destroy(layout.lines.arena);
@@ -614,39 +610,15 @@ void report_batch_csv(struct text *out, const struct report_batch *batch)
 
 /* ---- documents ---- */
 
-static json_t *summary_json(const struct report_batch *batch)
+void summary_visit(const struct report_batch *batch,
+                   void (*fn)(void *arg, uint32_t row, const struct summary_value *), void *arg)
 {
     struct lines rows = single_rows(batch);
-    json_t *out = json_array();
 
-    for (uint32_t i = 0; i < rows.n; i++) {
-        json_t *row = json_object();
-
-        for (const struct field *f = fields; f->is.key != NULL; f++) {
-            struct table_cell cell = cell_of(f, &rows.row[i]);
-
+    for (uint32_t i = 0; i < rows.n; i++)
+        for (const struct field *f = fields; f->is.key != NULL; f++)
             if ((f->where & JSON) != 0)
-                json_object_set_new(row, f->is.key,
-                                    f->is_text
-                                        ? cell.text != NULL ? json_text(cell.text) : json_null()
-                                        : json_number(cell.number));
-        }
-        json_array_append_new(out, row);
-    }
+                fn(arg, i,
+                   &(struct summary_value){f->is.key, f->is_text, cell_of(f, &rows.row[i])});
     arena_destroy(rows.arena);
-    return out;
-}
-
-json_t *report_document(json_t *results, const struct report_batch *batch)
-{
-    json_t *out =
-        json_object_of("schema", json_integer(RESULT_SCHEMA), "program", json_text("epa2a"),
-                       "percentiles", json_text("nearest rank"), "results", results, NULL);
-
-    if (batch == NULL)
-        return out;
-    json_object_set_new(out, "order", json_text(batch->order));
-    json_object_set_new(out, "order_seed", is_mixed(batch) ? json_count(batch->seed) : json_null());
-    json_object_set_new(out, "summary", summary_json(batch));
-    return out;
 }
