@@ -22,7 +22,7 @@ DOCUMENTS = {
         tune_json.c tune_json.h compare_turns.c""".split(),
     "src/tool/report": """
         best_json.c best_json.h figures_json.c figures_json.h fill.c fill.h form.c form.h import.c import.h
-        openmetrics.c origin.c origin.h plot.c plot.h predict.c predict.h result_json.c
+        openmetrics.c origin_json.c origin_json.h plot.c plot.h predict.c predict.h result_json.c
         result_json.h results.c results.h stage_names.c summary_json.c summary_json.h table_json.c table_json.h""".split(),
     "src/tool/op": [],
     "src/tool/op/moe": ["routing_file.c", "routing_log_json.c", "routing_log_json.h"],

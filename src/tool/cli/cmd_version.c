@@ -14,7 +14,7 @@
 #include "cli/documents.h"
 #include "config/experiment.h"
 #include "registry/registry.h"
-#include "report/origin.h"
+#include "report/origin_json.h"
 #include "report/result_parts.h"
 
 /* Converts EPA2A_WITH ("hwloc ucx ...") to an object of booleans. */

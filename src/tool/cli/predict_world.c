@@ -12,7 +12,7 @@
 #include "config/diag.h"
 #include "experiment/points.h"
 #include "experiment/operation.h"
-#include "report/origin.h"
+#include "report/origin_json.h"
 #include "report/predict.h"
 
 /* Largest measured time of a stage in latencies, for the upper bound: a dispatch of ll_v2, which

@@ -3,7 +3,7 @@
 
 #include "base/exit_code.h"
 #include "cli/tune_report.h"
-#include "report/origin.h"
+#include "report/origin_json.h"
 
 static json_t *setting_json(const struct tune *t, const struct tune_setting *s)
 {

@@ -20,7 +20,7 @@
 #include "registry/registry.h"
 #include "registry/check.h"
 #include "result/result.h"
-#include "report/origin.h"
+#include "report/origin_json.h"
 #include "report/summary.h"
 #include "report/fill.h"
 

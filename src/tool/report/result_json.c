@@ -7,7 +7,7 @@
 
 #include "config/experiment.h"
 #include "report/figures_json.h"
-#include "report/origin.h"
+#include "report/origin_json.h"
 #include "result/verdicts.h"
 
 static json_t *samples_json(const struct run_stage *stage)

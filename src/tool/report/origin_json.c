@@ -1,6 +1,6 @@
 /* Origin of a result as JSON: the machine, the build and the environment; the experiment, its plugins and ranks, and its injected fault.
  * These functions do not fail: unreadable values are null. */
-#include "report/origin.h"
+#include "report/origin_json.h"
 
 #include "report/result_parts.h"
 

@@ -1,6 +1,6 @@
 /* Origin of a result: program, machine, environment, experiment. */
-#ifndef REPORT_ORIGIN_H
-#define REPORT_ORIGIN_H
+#ifndef REPORT_ORIGIN_JSON_H
+#define REPORT_ORIGIN_JSON_H
 
 #include "base/json.h"
 #include "report/result_parts.h"
