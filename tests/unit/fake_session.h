@@ -184,16 +184,12 @@ static inline void fake_result(struct fake *f, enum epa_status status, const cha
 {
     struct result *result = &f->result_of_run;
 
-    *result = (struct result){.session = &f->session,
-                              .status = status,
-                              .started = 1,
-                              .elapsed_s = 0.5,
-                              .quota = f->quota};
+    *result = (struct result){.status = status, .started = 1, .elapsed_s = 0.5, .quota = f->quota};
 
     snprintf(result->error.text, sizeof(result->error.text), "%s", error != NULL ? error : "");
     json_decref(f->result);
     result_free(f->figures);
-    f->figures = result->figures = result_make(result, &f->machine);
+    f->figures = result->figures = result_make(result, &f->session, &f->machine);
     f->result = result_json(result, &f->facts);
 }
 

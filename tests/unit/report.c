@@ -249,6 +249,32 @@ static char *table_of(const struct fake *f)
     return text;
 }
 
+/* Reports need no memory of the ranks. */
+TEST(a_result_outlives_its_session)
+{
+    struct fake f;
+    char *before, *after;
+    json_t *document;
+
+    fake_init(&f, VERB_BENCH, 4, 200);
+    fake_measure(&f, 200);
+    fake_peaks(&f);
+    fake_result(&f, EPA_OK, NULL);
+    before = table_of(&f);
+    memset(f.session.block, 0x5a, 4 * f.session.block_bytes);
+    memset(&f.notes, 0x5a, sizeof(f.notes));
+    memset(&f.routing, 0x5a, sizeof(f.routing));
+    memset(&f.experiment, 0, sizeof(f.experiment));
+    after = table_of(&f);
+    assert_string_equal(before, after);
+    document = result_json(&f.result_of_run, &f.facts);
+    assert_true(json_equal(document, f.result));
+    json_decref(document);
+    free(before);
+    free(after);
+    fake_finish(&f);
+}
+
 /* Lines stay within 100 columns with long names, huge times and missing times. */
 TEST(tables_fit_100_columns_and_missing_values_are_dashes)
 {

@@ -230,7 +230,7 @@ static int run_side(const struct sides *s, uint32_t side, int fd)
     how.skips = runs.run[0].skips;
     observer = live_observe(live, &shown);
     result = run_experiment(runs.run[0].x, VERB_BENCH, &how, &observer);
-    if (result.session == NULL) {
+    if (result.figures == NULL) {
         run_print_refusal(&runs.run[0], &runs.run[0].process_id, &result.error);
         return run_is_skipped(&runs.run[0], result.status) ? EXIT_SKIPPED
                                                            : exit_code(result.status, SIGINT);

@@ -262,9 +262,9 @@ static int reject_run(struct run_command *c, const struct run *run, struct repor
  * blocks of the ranks of its host. Documents of a batch contain runs that only rank 0 knows, so rank 1
  * writes documents of a single run only, and no file of a folder. */
 static bool replaces_rank_0(struct run_command *c, const struct run *run,
-                            const struct session *session)
+                            const struct result *result)
 {
-    if (run->process_id.rank != 1 || !session->rank_0_lost)
+    if (run->process_id.rank != 1 || !result->rank_0_lost)
         return false;
     c->documents.ours = c->runs.n == 1 && c->cli->out_dir == NULL;
     return true;
@@ -274,12 +274,9 @@ static bool replaces_rank_0(struct run_command *c, const struct run *run,
 static int finish_run(struct run_command *c, const struct run *run, struct report_row *row,
                       const struct result *result)
 {
-    const struct session *session = result->session;
-
     /* A time limit expired before this process started its rank. */
-    c->lost = result->status == EPA_ERR_TIMEOUT && run->process_id.size > 1 &&
-              session_rank(session, run->process_id.rank)->pid == 0;
-    if (run->process_id.rank == 0 || replaces_rank_0(c, run, session))
+    c->lost = result->status == EPA_ERR_TIMEOUT && run->process_id.size > 1 && result->not_started;
+    if (run->process_id.rank == 0 || replaces_rank_0(c, run, result))
         return report_result(c, run, row, result);
     if (result->error.text[0] != '\0')
         run_print_end(run, &run->process_id, &result->error);
@@ -312,7 +309,7 @@ static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
     if (run->refused.status != EPA_OK)
         return reject_run(c, run, row, &run->refused);
     result = run_experiment(run->x, c->verb, &how, &observer);
-    if (result.session == NULL) {
+    if (result.figures == NULL) {
         run_print_refusal(run, &run->process_id, &result.error);
         return reject_run(c, run, row, &result.error);
     }

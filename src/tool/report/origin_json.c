@@ -165,10 +165,8 @@ static json_t *plugin_json(const struct epa_plugin *plugin)
                           module ? hash_json(of.dli_fname) : json_null(), NULL);
 }
 
-void result_put_origin(json_t *result, const struct session *s, const struct facts *facts)
+void result_put_origin(json_t *result, const struct experiment *x, const struct facts *facts)
 {
-    const struct experiment *x = s->experiment;
-
     json_object_set_new(result, "experiment", experiment_json(x));
     json_object_set_new(result, "context", pairs_json(facts->context, facts->n_context));
     json_object_set_new(result, "machine", machine_json(facts->machine));
@@ -190,31 +188,27 @@ json_t *result_facts(const struct session_facts *facts)
     return out;
 }
 
-static json_t *rank_json(const struct session *s, uint32_t r)
+static json_t *rank_json(const struct run_rank *rank, uint32_t r)
 {
-    const struct session_rank *rank = session_rank(s, r);
-    char words[sizeof(rank->text) + 1];
-
-    snprintf(words, sizeof(words), "%.*s", (int)sizeof(rank->text), rank->text);
     return json_object_of("rank", json_count(r), "pid", json_count_or_null((uint64_t)rank->pid),
                           "host", json_text_or_null(rank->host), "node", json_count(rank->node),
                           "core", rank->core >= 0 ? json_count((uint64_t)rank->core) : json_null(),
-                          "device", result_facts(&rank->device), "transport",
-                          result_facts(&rank->transport), "samples", json_count(rank->samples),
+                          "device", result_facts(rank->device), "transport",
+                          result_facts(rank->transport), "samples", json_count(rank->samples),
                           "first_ns", json_whole(rank->first_ns > 0 ? rank->first_ns : NAN),
                           "status", json_text(status_name(rank->status)), "error",
-                          json_text_or_null(rank->status != EPA_OK ? words : NULL), NULL);
+                          json_text_or_null(rank->status != EPA_OK ? rank->text : NULL), NULL);
 }
 
-json_t *result_world(const struct session *s)
+json_t *result_world(const struct run_facts *s)
 {
     json_t *ranks = json_array();
 
     for (uint32_t r = 0; r < s->experiment->problem.ranks; r++)
-        json_array_append_new(ranks, rank_json(s, r));
+        json_array_append_new(ranks, rank_json(&s->rank[r], r));
     return json_object_of("size", json_count(s->experiment->problem.ranks), "launcher",
                           json_text(s->experiment->launcher.plugin->name), "started_by",
-                          json_text_or_null(s->process_id.source), "ranks", ranks, NULL);
+                          json_text_or_null(s->started_by), "ranks", ranks, NULL);
 }
 
 json_t *result_fault(const struct fault_options *planted, const struct run_fault *fault)

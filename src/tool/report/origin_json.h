@@ -15,9 +15,9 @@ json_t *build_json(const struct build_facts *);
 json_t *facts_line(const char *root, const char *path);
 
 /* Adds "experiment" to "plugins". */
-void result_put_origin(json_t *result, const struct session *, const struct facts *);
+void result_put_origin(json_t *result, const struct experiment *, const struct facts *);
 /* Returns "world"; "fault" is null in a normal run. */
-json_t *result_world(const struct session *);
+json_t *result_world(const struct run_facts *);
 json_t *result_fault(const struct fault_options *, const struct run_fault *);
 /* result_profile() returns "profile": the written trace, and the recording cost of the busiest
  * thread in an iteration; null: none. The next function formats a time as RFC 3339, UTC; null:

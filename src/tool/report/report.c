@@ -23,35 +23,35 @@
 /* ---- experiment and machine ---- */
 
 /* Adds "0-3, 6, 7": consecutive cores are shortened, the order is kept. */
-static void add_cores(struct text *out, const struct session *s)
+static void add_cores(struct text *out, const struct run_facts *s)
 {
     uint32_t ranks = s->experiment->problem.ranks, last;
 
     for (uint32_t r = 0; r < ranks; r = last + 1) {
-        int32_t core = session_rank(s, r)->core;
+        int32_t core = s->rank[r].core;
 
         for (last = r; last + 1 < ranks && core >= 0; last++) {
-            if (session_rank(s, last + 1)->core != session_rank(s, last)->core + 1)
+            if (s->rank[last + 1].core != s->rank[last].core + 1)
                 break;
         }
         text_add(out, r == 0 ? "" : ", ");
         if (core < 0)
             text_add(out, "any");
         else if (last > r)
-            text_add(out, "%d-%d", core, session_rank(s, last)->core);
+            text_add(out, "%d-%d", core, s->rank[last].core);
         else
             text_add(out, "%d", core);
     }
 }
 
-static void print_pins(FILE *file, const struct session *s)
+static void print_pins(FILE *file, const struct run_facts *s)
 {
     const struct experiment *x = s->experiment;
     text_auto cores = {0};
     uint32_t pinned = 0;
 
     for (uint32_t r = 0; r < x->problem.ranks; r++)
-        pinned += session_rank(s, r)->core >= 0;
+        pinned += s->rank[r].core >= 0;
     text_add(&cores, pinned > 0 ? "pinned in order to cores " : "not pinned");
     if (pinned > 0)
         add_cores(&cores, s);
@@ -61,12 +61,12 @@ static void print_pins(FILE *file, const struct session *s)
 }
 
 /* Adds "hosta (ranks 0, 2, 4)"; returns false if no rank is on that node. */
-static bool add_node(struct text *out, const struct session *s, uint32_t node)
+static bool add_node(struct text *out, const struct run_facts *s, uint32_t node)
 {
     uint32_t ranks = s->experiment->problem.ranks, n = 0;
 
     for (uint32_t r = 0; r < ranks; r++) {
-        const struct session_rank *rank = session_rank(s, r);
+        const struct run_rank *rank = &s->rank[r];
 
         if (rank->node != node)
             continue;
@@ -79,15 +79,15 @@ static bool add_node(struct text *out, const struct session *s, uint32_t node)
     return n > 0;
 }
 
-static void print_nodes(FILE *file, const struct session *s)
+static void print_nodes(FILE *file, const struct run_facts *s)
 {
     text_auto line = {0};
     uint32_t nodes = 0;
 
     while (add_node(&line, s, nodes))
         nodes++;
-    if (s->process_id.source[0] != '\0')
-        text_comment(file, "found: %s", s->process_id.source);
+    if (s->started_by[0] != '\0')
+        text_comment(file, "found: %s", s->started_by);
     if (nodes > 1)
         text_comment(file, "%u nodes: %s", nodes, line.data);
 }
@@ -160,9 +160,9 @@ static void print_facts(FILE *file, const struct session_facts *facts)
 }
 
 /* Prints "expert: mlp (ffn 2048, ...)", and the library or kernels that compute it. */
-static void print_operation_section(FILE *file, const struct session *s)
+static void print_operation_section(FILE *file, const struct run_facts *s)
 {
-    const struct operation *op = session_operation(s);
+    const struct operation *op = s->operation;
     const char *section = op->head_also != NULL ? op->head_also(&s->experiment->problem) : NULL;
 
     if (s->notes != NULL && s->notes->products_by[0] != '\0')
@@ -234,18 +234,18 @@ static void print_links(FILE *file, const struct peak *links)
                      signal_us);
 }
 
-static void print_header(FILE *file, const struct session *s, const struct run_figures *f,
+static void print_header(FILE *file, const struct run_facts *s, const struct run_figures *f,
                          const struct facts *facts)
 {
     static const char *const plugins[] = {"algorithm", "transport", "backend"};
     const struct experiment *x = s->experiment;
 
-    text_comment(file, "epa2a %s: %s", session_verb(s), x->name);
+    text_comment(file, "epa2a %s: %s", session_verb_name(s->verb), x->name);
     if (x->label != NULL)
         text_comment(file, "run: %s; id %s", x->label, x->id);
     print_sections(file, x, plugins, 3);
     print_model(file, &x->model);
-    for (const char *const *line = session_operation(s)->head; *line != NULL;) {
+    for (const char *const *line = s->operation->head; *line != NULL;) {
         uint32_t n = 0;
 
         while (line[n] != NULL)
@@ -262,8 +262,8 @@ static void print_header(FILE *file, const struct session *s, const struct run_f
     print_nodes(file, s);
     print_machine(file, facts->machine);
     print_context(file, facts);
-    print_facts(file, &session_rank(s, 0)->device);
-    print_facts(file, &session_rank(s, 0)->transport);
+    print_facts(file, s->rank[0].device);
+    print_facts(file, s->rank[0].transport);
     print_links(file, &f->links);
 }
 
@@ -315,7 +315,7 @@ struct told {
     FILE *file;
     const struct result *result;
     const struct run_figures *f;
-    const struct session *s;
+    const struct run_facts *s;
     const struct run_stage *total;
 };
 
@@ -330,7 +330,7 @@ static void print_open_loop(const struct told *t)
     const struct experiment *x = t->s->experiment;
     text_auto line = {0};
 
-    if (!session_is_open(t->s) || !(a->rate > 0))
+    if (!t->s->open || !(a->rate > 0))
         return;
     text_add(&line, "open loop: %s arrivals by seed %llu, %.6g due a second",
              x->bench.arrivals == ARRIVALS_POISSON ? "poisson" : "constant",
@@ -349,7 +349,7 @@ static void print_graph(const struct told *t, const char *cache)
     const struct session_notes *notes = t->s->notes;
     uint32_t last = notes->n_stages > 0 ? notes->n_stages - 1 : 0;
     bool pairs = notes->stage_kind[last] != EPA_STAGE_WHOLE;
-    uint32_t calls = session_calls(t->s);
+    uint32_t calls = t->s->calls;
 
     text_comment(t->file, "clock: graph of %u call%s%s, cache %s; a sample is one launch%s%s",
                  calls, plural(calls), pairs ? " of each stage" : "", cache,
@@ -452,7 +452,7 @@ static void print_samples(const struct told *t)
     print_rules(t);
     print_statistics(t);
     for (uint32_t r = 0; r < t->f->ranks; r++)
-        first = fmax(first, session_rank(t->s, r)->first_ns);
+        first = fmax(first, t->s->rank[r].first_ns);
     if (first > 0)
         text_comment(t->file, "very first iteration: %.1f us", first / 1e3);
     if (t->f->ranks > 1 && t->f->skew.known)
@@ -595,19 +595,14 @@ static void print_traffic(FILE *file, const struct run_figures *f)
 }
 
 /* Prints statistics of the operation's inputs. */
-static void print_stats(FILE *file, const struct session *s)
+static void print_stats(FILE *file, const struct run_facts *s)
 {
-    text_auto lines = {0};
-
-    if (session_operation(s)->stats_lines == NULL)
-        return;
-    session_operation(s)->stats_lines(s->stats, &lines);
-    for (const char *at = lines.data; at != NULL && *at != '\0'; at += strcspn(at, "\n") + 1)
+    for (const char *at = s->input_lines; *at != '\0'; at += strcspn(at, "\n") + 1)
         text_comment(file, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
 /* Prints one line for each expectation. */
-static void print_verdicts(FILE *file, const struct session *s, const struct run_figures *f)
+static void print_verdicts(FILE *file, const struct run_facts *s, const struct run_figures *f)
 {
     for (uint32_t i = 0; i < f->n_verdicts; i++) {
         bool met = f->verdict[i].met;
@@ -650,7 +645,7 @@ static void print_share(FILE *file, const struct verify_options *options,
                  v->partly != NULL ? "; " : "", v->partly != NULL ? v->partly : "");
 }
 
-static void print_checks(FILE *file, const struct session *s, const struct run_verify *v)
+static void print_checks(FILE *file, const struct run_facts *s, const struct run_verify *v)
 {
     const char *which = s->verb == VERB_BENCH ? ""
                         : v->iterations == 2  ? "first and last iteration "
@@ -678,7 +673,7 @@ static void print_checks(FILE *file, const struct session *s, const struct run_v
 void report_table(FILE *file, const struct result *result, const struct facts *facts)
 {
     const struct run_figures *f = result->figures;
-    const struct session *s = result->session;
+    const struct run_facts *s = &f->facts;
     const struct experiment *x = s->experiment;
     const struct told t = {file, result, f, s, run_total(f)};
     char size[32];

@@ -127,14 +127,14 @@ static json_t *all_api_json(const struct run_figures *f, uint32_t calls)
 }
 
 /* Returns the method of time measurement; null without times. */
-static json_t *timing_json(const struct run_figures *f, const struct session *s)
+static json_t *timing_json(const struct run_figures *f, const struct run_facts *s)
 {
     static const char *const clock[] = {[CLOCK_HOST] = "host",
                                         [CLOCK_EVENTS] = "events",
                                         [CLOCK_GRAPH] = "graph",
                                         [CLOCK_END_TO_END] = "end_to_end"};
     const struct bench_options *o = &s->experiment->bench;
-    bool open = session_is_open(s), graph = s->notes->clock == CLOCK_GRAPH;
+    bool open = s->open, graph = s->notes->clock == CLOCK_GRAPH;
     bool cold = s->verb == VERB_BENCH && o->cache == CACHE_COLD;
     json_t *arrivals = json_null();
 
@@ -146,9 +146,8 @@ static json_t *timing_json(const struct run_figures *f, const struct session *s)
             json_number(s->notes->arrivals.rate), "closed_rate",
             json_number(s->notes->arrivals.closed_rate), "late", json_number(f->late), NULL);
     return json_object_of(
-        "clock", json_text(clock[s->notes->clock]), "calls",
-        json_count(graph ? session_calls(s) : 1), "cache", json_text(cold ? "cold" : "warm"),
-        "total",
+        "clock", json_text(clock[s->notes->clock]), "calls", json_count(graph ? s->calls : 1),
+        "cache", json_text(cold ? "cold" : "warm"), "total",
         json_text(graph || s->notes->clock == CLOCK_END_TO_END || open ? "measured" : "sum"),
         "arrivals", arrivals, NULL);
 }
@@ -175,7 +174,7 @@ static json_t *partial_json(const struct run_figures *f)
 }
 
 /* Returns the compared elements; reasons: why elements were not compared, or puts not counted. */
-static json_t *verify_json(const struct run_verify *v, const struct session *s)
+static json_t *verify_json(const struct run_verify *v, const struct run_facts *s)
 {
     const struct op_share *share = &v->share;
     bool counts = s->verb == VERB_VERIFY;
@@ -236,22 +235,22 @@ static json_t *error_json(const struct run_figures *f)
 }
 
 /* Returns the statistics of inputs; null: no iterations. */
-static json_t *statistics_json(const struct session *s)
+static json_t *statistics_json(const struct run_facts *s)
 {
-    struct op_statistic list[OP_STATISTICS];
-    uint32_t n = session_operation(s)->stats_list(s->stats, s->source, list);
-    json_t *out = n > 0 ? json_object() : json_null();
+    json_t *out = s->n_inputs > 0 ? json_object() : json_null();
 
-    for (uint32_t i = 0; i < n; i++)
-        json_set_at(out, list[i].path,
-                    list[i].is_count ? json_whole(list[i].number) : json_number(list[i].number));
+    for (uint32_t i = 0; i < s->n_inputs; i++) {
+        const struct op_statistic *of = &s->input[i];
+
+        json_set_at(out, of->path, of->is_count ? json_whole(of->number) : json_number(of->number));
+    }
     return out;
 }
 
 /* Returns the output properties; null: all algorithms have the same. */
-static json_t *delivers_json(const struct session *s)
+static json_t *delivers_json(const struct run_facts *s)
 {
-    const struct operation *op = session_operation(s);
+    const struct operation *op = s->operation;
     struct op_property list[OP_PROPERTIES];
     json_t *out;
 
@@ -269,7 +268,7 @@ static json_t *delivers_json(const struct session *s)
 json_t *result_json(const struct result *result, const struct facts *facts)
 {
     const struct run_figures *f = result->figures;
-    const struct session *s = result->session;
+    const struct run_facts *s = &f->facts;
     const struct experiment *x = s->experiment;
     const struct operation *op = f->operation;
     const struct epa_footprint *need = &s->footprint;
@@ -278,14 +277,14 @@ json_t *result_json(const struct result *result, const struct facts *facts)
     out = json_object_of("name", json_text(x->name), "file", json_text(x->file), "label",
                          json_text(x->label != NULL ? x->label : x->name), "id",
                          json_text_or_null(x->id), "run", json_text_or_null(x->run_name), "verb",
-                         json_text(session_verb(s)), "operation", json_text(op->name), "status",
-                         json_text(f->status), "exit_code", json_integer(f->exit_code), "error",
-                         error_json(f), "started", result_time(result->started), "elapsed_s",
-                         json_number(result->elapsed_s), "warmup", json_count(s->warmup),
-                         "iterations", json_count(s->iterations), NULL);
-    result_put_origin(out, s, facts);
+                         json_text(session_verb_name(s->verb)), "operation", json_text(op->name),
+                         "status", json_text(f->status), "exit_code", json_integer(f->exit_code),
+                         "error", error_json(f), "started", result_time(result->started),
+                         "elapsed_s", json_number(result->elapsed_s), "warmup",
+                         json_count(s->warmup), "iterations", json_count(s->iterations), NULL);
+    result_put_origin(out, x, facts);
     machine = json_object_get(out, "machine");
-    json_object_set_new(machine, "device", result_facts(&session_rank(s, 0)->device));
+    json_object_set_new(machine, "device", result_facts(s->rank[0].device));
     json_object_set_new(machine, "links", links_json(f));
     json_object_set_new(out, "world", result_world(s));
     json_object_set_new(out, "timing", timing_json(f, s));

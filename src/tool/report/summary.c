@@ -127,6 +127,10 @@ static bool ended(const struct report_row *row, const char *end)
     return strcmp(row->end, end) == 0;
 }
 
+_Static_assert((int)ROW_DISPATCH == (int)RUN_DISPATCH && (int)ROW_EXPERTS == (int)RUN_EXPERTS &&
+                   (int)ROW_COMBINE == (int)RUN_COMBINE,
+               "times of kinds");
+
 void report_row(struct report_row *row, const char *who, const char *file, const char *label,
                 const char *id)
 {
@@ -147,60 +151,6 @@ void report_row_end(struct report_row *row, const char *end, enum epa_status sta
     row->end = end;
     row->status = status_name(status);
     row->error = error != NULL && error[0] != '\0' ? error : NULL;
-}
-
-/* Returns the kind of a stage. The first half of a split stage is a separate stage, and counts with
- * the second half. */
-static enum epa_stage_kind kind_of(const struct session *s, uint32_t stage)
-{
-    while (stage + 1 < s->notes->n_stages && s->notes->stage_kind[stage] == EPA_STAGE_SEND)
-        stage++;
-    return s->notes->stage_kind[stage];
-}
-
-/* Returns the median over samples of the slowest rank, of all stages of a kind together. */
-static double median_of(const struct session *s, enum epa_stage_kind kind, uint64_t n)
-{
-    double *sample = memory_alloc(n, sizeof(*sample)), median = NAN;
-    bool any = false;
-
-    for (uint32_t r = 0; n > 0 && r < s->experiment->problem.ranks; r++) {
-        for (uint64_t k = 0; k < n; k++) {
-            double sum = 0;
-
-            for (uint32_t i = 0; i < s->notes->n_stages; i++) {
-                if (kind_of(s, i) != kind)
-                    continue;
-                sum += session_times(s, r, i)[k];
-                any = true;
-            }
-            sample[k] = fmax(sample[k], sum);
-        }
-    }
-    if (any)
-        median = stats_quantile(sample, n, 500);
-    free(sample);
-    return median;
-}
-
-static void fill_parts(struct report_row *row, const struct session *s,
-                       const struct run_figures *run)
-{
-    static const enum epa_stage_kind kind[] = {EPA_STAGE_DISPATCH, EPA_STAGE_EXPERTS,
-                                               EPA_STAGE_COMBINE};
-    static const char *const name[] = {"dispatch", "experts", "combine"}; /* rows of graphs */
-
-    for (uint32_t i = 0; i < ROW_TOTAL; i++) {
-        double ns = NAN;
-
-        if (s->notes->clock == CLOCK_HOST || s->notes->clock == CLOCK_EVENTS)
-            ns = median_of(s, kind[i], run->stop.samples);
-        for (uint32_t k = 0; k < run->n_stages; k++)
-            if (s->notes->clock == CLOCK_GRAPH &&
-                strncmp(run->stage[k].name, name[i], strlen(name[i])) == 0)
-                ns = run->stage[k].figures.ns.median;
-        row->time_ns[i] = round(ns);
-    }
 }
 
 /* Copies figures of the result. The limit is the largest of the minimum times of products, weights
@@ -251,7 +201,8 @@ void report_row_fill(struct report_row *row, const struct result *result, struct
     if (!ok)
         row->status = missed ? status_name(EPA_ERR_MISMATCH) : run->error;
     copy_figures(row, run, arena);
-    fill_parts(row, result->session, run);
+    for (uint32_t i = 0; i < RUN_KINDS; i++)
+        row->time_ns[i] = round(run->kind_ns[i]);
     row->elapsed_s = result->elapsed_s;
     row->time_ns[ROW_TOTAL] = run_total(run)->figures.ns.median;
 }

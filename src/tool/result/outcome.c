@@ -4,9 +4,9 @@
 #include "base/memory.h"
 #include "config/experiment.h"
 
-const char *result_message(const struct result *result, struct arena *arena)
+const char *result_message(const struct result *result, const struct session *s,
+                           struct arena *arena)
 {
-    const struct session *s = result->session;
     const struct session_rank *first = NULL;
 
     if (result->error.text[0] != '\0')

@@ -8,7 +8,7 @@ struct arena;
 
 /* Returns the message of a failed run: of the caller, otherwise of the first rank that failed by
  * itself. */
-const char *result_message(const struct result *, struct arena *);
+const char *result_message(const struct result *, const struct session *, struct arena *);
 /* Returns the word of "status". */
 const char *result_outcome(const struct result *);
 

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/exit_code.h"
@@ -331,6 +332,63 @@ static void make_api(const struct making *m, bool graphs, struct run_api *api)
     }
 }
 
+/* Returns the kind of a stage. The first half of a split stage is a separate stage, and counts with
+ * the second half. */
+static enum epa_stage_kind kind_of(const struct session *s, uint32_t stage)
+{
+    while (stage + 1 < s->notes->n_stages && s->notes->stage_kind[stage] == EPA_STAGE_SEND)
+        stage++;
+    return s->notes->stage_kind[stage];
+}
+
+/* Returns the median over samples of the slowest rank, of all stages of a kind together. */
+static double median_of_kind(const struct session *s, enum epa_stage_kind kind, uint64_t n)
+{
+    double *sample = memory_alloc(n, sizeof(*sample)), median = NAN;
+    bool any = false;
+
+    for (uint32_t r = 0; n > 0 && r < s->experiment->problem.ranks; r++) {
+        for (uint64_t k = 0; k < n; k++) {
+            double sum = 0;
+
+            for (uint32_t i = 0; i < s->notes->n_stages; i++) {
+                if (kind_of(s, i) != kind)
+                    continue;
+                sum += session_times(s, r, i)[k];
+                any = true;
+            }
+            sample[k] = fmax(sample[k], sum);
+        }
+    }
+    if (any)
+        median = stats_quantile(sample, n, 500);
+    free(sample);
+    return median;
+}
+
+static void make_kinds(const struct making *m)
+{
+    static const enum epa_stage_kind kind[] = {[RUN_DISPATCH] = EPA_STAGE_DISPATCH,
+                                               [RUN_EXPERTS] = EPA_STAGE_EXPERTS,
+                                               [RUN_COMBINE] = EPA_STAGE_COMBINE};
+    static const char *const name[] = {[RUN_DISPATCH] = "dispatch",
+                                       [RUN_EXPERTS] = "experts",
+                                       [RUN_COMBINE] = "combine"}; /* rows of graphs */
+    enum bench_clock clock = m->s->notes->clock;
+
+    for (uint32_t i = 0; i < RUN_KINDS; i++) {
+        double ns = NAN;
+
+        if (clock == CLOCK_HOST || clock == CLOCK_EVENTS)
+            ns = median_of_kind(m->s, kind[i], m->n_samples);
+        for (uint32_t k = 0; k < m->out->n_stages; k++)
+            if (clock == CLOCK_GRAPH &&
+                strncmp(m->out->stage[k].name, name[i], strlen(name[i])) == 0)
+                ns = m->out->stage[k].figures.ns.median;
+        m->out->kind_ns[i] = ns;
+    }
+}
+
 /* Finds the share of samples of an open loop that were due before the latest rank could begin. */
 static void make_late(struct making *m)
 {
@@ -390,7 +448,7 @@ static void make_verify(struct making *m)
     if (s->verb == VERB_BENCH && v->compared == 0)
         v->unchecked = v->share.overflowed > 0 ? "the right values of all outputs may overflow"
                        : !s->experiment->bench.check ? "bench.check is false"
-                                                     : s->notes->unchecked;
+                                                     : m->out->facts.notes->unchecked;
 }
 
 static void make_fault(struct making *m)
@@ -408,14 +466,15 @@ static void make_fault(struct making *m)
         fault->struck = session_rank(m->s, planted->rank)->faults;
 }
 
-static void make_end(struct run_figures *out, const struct result *result)
+static void make_end(struct run_figures *out, const struct result *result,
+                     const struct session *session)
 {
     out->status = result_outcome(result);
     out->exit_code = exit_code(result->status, result->signal != 0 ? result->signal : SIGINT);
     if (result->status == EPA_OK)
         return;
     out->error = status_name(result->status);
-    out->error_text = result_message(result, out->arena);
+    out->error_text = result_message(result, session, out->arena);
 }
 
 /* ---- the figures ---- */
@@ -430,17 +489,19 @@ static void init_making(struct making *m, const struct session *s, struct arena 
     m->wins = arena_alloc(arena, m->ranks * sizeof(*m->wins));
 }
 
-struct run_figures *result_make(const struct result *result, const struct machine_facts *machine)
+struct run_figures *result_make(const struct result *result, const struct session *session,
+                                const struct machine_facts *machine)
 {
     struct arena *arena = arena_create(), *scratch = arena_create();
     struct run_figures *out = arena_alloc(arena, sizeof(*out));
     struct making m;
 
-    init_making(&m, result->session, scratch);
+    init_making(&m, session, scratch);
     m.out = out;
     out->arena = arena;
     out->operation = session_operation(m.s);
     out->ranks = m.ranks;
+    run_facts_copy(session, arena, &out->facts);
     for (uint32_t i = 0; i < out->operation->n_phases; i++)
         out->phase[i] = traffic_of(&m, i, i + 1);
     out->total = traffic_of(&m, 0, out->operation->n_phases);
@@ -450,14 +511,15 @@ struct run_figures *result_make(const struct result *result, const struct machin
     make_compute(&m);
     make_api(&m, false, &m.out->api);
     make_api(&m, true, &m.out->api_graph);
+    make_kinds(&m);
     make_late(&m);
     make_stop(&m);
     make_verify(&m);
     make_fault(&m);
-    make_end(out, result);
+    make_end(out, result, session);
     arena_destroy(scratch);
     verdicts_make(out, m.s);
-    result_warn(out, result, machine);
+    result_warn(out, result, session, machine);
     return out;
 }
 

@@ -9,6 +9,7 @@
 #include "base/sysfile.h"
 #include "result/figures.h"
 #include "result/machine_facts.h"
+#include "result/run_facts.h"
 #include "session/session.h"
 #include "trace/write.h"
 
@@ -16,18 +17,23 @@ struct run_figures;
 
 /* Result of one run of one experiment, for any end of the run. */
 struct result {
-    struct session *session;     /* measurements of the ranks; NULL: the run was rejected before */
-    struct run_figures *figures; /* of the session; owned; NULL: no session */
+    struct run_figures *figures; /* owned; NULL: the run was rejected before the launch */
     enum epa_status status;
     struct epa_error error; /* text "": use the message of the rank that failed first */
     int signal;             /* signal that interrupted the run; 0: SIGINT */
     bool skips;             /* the command has several runs: EPA_ERR_UNSUPPORTED skips this one */
+    bool not_started;       /* this process has not started its rank */
+    bool rank_0_lost;       /* this process is another rank, and rank 0 has been lost */
+    bool leaks;             /* threads that cannot be ended still use the experiment */
     time_t started;         /* by CLOCK_REALTIME; 0: unknown */
     double elapsed_s;
     struct cpu_quota quota;       /* of this process, with the stops of this run; cores 0: none */
     struct trace_written trace;   /* path "": none */
     struct epa_error trace_error; /* a file of the profile could not be written */
 };
+
+/* Kinds of stages with a time in summaries. */
+enum { RUN_DISPATCH, RUN_EXPERTS, RUN_COMBINE, RUN_KINDS };
 
 /* Bytes of one iteration. */
 struct run_traffic {
@@ -97,6 +103,7 @@ struct run_verdict {
 struct run_figures {
     struct arena *arena; /* owns this struct and its texts */
     const struct operation *operation;
+    struct run_facts facts; /* unknown for results of files */
     uint32_t ranks;
     struct run_stage *stage; /* [n_stages]; the last row is of whole iterations */
     uint32_t n_stages;
@@ -105,6 +112,8 @@ struct run_figures {
     struct run_skew skew;
     struct run_compute compute;
     struct run_api api, api_graph; /* single calls; in CUDA graphs */
+    /* Medians over samples of the slowest rank, of all stages of a kind together; NaN: none. */
+    double kind_ns[RUN_KINDS];
     double late; /* open loop: share of samples that were due before the latest rank could begin */
     struct run_stop stop;
     bool partial; /* the run ended early or lost records */
@@ -120,9 +129,10 @@ struct run_figures {
     const char *error, *error_text; /* word and message; error NULL: success */
 };
 
-/* Computes the figures of a session that has ended. `machine` is for warnings. The caller frees the
- * figures. */
-struct run_figures *result_make(const struct result *, const struct machine_facts *machine);
+/* Computes the figures of a session that has ended, and copies its facts. `machine` is for warnings. The
+ * caller frees the figures. */
+struct run_figures *result_make(const struct result *, const struct session *,
+                                const struct machine_facts *machine);
 void result_free(struct run_figures *);
 
 /* Returns the last row, of whole iterations; its `n` is 0 without samples. */

@@ -313,10 +313,10 @@ static void warn_of_clock(struct warner *w)
             stage->figures.ns.median / 1e3, w->f->operation->size_key);
 }
 
-void result_warn(struct run_figures *f, const struct result *result,
+void result_warn(struct run_figures *f, const struct result *result, const struct session *session,
                  const struct machine_facts *machine)
 {
-    struct warner w = {f, result, result->session, machine, 0};
+    struct warner w = {f, result, session, machine, 0};
 
     warn_of_fault(&w);
     warn_of_overflow(&w);

@@ -5,6 +5,7 @@
 #include "result/result.h"
 
 /* Fills the warnings of a run. */
-void result_warn(struct run_figures *, const struct result *, const struct machine_facts *);
+void result_warn(struct run_figures *, const struct result *, const struct session *,
+                 const struct machine_facts *);
 
 #endif

@@ -30,8 +30,8 @@ enum epa_status run_check(const struct experiment *x, enum verb verb, struct sta
 }
 
 /* Launches the ranks and waits for their end. */
-static void run_session(struct result *r, const struct run_how *how,
-                        const struct run_observer *observer)
+static void run_session(struct session *session, const struct run_how *how,
+                        const struct run_observer *observer, struct result *r)
 {
     struct cpu_quota before;
     uint64_t start = epa_now_ns();
@@ -39,10 +39,10 @@ static void run_session(struct result *r, const struct run_how *how,
     r->started = time(NULL);
     cpu_quota_read("", &before);
     if (observer->begin != NULL)
-        observer->begin(observer->arg, r->session);
-    r->status = session_run(r->session, how->stop_fd, &r->error);
+        observer->begin(observer->arg, session);
+    r->status = session_run(session, how->stop_fd, &r->error);
     if (observer->begin != NULL)
-        r->signal = observer->end(observer->arg, r->session);
+        r->signal = observer->end(observer->arg, session);
     r->elapsed_s = (double)(epa_now_ns() - start) / 1e9;
     cpu_quota_read("", &r->quota);
     r->quota.stops -= before.stops;
@@ -59,32 +59,33 @@ struct result run_experiment(const struct experiment *x, enum verb verb, const s
                              const struct run_observer *observer)
 {
     static const struct run_observer none = {0};
-    struct result r = {.session = how->session, .skips = how->skips};
+    struct session *session = how->session;
+    struct result r = {.skips = how->skips};
 
     observer = observer != NULL ? observer : &none;
-    if (r.session == NULL)
-        r.status = run_check(x, verb, observer->page, how->force, &r.session, &r.error);
-    if (r.session == NULL)
+    if (session == NULL)
+        r.status = run_check(x, verb, observer->page, how->force, &session, &r.error);
+    if (session == NULL)
         return r;
-    r.session->scope = how->alternation != NULL ? BENCH_TIMES : how->scope;
-    r.session->alternation = how->alternation;
-    r.session->side = how->side;
-    run_session(&r, how, observer);
-    if (r.session->process_id.rank == 0 &&
-        trace_write(r.session, how->force, r.status, &r.trace, &r.trace_error) != EPA_OK)
+    session->scope = how->alternation != NULL ? BENCH_TIMES : how->scope;
+    session->alternation = how->alternation;
+    session->side = how->side;
+    run_session(session, how, observer, &r);
+    if (session->process_id.rank == 0 &&
+        trace_write(session, how->force, r.status, &r.trace, &r.trace_error) != EPA_OK)
         error_add_remedy(&r.trace_error);
-    r.figures = result_make(&r, how->machine);
+    r.figures = result_make(&r, session, how->machine);
+    r.not_started = session_rank(session, session->process_id.rank)->pid == 0;
+    r.rank_0_lost = session->rank_0_lost;
+    r.leaks = session_in_use(session);
+    if (!r.leaks)
+        session_destroy(session);
     return r;
 }
 
 bool result_finish(struct result *r)
 {
-    bool in_use = session_in_use(r->session);
-
-    if (!in_use)
-        session_destroy(r->session);
     result_free(r->figures);
-    r->session = NULL;
     r->figures = NULL;
-    return !in_use;
+    return !r->leaks;
 }

@@ -45,8 +45,8 @@ enum epa_status run_check(const struct experiment *, enum verb, struct status_pa
 struct result run_experiment(const struct experiment *, enum verb, const struct run_how *,
                              const struct run_observer *observer);
 
-/* Frees a result. Returns false if threads that cannot be ended still use the session, which is
- * kept until the process ends, with its experiment. */
+/* Frees a result. Returns false if threads that cannot be ended still use the experiment, which the
+ * caller keeps until the process ends. */
 bool result_finish(struct result *);
 
 #endif
