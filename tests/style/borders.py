@@ -17,7 +17,7 @@ WRAPPER = "src/tool/base/json.h"  # the only file that includes jansson
 DOCUMENTS = {
     "src/tool/cli": """
         complete.c cmd_doctor.c cmd_import.c cmd_list.c cmd_predict.c cmd_status.c cmd_version.c
-        compared_json.c compared_json.h documents.c documents.h experiment_schema.c html_page.c list_configs.c list_models.c
+        compared_json.c compared_json.h documents.c documents.h experiment_schema.c list_configs.c list_models.c
         main.c predict.h predict_world.c repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
         tune_json.c tune_json.h compare_turns.c""".split(),
     "src/tool/report": """

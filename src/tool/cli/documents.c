@@ -259,6 +259,17 @@ static void add_openmetrics(struct text *out, json_t *list)
     results_free(&results);
 }
 
+static void add_page(struct text *out, const struct documents *d, const struct report_batch *batch)
+{
+    struct epa_error ignored = {EPA_OK, ""};
+    struct results results = {0};
+
+    (void)results_of(batch->n > 0 ? batch->row[0].file : "",
+                     report_document(json_incref(d->results), NULL), &results, &ignored);
+    page_html(out, batch, &d->warnings, &results);
+    results_free(&results);
+}
+
 static enum epa_status write_document(struct documents *d, enum document_kind kind,
                                       const struct report_batch *batch, struct epa_error *err)
 {
@@ -275,7 +286,7 @@ static enum epa_status write_document(struct documents *d, enum document_kind ki
     else if (kind == DOCUMENT_JUNIT)
         export_junit(&text, batch);
     else if (kind == DOCUMENT_HTML)
-        page_html(&text, d, batch);
+        add_page(&text, d, batch);
     else if (kind == DOCUMENT_METRICS)
         add_openmetrics(&text, d->results);
     else

@@ -2,6 +2,7 @@
  * gnuplot, the machine and the warnings. */
 #include "cli/html_page.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,18 +13,17 @@
 #include "cli/gnuplot.h"
 #include "cli/runs.h"
 #include "op/op.h"
-#include "report/best_json.h"
+#include "report/best.h"
 #include "result/figures.h"
 #include "report/figure_column.h"
-#include "report/table_json.h"
+#include "report/table.h"
 #include "report/xml.h"
-#include "report/fill.h"
 #include "result/verdicts.h"
 #include "report/warning_lines.h"
 #include "report/plot.h"
 #include "report/results.h"
 #include "report/rows.h"
-#include "report/summary_json.h"
+#include "report/summary.h"
 
 enum { NAMED_MOST = 3 }; /* maximum number of runs per verdict in a sentence of the HTML page */
 
@@ -50,27 +50,37 @@ static const struct table_column contest_columns[] = {{"size", "size", NULL, 0, 
                                                       {"loss_text", "behind", .width = 0},
                                                       {0}};
 
-/* Adds a part of the page, filled with values of `of`. */
-static void add_filled(struct text *out, const char *form, const json_t *of)
+/* Adds a number with a sign, as in "+1.0 %"; nothing if it is unknown. */
+static void add_percent(struct text *out, const char *before, double part)
 {
-    (void)fill_add(out, form, of, export_add_xml);
+    if (isfinite(part))
+        text_add(out, "%s%+.1f %%", before, part / .01);
 }
 
 /* Adds the runs of a contest with a verdict: "; close: A +1.0 %, B +2.1 % and 3 more". */
-static void add_runs_of_verdict(struct text *out, const json_t *contest, const char *verdict)
+static void add_runs_of_verdict(struct text *out, const struct best_contest *contest,
+                                const char *verdict)
 {
     uint32_t n = 0;
 
-    for (struct json_walk run = {json_object_get(contest, "runs")}; json_next(&run);) {
-        if (strcmp(json_text_at(run.value, "verdict"), verdict) != 0)
+    for (uint32_t i = 0; i < contest->n; i++) {
+        const struct best_candidate *one = &contest->candidate[i];
+
+        if (strcmp(best_verdict_word(one), verdict) != 0)
             continue;
         if (n == 0)
             text_add(out, "; %s: ", verdict);
-        if (n < NAMED_MOST)
-            fill_add(out, n > 0 ? ", {name} {loss/.01%+.1f} %" : "{name} {loss/.01%+.1f} %",
-                     run.value, export_add_xml);
-        if (n < NAMED_MOST && strcmp(verdict, "unclear") == 0)
-            fill_add(out, " ({loss_low/.01%+.1f} % to {loss_high/.01%+.1f} %)", run.value, NULL);
+        if (n < NAMED_MOST && isfinite(one->loss)) {
+            text_add(out, "%s", n > 0 ? ", " : "");
+            export_add_xml(out, one->first->name);
+            add_percent(out, " ", one->loss);
+        }
+        if (n < NAMED_MOST && strcmp(verdict, "unclear") == 0 && isfinite(one->loss_low) &&
+            isfinite(one->loss_high)) {
+            add_percent(out, " (", one->loss_low);
+            add_percent(out, " to ", one->loss_high);
+            text_add(out, ")");
+        }
         n++;
     }
     if (n > NAMED_MOST)
@@ -78,20 +88,57 @@ static void add_runs_of_verdict(struct text *out, const json_t *contest, const c
 }
 
 /* Adds a sentence about a contest. It names a fastest run only if every other run is slower. */
-static void add_contest_sentence(struct text *out, const json_t *contest)
+static void add_contest_sentence(struct text *out, const struct best_contest *contest,
+                                 const char *unit)
 {
-    const char *second = json_text_at(contest, "runs.1.verdict");
+    const struct best_candidate *one = contest->candidate;
+    const char *second = contest->n > 1 ? best_verdict_word(&one[1]) : "";
 
-    add_filled(out,
-               "<p class=answer>{size%.0f} {unit}: {runs.0.name}, {runs.0.median_ns/1e3%.2f} us",
-               contest);
-    if (strcmp(second, "slower") == 0)
-        add_filled(out, " is fastest, before {runs.1.name} {runs.1.loss/.01%+.1f} %", contest);
-    else if (second[0] != '\0')
+    text_add(out, "<p class=answer>%.0f ", contest->size);
+    export_add_xml(out, unit);
+    text_add(out, ": ");
+    export_add_xml(out, one->first->name);
+    text_add(out, ", %.2f us", round(one->spread.median) / 1e3);
+    if (strcmp(second, "slower") == 0 && isfinite(one[1].loss)) {
+        text_add(out, " is fastest, before ");
+        export_add_xml(out, one[1].first->name);
+        add_percent(out, " ", one[1].loss);
+    } else if (strcmp(second, "slower") != 0 && second[0] != '\0') {
         text_add(out, " has the least median");
+    }
     add_runs_of_verdict(out, contest, "close");
     add_runs_of_verdict(out, contest, "unclear");
     text_add(out, "\n");
+}
+
+/* Adds a table with the candidates of all sizes. */
+static void add_group_table(struct text *out, const struct best *best, const struct best_group *g)
+{
+    enum { COLUMNS = 6 };
+    uint32_t n = 0, room = 0;
+    struct table_cell(*cell)[COLUMNS];
+    struct table_row *row;
+
+    for (uint32_t k = 0; k < g->n; k++)
+        room += g->contest[k].n;
+    cell = memory_alloc(room, sizeof(*cell));
+    row = memory_alloc(room, sizeof(*row));
+    for (uint32_t k = 0; k < g->n; k++)
+        for (uint32_t i = 0; i < g->contest[k].n; i++) {
+            const struct best_candidate *one = &g->contest[k].candidate[i];
+
+            cell[n][0].number = g->contest[k].size;
+            cell[n][1].text = one->first->name;
+            cell[n][2].number = round(one->spread.median);
+            cell[n][3].number = round(one->spread.low);
+            cell[n][4].number = round(one->spread.high);
+            cell[n][5].text = best_loss_text(best, one);
+            row[n].cell = cell[n];
+            n++;
+        }
+    table_add(out, TABLE_HTML, contest_columns, row, n);
+    free(row);
+    free(cell);
 }
 
 /* Adds the fastest run of each shape and size, with the verdicts of `epa2a best`. */
@@ -100,24 +147,18 @@ static void add_contests(struct text *out, struct results *results)
     const struct best_wish wish = {.close = 0.03, .figure = figure_default()};
     struct epa_error ignored = {EPA_OK, ""};
     struct best *best = NULL;
-    json_auto_t *d = NULL;
 
     if (best_create(results, &wish, &best, &ignored) != EPA_OK)
         return;
-    d = best_json(best);
-    for (struct json_walk group = {json_object_get(d, "best")}; json_next(&group);) {
-        json_auto_t *rows = json_array();
+    for (uint32_t i = 0; i < best->n_groups; i++) {
+        const struct best_group *g = &best->group[i];
 
-        add_filled(out, "<p class=note>{title}\n", group.value);
-        for (struct json_walk one = {json_object_get(group.value, "contests")}; json_next(&one);) {
-            json_object_set_new(one.value, "unit", json_text(results->run[0].operation->unit));
-            add_contest_sentence(out, one.value);
-            for (struct json_walk run = {json_object_get(one.value, "runs")}; json_next(&run);) {
-                json_object_set(run.value, "size", json_object_get(one.value, "size"));
-                json_array_append(rows, run.value);
-            }
-        }
-        table_json_add(out, TABLE_HTML, contest_columns, rows);
+        text_add(out, "<p class=note>");
+        export_add_xml(out, g->title);
+        text_add(out, "\n");
+        for (uint32_t k = 0; k < g->n; k++)
+            add_contest_sentence(out, &g->contest[k], results->run[0].operation->unit);
+        add_group_table(out, best, g);
     }
     best_destroy(best);
 }
@@ -166,31 +207,53 @@ static void add_chart(struct text *out, struct results *results, enum plot_kind 
 }
 
 /* Adds the figures of all stages, with the number of samples first. */
-static void add_stages(struct text *out, const json_t *stages)
+static void add_stages(struct text *out, const struct results_run *run)
 {
-    struct table_column *column = memory_alloc(figures_count() + 3, sizeof(*column));
-    uint32_t n = 0;
+    uint32_t room = figures_count() + 3, n = 0;
+    struct table_column *column = memory_alloc(room, sizeof(*column));
+    struct table_cell *cell = memory_alloc((size_t)run->n_stages * room, sizeof(*cell));
+    struct table_row *row = memory_alloc(run->n_stages, sizeof(*row));
 
     column[n++] = (struct table_column){"name", "stage", .width = 0};
     column[n++] = (struct table_column){"ns.n", "samples", NULL, 0, 0, 8};
-    for (const struct figure *f = figures; f->path != NULL; f++)
-        if (f->heading != NULL)
-            column[n++] = figure_column(f, f->path, 0);
-    table_json_add(out, TABLE_HTML, column, stages);
+    for (uint32_t i = 0; i < run->n_stages; i++) {
+        row[i].cell = &cell[i * room];
+        cell[i * room].text = run->stage[i].name;
+        cell[i * room + 1].number = (double)run->stage[i].figures.ns.n;
+    }
+    for (const struct figure *f = figures; f->path != NULL; f++) {
+        if (f->heading == NULL)
+            continue;
+        for (uint32_t i = 0; i < run->n_stages; i++)
+            cell[i * room + n].number = figure_value(f, &run->stage[i].figures);
+        column[n++] = figure_column(f, f->path, 0);
+    }
+    table_add(out, TABLE_HTML, column, row, run->n_stages);
+    free(row);
+    free(cell);
     free(column);
 }
 
-static void add_runs(struct text *out, const json_t *results)
+static void add_runs(struct text *out, const struct results *results)
 {
     text_add(out, "<h2>Runs</h2>\n");
-    for (struct json_walk run = {results}; json_next(&run);) {
+    for (uint32_t i = 0; i < results->n; i++) {
+        const struct results_run *run = &results->run[i];
+        const char *error = results_text(run, "error.text");
         text_auto experiment = {0};
 
-        add_filled(out, "<h3>[{label}]</h3>\n[<p class=warn>{error.text}\n]", run.value);
-        if (json_array_size(json_object_get(run.value, "stages")) > 0)
-            add_stages(out, json_object_get(run.value, "stages"));
+        text_add(out, "<h3>");
+        export_add_xml(out, run->label);
+        text_add(out, "</h3>\n");
+        if (error[0] != '\0') {
+            text_add(out, "<p class=warn>");
+            export_add_xml(out, error);
+            text_add(out, "\n");
+        }
+        if (run->n_stages > 0)
+            add_stages(out, run);
         text_add(out, "<details><summary>Experiment</summary><pre class=wide>");
-        json_write(&experiment, json_object_get(run.value, "experiment"), JSON_INDENT(1));
+        results_experiment(run, &experiment);
         for (char *line = strtok(experiment.data, "\n"); line != NULL; line = strtok(NULL, "\n")) {
             export_add_xml(out, line);
             text_add(out, "\n");
@@ -199,7 +262,43 @@ static void add_runs(struct text *out, const json_t *results)
     }
 }
 
-static void add_warnings(struct text *out, const struct documents *d)
+/* Adds a text of a result in plain notation, after `before`; nothing if it is empty. */
+static void add_known(struct text *out, const char *before, const char *text)
+{
+    if (text[0] == '\0')
+        return;
+    text_add(out, "%s", before);
+    export_add_xml(out, text);
+}
+
+/* Adds the machine of the first run. */
+static void add_machine(struct text *out, const struct results_run *run)
+{
+    double memory = results_number(run, "machine.memory_bytes");
+    double rate = results_number(run, "machine.links.rate");
+    double latency_ns = results_number(run, "machine.links.latency_ns");
+    char size[32];
+
+    text_add(out, "<h2>Machine</h2>\n<p>");
+    export_add_xml(out, results_text(run, "machine.cpu"));
+    text_add(out, ", %.0f cores", results_number(run, "machine.cores"));
+    if (isfinite(memory))
+        text_add(out, ", %s",
+                 text_size(size, sizeof(size), memory > 0 ? (uint64_t)llround(memory) : 0));
+    add_known(out, ", ", results_text(run, "machine.kernel"));
+    add_known(out, ", ", results_text(run, "machine.device.device"));
+    text_add(out, ", on ");
+    export_add_xml(out, results_text(run, "machine.host"));
+    add_known(out, "; epa2a ", results_text(run, "machine.build.version"));
+    add_known(out, ", ", results_text(run, "machine.build.compiler"));
+    add_known(out, ", ", results_text(run, "machine.build.isa"));
+    text_add(out, " kernels\n");
+    if (isfinite(rate) && isfinite(latency_ns))
+        text_add(out, "<p>Link peak: %.2f GB/s out of a rank, %.2f us for a signal\n", rate,
+                 latency_ns / 1e3);
+}
+
+static void add_warnings(struct text *out, const struct warnings *warnings)
 {
     char *data = NULL;
     size_t bytes = 0;
@@ -207,7 +306,7 @@ static void add_warnings(struct text *out, const struct documents *d)
 
     if (file == NULL)
         return;
-    warnings_print(file, &d->warnings);
+    warnings_print(file, warnings);
     fclose(file);
     if (bytes > 0)
         text_add(out, "<h2>Warnings</h2>\n");
@@ -219,45 +318,41 @@ static void add_warnings(struct text *out, const struct documents *d)
     free(data);
 }
 
-void page_html(struct text *out, const struct documents *d, const struct report_batch *batch)
+static void add_title(struct text *out, const char *begin, const char *verb, const char *file,
+                      const char *end)
 {
-    bool times = batch->verb != VERB_VERIFY;
-    struct epa_error ignored = {EPA_OK, ""};
-    struct results results = {0};
-    const char *file = batch->n > 0 ? batch->row[0].file : "";
-    json_auto_t *head = json_object_of("verb", json_text(session_verb_name(batch->verb)), "file",
-                                       json_text(file), NULL);
+    text_add(out, "%sepa2a %s ", begin, verb);
+    export_add_xml(out, file);
+    text_add(out, "%s\n", end);
+}
 
-    add_filled(out,
-               "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n"
-               "<meta name=viewport content=\"width=device-width,initial-scale=1\">\n"
-               "<title>epa2a {verb} [{file}]</title>\n",
-               head);
+void page_html(struct text *out, const struct report_batch *batch, const struct warnings *warnings,
+               struct results *results)
+{
+    bool times = batch->verb != VERB_VERIFY && results->n > 0;
+    const char *file = batch->n > 0 ? batch->row[0].file : "";
+    const char *verb = session_verb_name(batch->verb);
+    text_auto details = {0}; /* comparisons and charts select runs of `results` */
+
+    add_runs(&details, results);
+    if (results->n > 0)
+        add_machine(&details, &results->run[0]);
+    text_add(out, "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n"
+                  "<meta name=viewport content=\"width=device-width,initial-scale=1\">\n");
+    add_title(out, "<title>", verb, file, "</title>");
     text_add(out, "%s", style);
-    add_filled(out, "<h1>epa2a {verb} [{file}]</h1>\n", head);
-    if (json_array_size(d->results) > 0 &&
-        results_of(file, report_document(json_incref(d->results), NULL), &results, &ignored) !=
-            EPA_OK)
-        times = false;
-    if (times && results.n > 0)
-        add_contests(out, &results);
+    add_title(out, "<h1>", verb, file, "</h1>");
+    if (times)
+        add_contests(out, results);
     text_add(out, "<h2>All runs</h2>\n");
     report_batch_page(out, batch, true);
-    if (times && results.n > 0) {
+    if (times && results->n > 0) {
         text_add(out, "<h2>Charts</h2>\n");
-        add_chart(out, &results, PLOT_AUTO, 1);
-        add_chart(out, &results, PLOT_STAGES, 2);
-        if (results.n > 1)
-            add_chart(out, &results, PLOT_DISTRIBUTION, 3);
+        add_chart(out, results, PLOT_AUTO, 1);
+        add_chart(out, results, PLOT_STAGES, 2);
+        if (results->n > 1)
+            add_chart(out, results, PLOT_DISTRIBUTION, 3);
     }
-    add_warnings(out, d);
-    add_runs(out, d->results);
-    add_filled(
-        out,
-        "<h2>Machine</h2>\n<p>[{cpu}], {cores%.0f} cores[, {memory_bytes%size}], {kernel}"
-        "[, {device.device}], on [{host}]; epa2a {build.version}, {build.compiler}, {build.isa} "
-        "kernels\n[<p>Link peak: {links.rate%.2f} GB/s out of a rank, {links.latency_ns/1e3%.2f} "
-        "us for a signal\n]",
-        json_object_get(json_array_get(d->results, 0), "machine"));
-    results_free(&results);
+    add_warnings(out, warnings);
+    text_add_bytes(out, details.data, details.bytes);
 }

@@ -451,6 +451,21 @@ const char *results_value(const struct results_run *run, const char *section, co
     return NULL;
 }
 
+const char *results_text(const struct results_run *run, const char *path)
+{
+    return json_text_at(run->json, path);
+}
+
+double results_number(const struct results_run *run, const char *path)
+{
+    return json_number_at(run->json, path);
+}
+
+void results_experiment(const struct results_run *run, struct text *out)
+{
+    json_write(out, json_object_get(run->json, "experiment"), JSON_INDENT(1));
+}
+
 uint32_t results_keys(const json_t *experiment, struct arena *arena, struct results_key **out)
 {
     json_auto_t *all = results_part(experiment, RESULTS_ALL);

@@ -108,6 +108,12 @@ bool results_differ(const struct results_run *a, const struct results_run *b, en
  * run has no such key. */
 const char *results_value(const struct results_run *, const char *section, const char *key);
 
+/* Return a text or a number at a path of a result, "machine.cpu"; "" and NaN: unknown. */
+const char *results_text(const struct results_run *, const char *path);
+double results_number(const struct results_run *, const char *path);
+/* Adds the experiment of a run as indented JSON. */
+void results_experiment(const struct results_run *, struct text *out);
+
 /* Returns the number of all keys of an experiment; the keys and their texts are in the arena. */
 uint32_t results_keys(const json_t *experiment, struct arena *, struct results_key **out);
 
