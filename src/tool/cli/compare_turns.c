@@ -33,13 +33,12 @@
 #include "cli/progress_line.h"
 #include "cli/run_messages.h"
 #include "cli/runs.h"
+#include "cli/turn_json.h"
 #include "run/stop_signals.h"
 #include "cli/turns.h"
 #include "config/experiment.h"
 #include "launch/program_registry.h"
 #include "report/lines.h"
-#include "report/result_json.h"
-#include "report/summary_json.h"
 #include "run/run.h"
 #include "session/session.h"
 #include "session/alternation.h"
@@ -177,15 +176,13 @@ static enum epa_status read_side_file(const struct sides *s, uint32_t side, stru
     return status;
 }
 
-/* Writes the result of a side to its file, and returns the exit code. */
-static int write_side_result(const struct sides *s, const struct run *run,
-                             const struct result *result, int fd)
+/* Passes the result of a side to the parent, and returns the exit code. */
+static int pass_side_result(const struct sides *s, const struct run *run,
+                            const struct result *result, int fd)
 {
     const struct facts facts = {.machine = &s->machine};
-    json_auto_t *list = json_array();
     int code = run_is_skipped(run, result->status) ? EXIT_SKIPPED : result->figures->exit_code;
 
-    json_array_append_new(list, result_json(result, &facts));
     if (result->trace_error.status != EPA_OK)
         run_print_error(&run->process_id, run->who, result->trace_error.text);
     /* After a stop signal the parent prints the message: this side has not failed. */
@@ -193,7 +190,7 @@ static int write_side_result(const struct sides *s, const struct run *run,
         run_print_result(run, &run->process_id, result);
     if (code == EXIT_OK && result->trace_error.status != EPA_OK)
         code = EXIT_RESOURCE;
-    return code == EXIT_OK && json_dumpfd(list, fd, 0) != 0 ? EXIT_RESOURCE : code;
+    return code == EXIT_OK && !turn_json_write(fd, result, &facts) ? EXIT_RESOURCE : code;
 }
 
 /* Takes the turn of a side in its process, and returns the exit code of the process. */
@@ -235,7 +232,7 @@ static int run_side(const struct sides *s, uint32_t side, int fd)
         return run_is_skipped(&runs.run[0], result.status) ? EXIT_SKIPPED
                                                            : exit_code(result.status, SIGINT);
     }
-    code = write_side_result(s, &runs.run[0], &result, fd);
+    code = pass_side_result(s, &runs.run[0], &result, fd);
     stop = stop_signals_read(how.stop_fd);
     if (stop != 0)
         output_stop();
@@ -475,16 +472,12 @@ static void watch_sides(struct sides *s, struct side_process process[2], int her
 static int read_side(struct sides *s, uint32_t side, int fd, struct results *out)
 {
     struct epa_error err = {EPA_OK, ""};
-    json_t *list;
 
-    (void)lseek(fd, 0, SEEK_SET);
-    list = json_loadfd(fd, 0, NULL);
-    if (json_array_size(list) != 1) {
-        json_decref(list);
+    if (!turn_json_read(fd, s->cli->arg[side], out, &err)) {
         fail_side(s, side, EXIT_INTERNAL, "has ended without a result");
         return EXIT_INTERNAL;
     }
-    if (results_of(s->cli->arg[side], report_document(list, NULL), out, &err) == EPA_OK)
+    if (err.status == EPA_OK)
         return EXIT_OK;
     results_free(out);
     return cli_fail(&err);
@@ -590,8 +583,7 @@ static enum epa_status choose_stages(struct sides *s, struct arena *arena, struc
 static void set_turn_length(struct sides *s, uint64_t pair_ns, uint64_t budget_ns)
 {
     const char *total = s->stage[s->turns.total];
-    const json_t *run = s->first[0].run[0].json;
-    double iterations = (double)json_integer_value(json_object_get(run, "iterations")), fastest;
+    double iterations = results_number(&s->first[0].run[0], "iterations"), fastest;
     double part = (double)budget_ns / ROUNDS_WANTED / (double)pair_ns;
     uint64_t aside, rounds, round, n;
 
