@@ -22,6 +22,7 @@
 #include "cli/gnuplot.h"
 #include "cli/predict.h"
 #include "cli/predict_file.h"
+#include "cli/predict_json.h"
 #include "cli/predict_measure.h"
 #include "cli/predict_world.h"
 #include "cli/turns.h"
@@ -82,21 +83,21 @@ static enum epa_status write_outputs(struct prediction *p)
     enum epa_status status = EPA_OK;
 
     if (!cli_has_stdout(cli))
-        predict_text(stdout, p->document);
-    predict_markdown(&markdown, p->document);
+        predict_text(stdout, &p->report);
+    predict_markdown(&markdown, &p->report);
     if (cli->csv != NULL) {
-        predict_csv(&csv, p->document);
+        predict_csv(&csv, &p->report);
         status = file_write("--csv", cli->csv, cli->force, &csv, &p->err);
     }
     if (cli->out != NULL && status == EPA_OK)
-        status = plot_prediction(p->document, cli_plot_form(cli->out), cli_plot_columns(cli->out),
-                                 &script, &p->err);
+        status = plot_prediction(&p->report, &p->machine, cli_plot_form(cli->out),
+                                 cli_plot_columns(cli->out), &script, &p->err);
     if (cli->out != NULL && status == EPA_OK)
         status = cli_draw(&script, &drawn, &p->err);
     if (cli->out != NULL && status == EPA_OK)
         status = file_write("--out", cli->out, cli->force, &drawn, &p->err);
     if (status == EPA_OK)
-        status = cli_write_documents(cli, json_incref(p->document), &markdown, &p->err);
+        status = cli_write_documents(cli, predict_json(p), &markdown, &p->err);
     return status;
 }
 
@@ -119,7 +120,6 @@ int cmd_predict(const struct cli *cli)
     }
     if (p.err.status != EPA_OK)
         code = cli_fail(&p.err);
-    json_decref(p.document);
     if (p.source != NULL)
         p.op->source_close(p.source);
     for (uint32_t i = 0; i < p.n_read; i++)

@@ -56,7 +56,7 @@ struct prediction {
     double error; /* largest error of the fit, and spread of the rounds, as a logarithm */
     const char *note[WORLDS_MOST + 3]; /* one for each dropped world, and three others */
     uint32_t n_notes;
-    json_t *document;
+    struct predict_report report; /* see prediction_make() */
     struct epa_error err;
 };
 

@@ -1,9 +1,9 @@
-/* Predicts worlds from fitted costs and from the traffic of their routing, and makes the document of
- * `epa2a predict`. */
+/* Predicts worlds from fitted costs and from the traffic of their routing. */
 #include "cli/predict_world.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -12,8 +12,8 @@
 #include "config/diag.h"
 #include "experiment/points.h"
 #include "experiment/operation.h"
-#include "report/origin_json.h"
 #include "report/predict.h"
+#include "report/results.h"
 
 /* Largest measured time of a stage in latencies, for the upper bound: a dispatch of ll_v2, which
  * exchanges counts first, took 4.0 to 4.2 with UCX over TCP and delays of 5 and 50 ms. The model has
@@ -73,14 +73,16 @@ void prediction_fit(struct prediction *p)
     }
 }
 
-static json_t *time_json(const char *name, const struct predict_time *t, double low, double high,
-                         double bytes)
+/* Returns a stage with whole nanoseconds and bytes. */
+static struct predict_stage stage_of(const char *name, const struct predict_time *t, double low,
+                                     double high, double bytes)
 {
-    return json_object_of(
-        "name", json_text(name), "ns", json_whole(t->ns), "low_ns", json_whole(low), "high_ns",
-        json_whole(high), "local_ns", json_whole(t->local_ns), "bytes_ns", json_whole(t->bytes_ns),
-        "messages_ns", json_whole(t->messages_ns), "latency_ns", json_whole(t->latency_ns),
-        "link_bytes", json_whole(bytes), "bound", json_text(predict_bound_name(t->bound)), NULL);
+    return (struct predict_stage){name,
+                                  {round(t->ns), round(t->local_ns), round(t->bytes_ns),
+                                   round(t->messages_ns), round(t->latency_ns), t->bound},
+                                  round(low),
+                                  round(high),
+                                  round(bytes)};
 }
 
 static uint64_t required_memory(const struct experiment *x)
@@ -96,13 +98,12 @@ static uint64_t required_memory(const struct experiment *x)
 
 /* Predicts the phases of a world by the costs of all runs. The fits without one world give the
  * bounds. */
-static json_t *predict_stages(struct prediction *p, const struct experiment *x,
-                              const struct op_load *load, json_t **total)
+static void predict_stages(struct prediction *p, const struct experiment *x,
+                           const struct op_load *load, struct predict_world *out)
 {
     const struct predict_link *link = x->problem.ranks_per_node != 0 ? &p->link : NULL;
     struct predict_time sum = {0};
     double low = 0, high = 0, bytes = 0, longest = 0, wide = exp(p->error);
-    json_t *stages = json_array();
 
     for (uint32_t phase = 0; phase < p->op->n_phases; phase++) {
         struct predict_point point = prediction_point(p, x, &load[phase], p->cores);
@@ -120,8 +121,7 @@ static json_t *predict_stages(struct prediction *p, const struct experiment *x,
         }
         if (link != NULL)
             link_bytes = link->node ? load[phase].node_bytes : load[phase].rank_bytes;
-        json_array_append_new(stages,
-                              time_json(p->op->phase[phase].name, &t, from, to, link_bytes));
+        out->stage[out->n_stages++] = stage_of(p->op->phase[phase].name, &t, from, to, link_bytes);
         if (t.ns > longest)
             sum.bound = t.bound;
         longest = fmax(longest, t.ns);
@@ -134,8 +134,7 @@ static json_t *predict_stages(struct prediction *p, const struct experiment *x,
         high += to;
         bytes += link_bytes;
     }
-    *total = time_json("total", &sum, low, high, bytes);
-    return stages;
+    out->total = stage_of("total", &sum, low, high, bytes);
 }
 
 const char *prediction_resize(struct prediction *p, uint32_t ranks, struct experiment *out,
@@ -150,140 +149,78 @@ const char *prediction_resize(struct prediction *p, uint32_t ranks, struct exper
     return why;
 }
 
-/* Returns the prediction of a world, or the reason "why" it is not possible. */
-static json_t *predict_world(struct prediction *p, uint32_t ranks)
+/* Returns the prediction of a world, or the reason why it is not possible. */
+static struct predict_world predict_world(struct prediction *p, uint32_t ranks)
 {
     uint32_t node = ranks < p->per_node ? ranks : p->per_node;
-    json_t *out =
-        json_object_of("ranks", json_count(ranks), "nodes", json_count(ranks / node), NULL);
+    struct predict_world out = {.ranks = ranks, .nodes = ranks / node, .times = NAN};
     struct op_load load[OP_PHASES];
     struct experiment x;
-    json_t *stages, *total;
-    uint32_t planned;
-    const char *why = prediction_resize(p, ranks, &x, &planned);
 
-    if (why != NULL) {
-        json_object_set_new(out, "why", json_text(why));
-    } else {
-        prediction_count(&x, p->source, load);
-        stages = predict_stages(p, &x, load, &total);
-        json_object_set_new(out, "planned_ranks", json_count(planned));
-        json_object_set_new(out, "heap_bytes", json_count(x.footprint.heap_bytes));
-        json_object_set_new(out, "memory_bytes", json_count(required_memory(&x)));
-        json_object_set_new(out, "tokens_per_s",
-                            json_number((double)ranks * (double)p->op->size(&x.problem) /
-                                        json_number_at(total, "ns") * 1e9));
-        json_object_set_new(out, "stages", stages);
-        json_object_set_new(out, "total", total);
-    }
+    out.why = prediction_resize(p, ranks, &x, &out.planned_ranks);
+    if (out.why != NULL)
+        return out;
+    prediction_count(&x, p->source, load);
+    predict_stages(p, &x, load, &out);
+    out.heap_bytes = x.footprint.heap_bytes;
+    out.memory_bytes = required_memory(&x);
+    out.tokens_per_s = (double)ranks * (double)p->op->size(&x.problem) / out.total.time.ns * 1e9;
     return out;
 }
 
 /* Finds the largest number of ranks whose iteration takes less than twice the time of the smallest
  * world, as number and text. */
-static json_t *find_scale(struct prediction *p, uint32_t first, json_t *worlds)
+static void find_scale(struct prediction *p, uint32_t first)
 {
-    double base = NAN, ns = NAN;
+    struct predict_report *report = &p->report;
+    double base = NAN;
     uint32_t ranks = first, before = 0;
     const char *text = NULL;
 
     for (; ranks <= (p->has_link ? RANKS_MOST : p->per_node) && text == NULL; ranks *= 2) {
-        json_t *one = predict_world(p, ranks);
+        const struct predict_world one = predict_world(p, ranks);
+        double ns = one.why == NULL ? one.total.time.ns : NAN;
 
-        ns = json_number_at(one, "total.ns");
         base = isnan(base) ? ns : base;
-        if (*json_text_at(one, "why") != '\0')
+        if (one.why != NULL)
             text = arena_printf(p->arena,
                                 before != 0 ? "it scales to %u ranks: %u are %.200s"
                                             : "%u ranks, or %u, are %.200s",
-                                before != 0 ? before : ranks, ranks, json_text_at(one, "why"));
+                                before != 0 ? before : ranks, ranks, one.why);
         else if (ns > 2 * base)
-            text = arena_printf(
-                p->arena, "it scales to %u rank%s: %u take %.1f times as long as %u, by %s", before,
-                before > 1 ? "s" : "", ranks, ns / base, first, json_text_at(one, "total.bound"));
+            text = arena_printf(p->arena,
+                                "it scales to %u rank%s: %u take %.1f times as long as %u, by %s",
+                                before, before > 1 ? "s" : "", ranks, ns / base, first,
+                                predict_bound_name(one.total.time.bound));
         else
             before = ranks;
-        json_decref(one);
     }
-    for (struct json_walk world = {worlds}; json_next(&world);)
-        json_object_set_new(world.value, "times",
-                            json_number(json_number_at(world.value, "total.ns") / base));
-    return json_object_of("ranks", json_count(before), "first", json_count(first), "text",
-                          json_text(text != NULL  ? text
-                                    : p->has_link ? "it scales to all predicted numbers of ranks"
-                                                  : "--link adds other nodes"),
-                          NULL);
+    for (uint32_t i = 0; i < report->n_worlds; i++)
+        if (report->world[i].why == NULL)
+            report->world[i].times = report->world[i].total.time.ns / base;
+    report->scales_to = before;
+    report->scales_from = first;
+    report->scales = text != NULL  ? text
+                     : p->has_link ? "it scales to all predicted numbers of ranks"
+                                   : "--link adds other nodes";
 }
 
-/* ---- the document ---- */
-
-static json_t *measured_json(const struct prediction *p)
-{
-    json_t *out = json_array();
-
-    for (uint32_t i = 0; i < p->n; i++) {
-        const struct measured *m = &p->run[i];
-        json_t *stages = json_array();
-
-        for (uint32_t k = 0; k < p->op->n_phases; k++)
-            json_array_append_new(
-                stages, json_object_of("name", json_text(p->op->phase[k].name), "measured_ns",
-                                       json_whole(m->point[k].ns), "predicted_ns",
-                                       json_whole(local_ns(p, 0, k, &m->point[k])), "rows",
-                                       json_number(m->load[k].rows), "choices",
-                                       json_number(m->load[k].entries), NULL));
-        json_array_append_new(out,
-                              json_object_of("ranks", json_count(m->ranks), "size",
-                                             json_count(m->tokens), "topk", json_count(m->copies),
-                                             "share", json_number(m->point[0].share), "fitted",
-                                             json_boolean(!m->checks), "stages", stages, NULL));
-    }
-    return out;
-}
-
-static json_t *costs_json(const struct prediction *p)
-{
-    static const char *const key[PREDICT_TERMS] = {
-        [PREDICT_CALL] = "call_ns",
-        [PREDICT_PEER] = "peer_ns",
-        [PREDICT_ROW] = "row_ns",
-        [PREDICT_CHOICE] = "choice_ns",
-        [PREDICT_FEW_ROW] = "few_row_ns",
-        [PREDICT_SHARED_CALL] = "shared_call_ns",
-        [PREDICT_SHARED_ROW] = "shared_row_ns",
-    };
-    json_t *out = json_array();
-
-    for (uint32_t k = 0; k < p->op->n_phases; k++) {
-        json_t *costs = json_object_of("name", json_text(p->op->phase[k].name), NULL);
-
-        for (uint32_t t = 0; t < PREDICT_TERMS; t++)
-            json_object_set_new(costs, key[t], json_number(p->cost[0][k][t]));
-        json_array_append_new(out, costs);
-    }
-    return out;
-}
+/* ---- the report ---- */
 
 /* Adds rows of predicted and measured time: the phases, then the total. */
-static void add_comparison(const struct prediction *p, json_t *out, const json_t *world,
+static void add_comparison(struct prediction *p, const struct predict_world *world,
                            const double *measured_ns)
 {
-    json_auto_t *rows = json_copy(json_object_get(world, "stages"));
-
-    json_array_append(rows, json_object_get(world, "total"));
     for (uint32_t k = 0; k <= p->op->n_phases; k++) {
-        const json_t *row = json_array_get(rows, k);
-        double ns = json_number_at(row, "ns");
+        const struct predict_stage *stage = k < p->op->n_phases ? &world->stage[k] : &world->total;
 
-        json_array_append_new(out, json_object_of("name", json_text(json_text_at(row, "name")),
-                                                  "predicted_ns", json_whole(ns), "measured_ns",
-                                                  json_whole(measured_ns[k]), "ratio",
-                                                  json_number(ns / measured_ns[k]), NULL));
+        p->report.check[p->report.n_checks++] = (struct predict_check){
+            stage->name, stage->time.ns, round(measured_ns[k]), stage->time.ns / measured_ns[k]};
     }
 }
 
 /* --check: compares the predicted world with its measurement on this machine. */
-static void compare_with_check(const struct prediction *p, const json_t *world, json_t *out)
+static void compare_with_check(struct prediction *p, const struct predict_world *world)
 {
     const struct measured *m = p->run;
     double ns[OP_PHASES + 1] = {0};
@@ -295,31 +232,33 @@ static void compare_with_check(const struct prediction *p, const json_t *world, 
         return;
     for (uint32_t k = 0; k < p->op->n_phases; k++)
         ns[p->op->n_phases] += ns[k] = m->point[k].ns;
-    add_comparison(p, out, world, ns);
+    add_comparison(p, world, ns);
 }
 
 /* --measured: compares the predicted world with results of the same algorithm and size. */
-static enum epa_status compare_with_results(struct prediction *p, const json_t *world, json_t *out)
+static enum epa_status compare_with_results(struct prediction *p, const struct predict_world *world)
 {
     struct results results = {0};
     bool found = false;
+    char size_key[80];
 
+    snprintf(size_key, sizeof(size_key), "experiment.%s", p->op->size_key);
     if (results_read(p->cli->predict.measured, &results, &p->err) != EPA_OK)
         return p->err.status;
     for (uint32_t i = 0; i < results.n && !found; i++) {
         const struct results_run *run = &results.run[i];
-        const json_t *x = json_object_get(run->json, "experiment");
         double ns[OP_PHASES + 1];
 
-        found = run->ok && json_number_at(run->json, "world.size") == p->ranks &&
-                json_number_at(x, p->op->size_key) == (double)p->op->size(&p->x->problem) &&
-                strcmp(json_text_at(x, "algorithm.name"), p->x->algorithm.plugin->name) == 0;
+        found = run->ok && results_number(run, "world.size") == p->ranks &&
+                results_number(run, size_key) == (double)p->op->size(&p->x->problem) &&
+                strcmp(results_text(run, "experiment.algorithm.name"),
+                       p->x->algorithm.plugin->name) == 0;
         for (uint32_t k = 0; k < p->op->n_phases; k++)
             ns[k] = prediction_phase_ns(run->stage, run->n_stages, p->op->phase[k].name);
         ns[p->op->n_phases] =
             run->n_stages > 0 ? run->stage[run->n_stages - 1].figures.ns.median : NAN;
         if (found)
-            add_comparison(p, out, world, ns);
+            add_comparison(p, world, ns);
     }
     if (!found)
         epa_fail(&p->err, EPA_ERR_CONFIG,
@@ -328,15 +267,6 @@ static enum epa_status compare_with_results(struct prediction *p, const json_t *
                  p->x->algorithm.plugin->name);
     results_free(&results);
     return p->err.status;
-}
-
-static json_t *notes_json(const struct prediction *p)
-{
-    json_t *out = json_array();
-
-    for (uint32_t i = 0; i < p->n_notes; i++)
-        json_array_append_new(out, json_text(p->note[i]));
-    return out;
 }
 
 static const char *measured_text(const struct prediction *p)
@@ -363,19 +293,23 @@ static const char *measured_text(const struct prediction *p)
 enum epa_status prediction_make(struct prediction *p)
 {
     uint32_t first = p->per_node < p->low ? p->per_node : p->low, node;
-    json_t *worlds = json_array(), *check = json_array(), *link = json_null(), *scales,
-           *asked = NULL;
-    const char *text;
+    struct predict_report *report = &p->report;
+    const struct predict_world *asked = NULL;
     double times;
 
+    *report = (struct predict_report){
+        .file = p->cli->arg[0],
+        .sweep = p->cli->predict.sweep != NULL,
+        .link = p->has_link ? &p->link : NULL,
+        .world = arena_alloc(p->arena, 32 * sizeof(*report->world)), /* twice the ranks each */
+        .note = p->note};
     for (uint32_t ranks = p->low; ranks <= p->ranks; ranks *= 2) {
-        json_t *world = predict_world(p, ranks);
+        struct predict_world *world = &report->world[report->n_worlds++];
 
-        if (*json_text_at(world, "why") == '\0')
-            asked = world;
-        json_array_append_new(worlds, world);
+        *world = predict_world(p, ranks);
+        asked = world->why == NULL ? world : asked;
     }
-    scales = find_scale(p, first, worlds);
+    find_scale(p, first);
     node = p->ranks < p->per_node ? p->ranks : p->per_node;
     times = fmax(1, node * prediction_threads(p->x) / p->cores);
     if (times > 1)
@@ -383,38 +317,27 @@ enum epa_status prediction_make(struct prediction *p)
                                              "%u ranks of a node share %u cores: local work takes "
                                              "%g times as long; --cores sets the cores of a node",
                                              node, p->cores, times);
-    if (json_number_at(asked, "planned_ranks") < json_number_at(asked, "ranks"))
+    if (asked != NULL && asked->planned_ranks < asked->ranks)
         p->note[p->n_notes++] =
             arena_printf(p->arena,
-                         "%s supports up to %.0f ranks: memory and messages of larger worlds are "
+                         "%s supports up to %u ranks: memory and messages of larger worlds are "
                          "extrapolated from its plan for these",
-                         p->x->algorithm.plugin->name, json_number_at(asked, "planned_ranks"));
+                         p->x->algorithm.plugin->name, asked->planned_ranks);
     if (p->n_worlds < 2)
         p->note[p->n_notes++] = "only one world could be measured: the cost of a peer is not known "
                                 "and is taken as 0";
-    if (p->cli->predict.check)
-        compare_with_check(p, asked, check);
-    if (p->cli->predict.measured != NULL)
-        (void)compare_with_results(p, asked, check);
-    if (p->has_link)
-        link = json_object_of("rate", json_number(p->link.bytes_per_ns), "latency_ns",
-                              json_whole(p->link.latency_ns), "message_ns",
-                              json_whole(p->link.message_ns), "of",
-                              json_text(p->link.node ? "node" : "rank"), NULL);
-    text = arena_printf(p->arena,
-                        "%.0f %%: largest error of the predictions for the measured worlds, by all "
-                        "costs and with one world left out, and largest difference of rounds%s",
-                        100 * expm1(p->error),
-                        p->ranks > p->per_node ? "; the values of --link are not checked" : "");
-    p->document = json_object_of(
-        "schema", json_integer(1), "program", json_text("epa2a"), "file", json_text(p->cli->arg[0]),
-        "sweep", json_boolean(p->cli->predict.sweep != NULL), "link", link, "cores",
-        json_count(p->cores), "signal_ns", json_whole(p->signal_ns), "worlds", worlds, "scales",
-        scales, "measured", measured_json(p), "measured_text", json_text(measured_text(p)), "costs",
-        costs_json(p), "notes", notes_json(p), "error",
-        json_object_of("part", json_number(expm1(p->error)), "text", json_text(text), NULL),
-        "check", json_array_size(check) > 0 ? json_incref(check) : json_null(), "machine",
-        machine_json(&p->machine), NULL);
-    json_decref(check);
+    report->n_notes = p->n_notes;
+    if (p->cli->predict.check && asked != NULL)
+        compare_with_check(p, asked);
+    if (p->cli->predict.measured != NULL && asked != NULL)
+        (void)compare_with_results(p, asked);
+    report->measured = measured_text(p);
+    report->error_part = expm1(p->error);
+    report->error =
+        arena_printf(p->arena,
+                     "%.0f %%: largest error of the predictions for the measured worlds, by all "
+                     "costs and with one world left out, and largest difference of rounds%s",
+                     100 * report->error_part,
+                     p->ranks > p->per_node ? "; the values of --link are not checked" : "");
     return p->err.status;
 }

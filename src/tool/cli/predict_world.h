@@ -13,7 +13,7 @@ const char *prediction_resize(struct prediction *, uint32_t ranks, struct experi
                               uint32_t *planned);
 /* Fits the costs to all measured runs. */
 void prediction_fit(struct prediction *);
-/* Predicts all worlds and fills p->document. */
+/* Predicts all worlds and fills p->report. */
 enum epa_status prediction_make(struct prediction *);
 
 #endif

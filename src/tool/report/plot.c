@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/stats.h"
 #include "base/text.h"
@@ -30,8 +29,9 @@ struct plot {
     struct text *out;
     struct results_run *run; /* [n] runs of the chart; `title` is the name of the line */
     uint32_t n;
-    struct text data;  /* contents of $d */
-    struct text below; /* lines that text prints below the chart */
+    const struct machine_facts *machine; /* of a prediction, which has no runs; or NULL */
+    struct text data;                    /* contents of $d */
+    struct text below;                   /* lines that text prints below the chart */
     const char *name[LINES_MOST];
     uint32_t names;
 };
@@ -170,22 +170,27 @@ static double clamp_us(double ns)
 /* Names the machine of the first run, and notes runs of other machines. */
 static const char *describe_machine(const struct plot *p)
 {
-    const json_t *m = json_object_get(p->run[0].json, "machine");
-    const char *device = json_text_at(m, "device.device");
+    const struct machine_facts *m = p->machine;
+    const struct results_run *run = p->run;
+    const char *device;
     bool others = false;
 
-    for (uint32_t i = 1; i < p->n; i++) {
-        const json_t *other = json_object_get(p->run[i].json, "machine");
-
-        others = others || strcmp(json_text_at(m, "host"), json_text_at(other, "host")) != 0 ||
-                 strcmp(json_text_at(m, "cpu"), json_text_at(other, "cpu")) != 0;
-    }
-    if (p->run[0].imported)
+    if (m != NULL)
+        return arena_printf(p->arena, "%s, %u cores, on %s; epa2a %s", m->cpu, m->cores, m->host,
+                            m->build.version);
+    if (run->imported)
         return "imported from another program, on an unknown machine";
-    return arena_printf(p->arena, "%s, %.0f cores%s%s, on %s%s; epa2a %s", json_text_at(m, "cpu"),
-                        json_number_at(m, "cores"), *device != '\0' ? ", " : "", device,
-                        json_text_at(m, "host"), others ? " and other machines" : "",
-                        json_text_at(m, "build.version"));
+    for (uint32_t i = 1; i < p->n; i++)
+        others =
+            others ||
+            strcmp(results_text(run, "machine.host"), results_text(&run[i], "machine.host")) != 0 ||
+            strcmp(results_text(run, "machine.cpu"), results_text(&run[i], "machine.cpu")) != 0;
+    device = results_text(run, "machine.device.device");
+    return arena_printf(p->arena, "%s, %.0f cores%s%s, on %s%s; epa2a %s",
+                        results_text(run, "machine.cpu"), results_number(run, "machine.cores"),
+                        *device != '\0' ? ", " : "", device, results_text(run, "machine.host"),
+                        others ? " and other machines" : "",
+                        results_text(run, "machine.build.version"));
 }
 
 static uint32_t text_columns(const struct plot *p)
@@ -573,44 +578,42 @@ enum epa_status plot_script(struct results *results, const struct plot_wish *wis
     return status;
 }
 
-/* Adds ranks, and a time with its bounds (NaN: none), for the total or a stage. */
-static void add_prediction(struct plot *p, const json_t *d, const char *name, const char *path)
+/* Adds ranks, and a time with its bounds (NaN: none), for a stage; stage OP_PHASES: the total. */
+static void add_prediction(struct plot *p, const struct predict_report *d, const char *name,
+                           uint32_t stage)
 {
     (void)begin_line(p, name);
     text_add(&p->below, "%s\n%11s %10s %10s %10s\n", name, "ranks", "time", "from", "to");
-    for (struct json_walk world = {json_object_get(d, "worlds")}; json_next(&world);) {
-        const json_t *at = json_at(world.value, path);
-        double point[] = {json_number_at(world.value, "ranks"), us_or_nan(json_number_at(at, "ns")),
-                          us_or_nan(json_number_at(at, "low_ns")),
-                          us_or_nan(json_number_at(at, "high_ns"))};
+    for (uint32_t i = 0; i < d->n_worlds; i++) {
+        const struct predict_world *world = &d->world[i];
+        const struct predict_stage *at = stage < OP_PHASES ? &world->stage[stage] : &world->total;
+        double point[] = {world->ranks, us_or_nan(at->time.ns), us_or_nan(at->low_ns),
+                          us_or_nan(at->high_ns)};
 
-        if (at == NULL)
+        if (world->why != NULL)
             continue;
         add_point(&p->data, 4, point);
         add_point(&p->below, 4, point);
     }
 }
 
-enum epa_status plot_prediction(const json_t *d, enum plot_form form, uint32_t columns,
-                                struct text *out, struct epa_error *err)
+enum epa_status plot_prediction(const struct predict_report *d, const struct machine_facts *machine,
+                                enum plot_form form, uint32_t columns, struct text *out,
+                                struct epa_error *err)
 {
     const struct plot_wish wish = {.form = form, .columns = columns};
-    struct results_run run = {.json = d};
-    struct plot p = {.wish = &wish, .arena = arena_create(), .out = out, .run = &run, .n = 1};
-    const json_t *stages = NULL;
-    size_t i;
+    struct plot p = {.wish = &wish, .arena = arena_create(), .out = out, .machine = machine};
+    const struct predict_world *first = NULL;
 
-    for (struct json_walk world = {json_object_get(d, "worlds")}; json_next(&world);)
-        stages = stages != NULL ? stages : json_object_get(world.value, "stages");
-    for (i = 0; i < json_array_size(stages) && json_array_size(stages) > 1; i++)
-        add_prediction(&p, d, json_text_at(json_array_get(stages, i), "name"),
-                       arena_printf(p.arena, "stages.%zu", i));
-    add_prediction(&p, d, "total", "total");
-    if (stages == NULL)
+    for (uint32_t i = 0; i < d->n_worlds && first == NULL; i++)
+        first = d->world[i].why == NULL ? &d->world[i] : NULL;
+    for (uint32_t i = 0; first != NULL && first->n_stages > 1 && i < first->n_stages; i++)
+        add_prediction(&p, d, first->stage[i].name, i);
+    add_prediction(&p, d, "total", OP_PHASES);
+    if (first == NULL)
         epa_fail(err, EPA_ERR_CONFIG,
                  "no world of the sweep is possible: there is nothing to draw");
-    begin_script(&p, arena_printf(p.arena, "Predicted: %s", json_text_at(d, "file")), "ranks",
-                 "time [us]", 0);
+    begin_script(&p, arena_printf(p.arena, "Predicted: %s", d->file), "ranks", "time [us]", 0);
     end_whiskers(&p, "whiskers: predictions without one measured world, and their error");
     text_free(&p.data);
     text_free(&p.below);

@@ -2,8 +2,7 @@
 #include "report/predict.h"
 
 #include "base/memory.h"
-#include "report/table_json.h"
-#include "report/fill.h"
+#include "report/table.h"
 #include "report/lines.h"
 
 #include <math.h>
@@ -182,138 +181,234 @@ static const struct table_column values[] = {{"ranks", "ranks", NULL, 0, 0, 9},
                                              {"why", "refused", .width = 0},
                                              {0}};
 
-/* Returns the requested world; of a sweep the largest possible one. */
-static const json_t *requested_world(const json_t *d)
+/* Returns the requested world; of a sweep the largest possible one. NULL: none is possible. */
+static const struct predict_world *requested_world(const struct predict_report *d)
 {
-    const json_t *last = NULL;
+    const struct predict_world *last = NULL;
 
-    for (struct json_walk world = {json_object_get(d, "worlds")}; json_next(&world);)
-        last = json_object_get(world.value, "total") != NULL ? world.value : last;
+    for (uint32_t i = 0; i < d->n_worlds; i++)
+        last = d->world[i].why == NULL ? &d->world[i] : last;
     return last;
 }
 
-static bool is_sweep(const json_t *d)
-{
-    return json_is_true(json_object_get(d, "sweep"));
-}
-
 /* Adds "256 ranks, 32 nodes of 8". */
-static void add_world(struct text *out, const json_t *world)
+static void add_world(struct text *out, const struct predict_world *world)
 {
-    (void)fill_add(out,
-                   "{ranks%.0f} rank{ranks?s}, "
-                   "[{nodes=1}one node|{nodes%.0f} nodes of {ranks/nodes%.0f}]",
-                   world, NULL);
+    if (world == NULL)
+        return;
+    text_add(out, "%u rank%s, ", world->ranks, world->ranks == 1 ? "" : "s");
+    if (world->nodes == 1)
+        text_add(out, "one node");
+    else
+        text_add(out, "%u nodes of %.0f", world->nodes, (double)world->ranks / world->nodes);
 }
 
-static void add_head(struct text *out, const json_t *d)
+static void add_head(struct text *out, const struct predict_report *d)
 {
-    text_add(out, "epa2a predict: %s: ", json_text_at(d, "file"));
+    text_add(out, "epa2a predict: %s: ", d->file);
     add_world(out, requested_world(d));
-    (void)fill_add(out,
-                   "[{sweep=true}, and as few as {worlds.0.ranks%.0f}]"
-                   "[; link {link.rate%.4g} GB/s, {link.latency_ns/1e3%.4g} us"
-                   "[{link.message_ns>0} and a time between messages], of a {link.of}]",
-                   d, NULL);
+    if (d->sweep)
+        text_add(out, ", and as few as %u", d->world[0].ranks);
+    if (d->link != NULL)
+        text_add(out, "; link %.4g GB/s, %.4g us%s, of a %s", d->link->bytes_per_ns,
+                 round(d->link->latency_ns) / 1e3,
+                 round(d->link->message_ns) > 0 ? " and a time between messages" : "",
+                 d->link->node ? "node" : "rank");
 }
 
-static void add_answer(struct text *out, const json_t *d)
+static void add_answer(struct text *out, const struct predict_report *d)
 {
-    const json_t *world = requested_world(d);
+    const struct predict_world *world = requested_world(d);
 
     add_world(out, world);
-    (void)fill_add(out,
-                   ": {total.ns/1e3%.1f} us, {total.low_ns/1e3%.1f} to {total.high_ns/1e3%.1f}",
-                   world, NULL);
-    for (struct json_walk stage = {json_object_get(world, "stages")}; json_next(&stage);) {
-        text_add(out, stage.n == 1 ? ": " : ", ");
-        (void)fill_add(out, "{name} {ns/1e3%.1f} us by {bound}", stage.value, NULL);
+    if (world != NULL)
+        text_add(out, ": %.1f us, %.1f to %.1f", world->total.time.ns / 1e3,
+                 world->total.low_ns / 1e3, world->total.high_ns / 1e3);
+    for (uint32_t i = 0; world != NULL && i < world->n_stages; i++) {
+        const struct predict_stage *stage = &world->stage[i];
+
+        text_add(out, "%s%s %.1f us by %s", i == 0 ? ": " : ", ", stage->name, stage->time.ns / 1e3,
+                 predict_bound_name(stage->time.bound));
     }
-    text_add(out, "; %s", json_text_at(d, "scales.text"));
+    text_add(out, "; %s", d->scales);
 }
 
-/* Returns the rows of a single world, with the total. */
-static json_t *stage_rows(const json_t *world)
+static void print_notes(FILE *file, const struct predict_report *d)
 {
-    json_t *rows = json_deep_copy(json_object_get(world, "stages"));
+    const struct predict_world *world = requested_world(d);
+    char memory[32], heap[32];
 
-    if (rows != NULL)
-        json_array_append_new(rows, json_deep_copy(json_object_get(world, "total")));
+    if (!d->sweep && world != NULL && world->memory_bytes > 0)
+        text_comment(file, "memory of a rank: %s, of which the heap is %s",
+                     text_size(memory, sizeof(memory), world->memory_bytes),
+                     text_size(heap, sizeof(heap), world->heap_bytes));
+    for (uint32_t i = 0; d->sweep && i < d->n_worlds; i++)
+        if (d->world[i].why != NULL)
+            text_comment(file, "%u ranks: %s", d->world[i].ranks, d->world[i].why);
+    text_comment(file, "measured here: %s", d->measured);
+    for (uint32_t i = 0; i < d->n_notes; i++)
+        text_comment(file, "%s", d->note[i]);
+    for (uint32_t i = 0; i < d->n_checks; i++) {
+        const struct predict_check *check = &d->check[i];
+
+        if (isfinite(check->predicted_ns) && isfinite(check->measured_ns) && isfinite(check->ratio))
+            text_comment(file, "check: %s: predicted %.1f us, measured %.1f us: %.2f", check->name,
+                         check->predicted_ns / 1e3, check->measured_ns / 1e3, check->ratio);
+    }
+    text_comment(file, "error: %s", d->error);
+}
+
+/* ---- tables ---- */
+
+enum { CELLS = 16 };
+
+/* Rows of a table and their cells. */
+struct predict_rows {
+    struct table_cell (*cell)[CELLS];
+    struct table_row *row;
+    uint32_t n;
+};
+
+static struct predict_rows create_rows(uint32_t room)
+{
+    struct predict_rows rows = {memory_alloc(room, sizeof(*rows.cell)),
+                                memory_alloc(room, sizeof(*rows.row)), 0};
+
+    for (uint32_t i = 0; i < room; i++) {
+        for (uint32_t k = 0; k < CELLS; k++)
+            rows.cell[i][k].text = "";
+        rows.row[i].cell = rows.cell[i];
+    }
     return rows;
 }
 
-static void print_notes(FILE *file, const json_t *d)
+static void free_rows(struct predict_rows *rows)
 {
-    if (!is_sweep(d))
-        fill_comment(file,
-                     "{memory_bytes>0}memory of a rank: {memory_bytes%size}, of which the heap is "
-                     "{heap_bytes%size}",
-                     requested_world(d));
-    for (struct json_walk row = {is_sweep(d) ? json_object_get(d, "worlds") : NULL};
-         json_next(&row);)
-        fill_comment(file, "{ranks%.0f} ranks: {why}", row.value);
-    fill_comment(file, "measured here: {measured_text}", d);
-    for (struct json_walk row = {json_object_get(d, "notes")}; json_next(&row);)
-        text_comment(file, "%s", json_string_value(row.value));
-    for (struct json_walk row = {json_object_get(d, "check")}; json_next(&row);)
-        fill_comment(file,
-                     "check: {name}: predicted {predicted_ns/1e3%.1f} us, measured "
-                     "{measured_ns/1e3%.1f} us: {ratio%.2f}",
-                     row.value);
-    fill_comment(file, "error: {error.text}", d);
+    free(rows->row);
+    free(rows->cell);
+}
+
+static struct table_cell number_cell(double number)
+{
+    return (struct table_cell){NULL, number};
+}
+
+static void add_stage_row(struct predict_rows *rows, const struct predict_stage *stage)
+{
+    struct table_cell *cell = rows->cell[rows->n++];
+
+    *cell++ = (struct table_cell){stage->name, NAN};
+    *cell++ = number_cell(stage->time.ns);
+    *cell++ = number_cell(stage->low_ns);
+    *cell++ = number_cell(stage->high_ns);
+    *cell++ = number_cell(stage->time.local_ns);
+    *cell++ = number_cell(stage->time.bytes_ns);
+    *cell++ = number_cell(stage->time.messages_ns);
+    *cell++ = number_cell(stage->link_bytes);
+    *cell = (struct table_cell){predict_bound_name(stage->time.bound), NAN};
+}
+
+/* A world that is not possible has no figures. */
+static void add_world_row(struct predict_rows *rows, const struct predict_world *world)
+{
+    struct table_cell *cell = rows->cell[rows->n++];
+
+    cell[0] = number_cell(world->ranks);
+    cell[1] = number_cell(world->nodes);
+    cell[5] = number_cell(world->times);
+    if (world->why != NULL)
+        return;
+    cell[2] = number_cell(world->total.time.ns);
+    cell[3] = number_cell(world->total.low_ns);
+    cell[4] = number_cell(world->total.high_ns);
+    cell[6] = number_cell(world->tokens_per_s);
+    cell[7] = number_cell(world->total.link_bytes);
+    cell[8] = number_cell((double)world->memory_bytes);
+    cell[9].text = predict_bound_name(world->total.time.bound);
+}
+
+/* Adds a line of CSV: a stage of a world, or a world that is not possible (stage NULL). */
+static void add_values_row(struct predict_rows *rows, const struct predict_world *world,
+                           const struct predict_stage *stage)
+{
+    struct table_cell *cell = rows->cell[rows->n++];
+
+    cell[0] = number_cell(world->ranks);
+    cell[1] = number_cell(world->nodes);
+    if (stage == NULL) {
+        cell[13].text = world->why;
+        return;
+    }
+    cell[2].text = stage->name;
+    cell[3] = number_cell(stage->time.ns);
+    cell[4] = number_cell(stage->low_ns);
+    cell[5] = number_cell(stage->high_ns);
+    cell[6] = number_cell(stage->time.local_ns);
+    cell[7] = number_cell(stage->time.bytes_ns);
+    cell[8] = number_cell(stage->time.messages_ns);
+    cell[9] = number_cell(stage->time.latency_ns);
+    cell[10] = number_cell(stage->link_bytes);
+    cell[11].text = predict_bound_name(stage->time.bound);
+    cell[12] = number_cell((double)world->memory_bytes);
 }
 
 /* Returns a row for each world of a sweep, or for each stage of a single world that is possible. */
-static json_t *table_rows(const json_t *d)
+static struct predict_rows table_rows(const struct predict_report *d)
 {
-    return is_sweep(d) ? json_deep_copy(json_object_get(d, "worlds"))
-                       : stage_rows(requested_world(d));
+    const struct predict_world *world = requested_world(d);
+    struct predict_rows rows = create_rows(d->n_worlds + OP_PHASES + 1);
+
+    for (uint32_t i = 0; d->sweep && i < d->n_worlds; i++)
+        add_world_row(&rows, &d->world[i]);
+    for (uint32_t i = 0; !d->sweep && world != NULL && i < world->n_stages; i++)
+        add_stage_row(&rows, &world->stage[i]);
+    if (!d->sweep && world != NULL)
+        add_stage_row(&rows, &world->total);
+    return rows;
 }
 
-void predict_text(FILE *file, const json_t *d)
+void predict_text(FILE *file, const struct predict_report *d)
 {
     text_auto head = {0}, answer = {0};
-    json_auto_t *rows = table_rows(d);
+    struct predict_rows rows = table_rows(d);
 
     add_answer(&answer, d);
     add_head(&head, d);
     text_comment(file, "%s", answer.data);
     text_comment(file, "%s", head.data);
-    if (rows != NULL)
-        table_json_text(file, is_sweep(d) ? worlds : stages, rows);
+    if (rows.n > 0)
+        table_text(file, d->sweep ? worlds : stages, rows.row, rows.n);
     print_notes(file, d);
+    free_rows(&rows);
 }
 
-void predict_markdown(struct text *out, const json_t *d)
+void predict_markdown(struct text *out, const struct predict_report *d)
 {
     text_auto answer = {0};
-    json_auto_t *rows = table_rows(d);
+    struct predict_rows rows = table_rows(d);
 
     add_answer(&answer, d);
     text_add_markdown(out, answer.data);
     text_add(out, "\n\n");
-    if (rows != NULL)
-        table_json_add(out, TABLE_MARKDOWN, is_sweep(d) ? worlds : stages, rows);
+    if (rows.n > 0)
+        table_add(out, TABLE_MARKDOWN, d->sweep ? worlds : stages, rows.row, rows.n);
     text_add(out, "\nerror: ");
-    text_add_markdown(out, json_text_at(d, "error.text"));
+    text_add_markdown(out, d->error);
     text_add(out, "\n");
+    free_rows(&rows);
 }
 
-void predict_csv(struct text *out, const json_t *d)
+void predict_csv(struct text *out, const struct predict_report *d)
 {
-    json_auto_t *lines = json_array();
+    struct predict_rows rows = create_rows(d->n_worlds * (OP_PHASES + 1));
 
-    for (struct json_walk world = {json_object_get(d, "worlds")}; json_next(&world);) {
-        json_auto_t *rows = stage_rows(world.value);
+    for (uint32_t i = 0; i < d->n_worlds; i++) {
+        const struct predict_world *world = &d->world[i];
 
-        if (rows == NULL)
-            json_array_append(lines, world.value);
-        for (struct json_walk stage = {rows}; json_next(&stage);) {
-            json_t *line = json_copy(world.value);
-
-            json_object_set(line, "stage", stage.value);
-            json_array_append_new(lines, line);
-        }
+        for (uint32_t k = 0; world->why == NULL && k < world->n_stages; k++)
+            add_values_row(&rows, world, &world->stage[k]);
+        add_values_row(&rows, world, world->why == NULL ? &world->total : NULL);
     }
-    table_json_add(out, TABLE_CSV, values, lines);
+    table_add(out, TABLE_CSV, values, rows.row, rows.n);
+    free_rows(&rows);
 }

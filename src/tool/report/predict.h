@@ -2,7 +2,6 @@
 #ifndef REPORT_PREDICT_H
 #define REPORT_PREDICT_H
 
-#include "base/json.h"
 #include "base/text.h"
 #include "op/op.h"
 
@@ -61,13 +60,52 @@ enum epa_status predict_link_read(const char *text, struct predict_link *, struc
 struct predict_time predict_time(double local_ns, const struct op_load *,
                                  const struct predict_link *, double signal_ns);
 
-/* Prints a prediction. Keys: "file", "link" (null), "cores", "worlds" (the requested one, or the
- * worlds of a sweep), "scales", "measured", "error", "check" (null), "machine"; `epa2a help
- * predicting` describes them. The prediction comes first; then a table with a row for each stage,
- * or for each world of a sweep. */
-void predict_text(FILE *, const json_t *);
-void predict_markdown(struct text *, const json_t *);
-void predict_csv(struct text *, const json_t *);
+/* A predicted phase, or the sum of all. Times are whole nanoseconds, as in JSON. */
+struct predict_stage {
+    const char *name;
+    struct predict_time time;
+    double low_ns, high_ns, link_bytes;
+};
+
+struct predict_world {
+    uint32_t ranks, nodes;
+    const char *why;        /* reason why the world is not possible; NULL: it is, and has */
+    uint32_t planned_ranks; /* ranks of the plan that memory and messages are from */
+    uint64_t heap_bytes, memory_bytes; /* of a rank */
+    double tokens_per_s;
+    struct predict_stage stage[OP_PHASES], total;
+    uint32_t n_stages;
+    double times; /* time relative to the smallest world; NaN: unknown */
+};
+
+/* A row of predicted and measured time. */
+struct predict_check {
+    const char *name;
+    double predicted_ns, measured_ns, ratio;
+};
+
+/* A prediction; the texts belong to the caller. */
+struct predict_report {
+    const char *file;
+    bool sweep;
+    const struct predict_link *link; /* NULL: one node */
+    struct predict_world *world;     /* [n_worlds]: the requested one, or the worlds of a sweep */
+    uint32_t n_worlds;
+    uint32_t scales_to, scales_from; /* ranks; scales_to 0: the first step takes twice the time */
+    const char *scales;              /* in words */
+    const char *measured, *error;    /* in words */
+    double error_part;
+    const char *const *note; /* [n_notes] */
+    uint32_t n_notes;
+    struct predict_check check[2 * (OP_PHASES + 1)];
+    uint32_t n_checks;
+};
+
+/* Prints a prediction: the answer, then a table with a row for each stage, or for each world of a
+ * sweep. */
+void predict_text(FILE *, const struct predict_report *);
+void predict_markdown(struct text *, const struct predict_report *);
+void predict_csv(struct text *, const struct predict_report *);
 
 /* Returns the display name of a row of "worlds". */
 const char *predict_bound_name(enum predict_bound);

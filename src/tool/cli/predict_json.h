@@ -1,0 +1,11 @@
+/* The document of `epa2a predict`. */
+#ifndef PREDICT_JSON_H
+#define PREDICT_JSON_H
+
+#include "base/json.h"
+#include "cli/predict.h"
+
+/* Returns the document; `epa2a help predicting` describes its keys. */
+json_t *predict_json(const struct prediction *);
+
+#endif
