@@ -21,7 +21,7 @@ DOCUMENTS = {
         main.c predict_json.c predict_json.h repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
         tune_json.c tune_json.h turn_json.c""".split(),
     "src/tool/report": """
-        best_json.c best_json.h figures_json.c figures_json.h fill.c fill.h form.c form.h import.c import.h
+        best_json.c best_json.h figures_json.c figures_json.h fill.c fill.h import.c import.h
         openmetrics.c origin_json.c origin_json.h result_json.c
         result_json.h results.c results.h stage_names.c summary_json.c summary_json.h table_json.c table_json.h""".split(),
     "src/tool/op": [],

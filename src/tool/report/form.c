@@ -2,44 +2,61 @@
 #include "report/form.h"
 
 #include <ctype.h>
+#include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *read_word(const char *at, char delimiter, const char *name, json_t *out)
+/* Returns the value of that name, of `bytes` bytes; a new one has no number. NULL: the list is full. */
+static struct form_value *value_of(struct form_values *list, const char *name, size_t bytes)
 {
+    for (uint32_t i = 0; i < list->n; i++)
+        if (strncmp(list->value[i].name, name, bytes) == 0 && list->value[i].name[bytes] == '\0')
+            return &list->value[i];
+    if (list->n == FORM_VALUES)
+        return NULL;
+    list->value[list->n] = (struct form_value){.number = NAN};
+    snprintf(list->value[list->n].name, FORM_NAME, "%.*s", (int)bytes, name);
+    return &list->value[list->n++];
+}
+
+static const char *read_word(const char *at, char delimiter, const char *name,
+                             struct form_values *out)
+{
+    struct form_value *value = *name != '\0' ? value_of(out, name, strcspn(name, "%")) : NULL;
     size_t bytes = 0;
-    char word[64]; /* longer than any known word */
 
     while (at[bytes] != '\0' && at[bytes] != delimiter && strchr(FORM_BLANKS, at[bytes]) == NULL)
         bytes++;
-    snprintf(word, sizeof(word), "%.*s", (int)(bytes < sizeof(word) ? bytes : 0), at);
-    if (*name != '\0')
-        json_object_setn_new(out, name, strcspn(name, "%"), json_text(word));
+    if (value != NULL)
+        snprintf(value->word, FORM_WORD, "%.*s", (int)(bytes < FORM_WORD ? bytes : 0), at);
     return bytes > 0 ? at + bytes : NULL;
 }
 
-static const char *read_number(const char *at, char *name, json_t *out)
+static const char *read_number(const char *at, char *name, struct form_values *out)
 {
     size_t bytes = strspn(at, "0123456789."), last = strlen(name) - 1;
     char *end;
     double number = strtod(at, &end);
     bool sum = name[last] == '+';
-    const json_t *before;
+    struct form_value *value;
 
     /* 21,40, 1.2.3 and 21e9 are read to their end, and are not numbers of a line. */
     if (bytes == 0 || *at == '.' || bytes > 20 || end != at + bytes ||
         (*end == ',' && isdigit((unsigned char)end[1])))
         return NULL;
     name[last + !sum] = '\0';
-    before = json_object_get(out, name);
-    if (before != NULL)
-        number = sum ? json_number_value(before) + number : json_number_value(before) * number;
-    json_object_set_new(out, name, json_real(number));
+    value = value_of(out, name, strlen(name));
+    if (value != NULL && isnan(value->number))
+        value->number = number;
+    else if (value != NULL)
+        value->number = sum ? value->number + number : value->number * number;
     return at + bytes;
 }
 
-const char *form_match(const char *form, const char *line, json_t *out, const char **wanted)
+const char *form_match(const char *form, const char *line, struct form_values *out,
+                       const char **wanted)
 {
     bool begins = false;
 
@@ -54,7 +71,7 @@ const char *form_match(const char *form, const char *line, json_t *out, const ch
         } else if (*form == '{') {
             size_t bytes = strcspn(form, "}");
             const char *end;
-            char name[96];
+            char name[FORM_NAME];
 
             snprintf(name, sizeof(name), "%.*s", (int)bytes - 1, form + 1);
             form += bytes;

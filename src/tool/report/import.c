@@ -199,6 +199,21 @@ static bool is_time(double us)
     return us >= 1e-3 && us < 1e12;
 }
 
+/* Returns the values of a line; words are strings. */
+static json_t *fields_of(const struct form_values *values)
+{
+    json_t *out = json_object();
+
+    for (uint32_t i = 0; i < values->n; i++) {
+        const struct form_value *value = &values->value[i];
+
+        json_object_set_new(out, value->name,
+                            isnan(value->number) ? json_text(value->word)
+                                                 : json_real(value->number));
+    }
+    return out;
+}
+
 /* Translates words of programs into words of results. */
 static void translate_words(json_t *fields)
 {
@@ -308,10 +323,12 @@ static bool try_program(struct reading *r, const struct program *program, const 
     char next[WORD];
 
     for (const struct form *f = program->form; f != NULL && f->text != NULL; f++) {
-        json_auto_t *fields = json_object();
-        const char *why, *end = form_match(f->text, line, fields, &why);
+        struct form_values values = {.n = 0};
+        const char *why, *end = form_match(f->text, line, &values, &why);
 
         if (end == NULL) {
+            json_auto_t *fields = fields_of(&values);
+
             translate_words(fields);
             use_line(r, program, f, fields);
             return true;
