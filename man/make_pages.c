@@ -16,7 +16,7 @@
 #include "options/option.h"
 #include "launch/program_registry.h"
 #include "report/summary.h"
-#include "report/fill.h"
+#include "report/fill_json.h"
 #include "experiment/batch_keys.h"
 
 enum { PAGE_COLUMNS = 72 /* 80 columns, less the indentation of 7 that man adds */ };

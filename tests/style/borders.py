@@ -16,13 +16,13 @@ WRAPPER = "src/tool/base/json.h"  # the only file that includes jansson
 # Files of commands and operations that read or write documents.
 DOCUMENTS = {
     "src/tool/cli": """
-        complete.c cmd_doctor.c cmd_import.c cmd_list.c cmd_status.c cmd_version.c
+        cmd_doctor.c cmd_import.c cmd_list.c cmd_status.c cmd_version.c
         compared_json.c compared_json.h documents.c documents.h experiment_schema.c list_configs.c list_models.c
         main.c predict_json.c predict_json.h repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
         tune_json.c tune_json.h turn_json.c""".split(),
     "src/tool/report": """
-        best_json.c best_json.h figures_json.c figures_json.h fill.c fill.h import.c import.h
-        openmetrics.c origin_json.c origin_json.h result_json.c
+        best_json.c best_json.h figures_json.c figures_json.h fill_json.c fill_json.h import.c import.h
+        origin_json.c origin_json.h result_json.c
         result_json.h results.c results.h stage_names.c summary_json.c summary_json.h table_json.c table_json.h""".split(),
     "src/tool/op": [],
     "src/tool/op/moe": ["routing_file.c", "routing_log_json.c", "routing_log_json.h"],

@@ -23,7 +23,7 @@
 #include "op/operations.h"
 #include "registry/check.h"
 #include "launch/program_registry.h"
-#include "report/fill.h"
+#include "report/fill_json.h"
 #include "result/result.h"
 
 static const struct words {

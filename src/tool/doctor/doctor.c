@@ -15,7 +15,7 @@
 #include "launch/program_registry.h"
 #include "registry/check.h"
 #include "report/summary.h"
-#include "report/fill.h"
+#include "report/fill_json.h"
 #include "report/lines.h"
 #include "session/session.h"
 

@@ -22,7 +22,7 @@
 #include "result/result.h"
 #include "report/origin_json.h"
 #include "report/summary.h"
-#include "report/fill.h"
+#include "report/fill_json.h"
 
 /* ---- cores ---- */
 
@@ -301,7 +301,7 @@ json_t *machine_collect(const char *root)
 
 /* ---- problems and missing parts ---- */
 
-/* A finding about a machine, a template of fill.c; so is `fix`. */
+/* A finding about a machine, a template of fill_json.c; so is `fix`. */
 struct finding {
     const char *what, *fix; /* fix NULL: no remedy exists */
 };

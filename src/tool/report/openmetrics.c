@@ -34,7 +34,7 @@ static void add_labels(struct text *out, const struct results_run *run)
 
     for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++) {
         text_add(out, "%s%s=\"", i > 0 ? "," : "", labels[i].name);
-        add_label(out, json_text_at(run->json, labels[i].path));
+        add_label(out, results_text(run, labels[i].path));
         text_add(out, "\"");
     }
 }

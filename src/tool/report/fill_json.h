@@ -1,6 +1,6 @@
 /* Sentences with values of a JSON object. */
-#ifndef REPORT_FILL_H
-#define REPORT_FILL_H
+#ifndef FILL_JSON_H
+#define FILL_JSON_H
 
 #include "base/json.h"
 #include "base/text.h"

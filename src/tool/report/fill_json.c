@@ -9,7 +9,7 @@
  * and {PATH<0} are conditions and print nothing. A part in [ ] is left out if a value is unknown or
  * a condition is false; of [A|B] the first complete alternative is printed. Parts nest. {{ is one
  * brace. */
-#include "report/fill.h"
+#include "report/fill_json.h"
 
 #include <math.h>
 #include <stdio.h>
