@@ -18,7 +18,7 @@ DOCUMENTS = {
     "src/tool/cli": """
         cmd_doctor.c cmd_import.c cmd_list.c cmd_status.c cmd_version.c
         compared_json.c compared_json.h documents.c documents.h experiment_schema.c list_configs.c list_models.c
-        main.c predict_json.c predict_json.h repeat_result.c result_schema.c run_experiments.c run_experiments.h run_folder.c
+        main.c predict_json.c predict_json.h repeat_result.c result_schema.c
         tune_json.c tune_json.h turn_json.c""".split(),
     "src/tool/report": """
         best_json.c best_json.h figures_json.c figures_json.h fill_json.c fill_json.h import.c import.h

@@ -22,6 +22,7 @@
 #include "report/junit.h"
 #include "result/verdicts.h"
 #include "report/warning_lines.h"
+#include "report/result_json.h"
 #include "report/results.h"
 #include "report/rows.h"
 #include "report/summary.h"
@@ -153,10 +154,10 @@ enum epa_status cli_write_documents(const struct cli *cli, json_t *document,
 }
 
 void documents_init(struct documents *d, const struct cli *cli, enum verb verb,
-                    const struct runs *runs, bool ours, json_t *shared)
+                    const struct runs *runs, bool ours, bool shares)
 {
     *d = (struct documents){
-        .cli = cli, .runs = runs, .verb = verb, .ours = ours, .shared = shared, .stream.fd = -1};
+        .cli = cli, .runs = runs, .verb = verb, .ours = ours, .shares = shares, .stream.fd = -1};
     for (enum document_kind k = 0; k < DOCUMENTS; k++) {
         const char *path = document_path(cli, k), *name = kinds[k].name;
 
@@ -208,12 +209,41 @@ void documents_finish(struct documents *d)
     *d = (struct documents){0};
 }
 
-void documents_line(struct text *out, json_t *result, const struct report_batch *batch)
+/* Adds the document of one result as one line. */
+static void add_line(struct text *out, json_t *result, const struct report_batch *batch)
 {
     json_auto_t *document = report_document(json_pack("[O]", result), batch);
 
     json_write(out, document, JSON_COMPACT | JSON_DIGITS);
     text_add(out, "\n");
+}
+
+void documents_line(const struct documents *d, uint32_t i, struct text *out)
+{
+    const struct report_batch batch = {.row = &d->row[i],
+                                       .n = 1,
+                                       .verb = d->verb,
+                                       .order = runs_order_name(d->runs->how),
+                                       .seed = d->runs->seed};
+
+    add_line(out, d->one, &batch);
+}
+
+bool documents_have_one(const struct documents *d)
+{
+    return d->one != NULL;
+}
+
+void documents_begin_run(struct documents *d)
+{
+    json_decref(d->one);
+    d->one = NULL;
+}
+
+enum epa_status documents_share(const struct documents *d, const char *path, struct results *out,
+                                struct epa_error *err)
+{
+    return results_of(path, report_document(json_incref(d->results), NULL), out, err);
 }
 
 /* Adds a line to the stream. A write error is printed once and does not fail the run. */
@@ -222,7 +252,7 @@ static void add_to_stream(struct documents *d, json_t *result)
     struct epa_error err = {EPA_OK, ""};
     text_auto line = {0};
 
-    documents_line(&line, result, NULL);
+    add_line(&line, result, NULL);
     if (file_stream_add(&d->stream, &line, &err) == EPA_OK)
         return;
     if (!d->reported[DOCUMENT_STREAM])
@@ -233,20 +263,37 @@ static void add_to_stream(struct documents *d, json_t *result)
 /* Returns true if a document needs all results at its end. */
 static bool keeps_results(const struct documents *d)
 {
-    return d->path[DOCUMENT_JSON] != NULL || d->path[DOCUMENT_JUNIT] != NULL ||
+    return d->shares || d->path[DOCUMENT_JSON] != NULL || d->path[DOCUMENT_JUNIT] != NULL ||
            d->path[DOCUMENT_METRICS] != NULL || d->path[DOCUMENT_HTML] != NULL;
 }
 
-void documents_add(struct documents *d, json_t *result)
+/* Adds a result, takes its reference and stores it in `one`. */
+static void add_result(struct documents *d, json_t *result)
 {
-    json_decref(d->one);
+    documents_begin_run(d);
     d->one = result;
     if (keeps_results(d))
         json_array_append(d->results, result);
-    if (d->shared != NULL)
-        json_array_append(d->shared, result);
     if (d->stream.fd >= 0 || (d->stream.path != NULL && is_stdout(d->cli, DOCUMENT_STREAM)))
         add_to_stream(d, result);
+}
+
+void documents_add(struct documents *d, struct report_row *row, const struct result *result,
+                   const struct facts *facts)
+{
+    json_t *document = result_json(result, facts);
+    struct results_key *key;
+
+    report_row_fill(row, result, d->arena);
+    row->n_keys = results_keys(json_object_get(document, "experiment"), d->arena, &key);
+    row->key = key;
+    add_result(d, document);
+}
+
+void documents_add_saved(struct documents *d, struct report_row *row, const struct results_run *was)
+{
+    report_row_read(row, was, d->arena);
+    add_result(d, json_incref((json_t *)was->json));
 }
 
 static void add_openmetrics(struct text *out, json_t *list)
@@ -332,7 +379,7 @@ bool documents_are_unread(const struct documents *d)
     for (enum document_kind k = 0; k < DOCUMENTS; k++)
         if (d->path[k] != NULL && !file_is_stdout(d->path[k]))
             return false;
-    return d->ours && d->shared == NULL && stdout_is_unread();
+    return d->ours && !d->shares && stdout_is_unread();
 }
 
 /* Returns true if writing would take a small part of the time. */
@@ -362,7 +409,7 @@ bool documents_write(struct documents *d, bool last)
     if (!d->ours || d->delayed)
         return true;
     /* The caller of a quiet command with a shared list prints its own table at the end. */
-    if (last && d->runs->n > 1 && !cli_has_stdout(d->cli) && (!d->cli->quiet || d->shared == NULL))
+    if (last && d->runs->n > 1 && !cli_has_stdout(d->cli) && (!d->cli->quiet || !d->shares))
         report_batch_text(stdout, &batch);
     fflush(stdout);
     if (last && !d->cli->quiet)

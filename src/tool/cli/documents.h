@@ -8,6 +8,7 @@
 
 #include "cli/runs.h"
 #include "base/file.h"
+#include "report/result_parts.h"
 #include "report/summary.h"
 #include "report/rows.h"
 #include "report/warning_lines.h"
@@ -41,7 +42,7 @@ struct documents {
     char *kept[DOCUMENTS], *why[DOCUMENTS];
     json_t *one;              /* result of the last run; NULL: the run has none */
     json_t *results;          /* all results, if a document needs them at the end */
-    json_t *shared;           /* list of the caller that also receives all results; NULL: none */
+    bool shares;              /* documents_share() will need all results */
     struct warnings warnings; /* warnings of all runs of a batch, printed after the table */
     struct file_stream stream;
     bool is_ours[DOCUMENTS];  /* this command wrote the file and may overwrite it */
@@ -50,19 +51,28 @@ struct documents {
     uint64_t written_ns, cost_ns;
 };
 
-/* Initialises the documents with a row for each run. `runs` and the list `shared`, which also receives
- * all results, must outlive them. */
+/* Initialises the documents with a row for each run. `runs` must outlive them. `shares`: the caller
+ * calls documents_share(). */
 void documents_init(struct documents *, const struct cli *, enum verb, const struct runs *,
-                    bool ours, json_t *shared);
+                    bool ours, bool shares);
 /* Opens the stream of --json-lines. */
 enum epa_status documents_open(struct documents *, struct epa_error *);
 void documents_finish(struct documents *);
 
-/* Adds the document of one result as one line. */
-void documents_line(struct text *out, json_t *result, const struct report_batch *);
-
-/* Adds a result, takes its reference and stores it in `one`. */
-void documents_add(struct documents *, json_t *result);
+/* Begins a run: the last run has no result yet. */
+void documents_begin_run(struct documents *);
+/* Adds the result of a run, and fills its row. */
+void documents_add(struct documents *, struct report_row *, const struct result *,
+                   const struct facts *);
+/* The same for a run that has a result in a file. */
+void documents_add_saved(struct documents *, struct report_row *, const struct results_run *);
+/* Returns true if the last run has a result. */
+bool documents_have_one(const struct documents *);
+/* Adds this result and its row as a line, a document of its own. */
+void documents_line(const struct documents *, uint32_t i, struct text *out);
+/* Reads all results; `path` is their name in messages. */
+enum epa_status documents_share(const struct documents *, const char *path, struct results *out,
+                                struct epa_error *);
 
 /* Returns true if standard output has lost its reader and no other document is requested. */
 bool documents_are_unread(const struct documents *);

@@ -21,6 +21,7 @@
 #include "base/sysfile.h"
 #include "base/terminal.h"
 #include "cli/cli.h"
+#include "cli/cli_fail.h"
 #include "cli/documents.h"
 #include "cli/live.h"
 #include "cli/progress_line.h"
@@ -33,7 +34,6 @@
 #include "result/verdicts.h"
 #include "report/warning_lines.h"
 #include "report/report.h"
-#include "report/result_json.h"
 #include "report/result_parts.h"
 #include "report/rows.h"
 #include "run/run.h"
@@ -227,8 +227,6 @@ static int report_result(struct run_command *c, const struct run *run, struct re
                          const struct result *result)
 {
     const struct run_figures *f = result->figures;
-    json_t *document = result_json(result, &c->facts);
-    struct results_key *key;
     int code = f->exit_code;
 
     if (result->trace_error.status != EPA_OK)
@@ -241,10 +239,7 @@ static int report_result(struct run_command *c, const struct run *run, struct re
     else if (!c->cli->quiet)
         report_warnings(stderr, f);
     run_print_result(run, &run->process_id, result);
-    report_row_fill(row, result, c->documents.arena);
-    row->n_keys = results_keys(json_object_get(document, "experiment"), c->documents.arena, &key);
-    row->key = key;
-    documents_add(&c->documents, document);
+    documents_add(&c->documents, row, result, &c->facts);
     code = finish_row(run, row, result->status, code);
     return code == EXIT_OK && result->trace_error.status != EPA_OK ? EXIT_RESOURCE : code;
 }
@@ -364,8 +359,7 @@ static int run_all(struct run_command *c)
         c->number = at + 1;
         if (c->runs.run[i].done != NULL)
             continue;
-        json_decref(c->documents.one);
-        c->documents.one = NULL;
+        documents_begin_run(&c->documents);
         code = run_one(c, i, &status);
         (void)run_folder_add(&c->folder, &c->documents, i, false);
         if (first == EXIT_OK)
@@ -435,7 +429,7 @@ static void order_runs(struct run_command *c)
     runs_order(&c->runs, order, seed);
 }
 
-static enum epa_status prepare_command(struct run_command *c, const char *text, json_t *results,
+static enum epa_status prepare_command(struct run_command *c, const char *text, bool shares,
                                        struct epa_error *err)
 {
     const struct cli *cli = c->cli;
@@ -469,7 +463,7 @@ static enum epa_status prepare_command(struct run_command *c, const char *text, 
     if (status == EPA_OK && is_reporter(c))
         status = run_folder_check(&c->folder, err);
     if (status == EPA_OK)
-        documents_init(&c->documents, cli, c->verb, &c->runs, is_reporter(c), results);
+        documents_init(&c->documents, cli, c->verb, &c->runs, is_reporter(c), shares);
     if (status == EPA_OK && !cli->batch.dry_run)
         status = documents_open(&c->documents, err);
     if (status == EPA_OK && !cli->batch.dry_run && is_reporter(c))
@@ -497,7 +491,8 @@ static int list_runs(const struct run_command *c)
     return skipped == c->runs.n ? EXIT_SKIPPED : first;
 }
 
-int run_experiments(const struct cli *cli, enum verb verb, const char *text, json_t *results)
+int run_experiments(const struct cli *cli, enum verb verb, const char *text,
+                    struct results *results)
 {
     struct run_command c = {.cli = cli, .verb = verb, .stop_fd = -1};
     struct epa_error err = {EPA_OK, ""};
@@ -506,7 +501,7 @@ int run_experiments(const struct cli *cli, enum verb verb, const char *text, jso
     int code, stop;
 
     stop_signals_catch(&stops);
-    status = prepare_command(&c, text, results, &err);
+    status = prepare_command(&c, text, results != NULL, &err);
     /* Signals keep their default action while files are read: there are no results yet, and a read
      * from a pipe may block forever. */
     if (status == EPA_OK && !cli->batch.dry_run)
@@ -528,6 +523,13 @@ int run_experiments(const struct cli *cli, enum verb verb, const char *text, jso
             output_stop();
             code = code == EXIT_OK ? exit_code(EPA_ERR_INTERRUPTED, stop) : code;
         }
+    }
+    if (results != NULL && c.documents.n_rows > 0 &&
+        documents_share(&c.documents, cli->json != NULL ? cli->json : "now", results, &err) !=
+            EPA_OK) {
+        results_free(results);
+        stop = cli_fail(&err);
+        code = code == EXIT_OK ? stop : code;
     }
     command_finish(&c);
     return code;

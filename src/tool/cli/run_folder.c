@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "cli/cli_fail.h"
@@ -177,13 +176,14 @@ enum epa_status run_folder_check(struct run_folder *f, struct epa_error *err)
 
 bool run_folder_order(const struct run_folder *f, enum runs_order *order, uint64_t *seed)
 {
-    const json_t *first = f->old.n > 0 ? f->old.run[0].document : NULL;
+    uint64_t found_seed;
+    const char *found = results_order(&f->old, &found_seed);
 
     for (enum runs_order how = RUNS_DECLARED; how <= RUNS_SHUFFLED; how++) {
-        if (strcmp(json_text_at(first, "order"), runs_order_name(how)) != 0)
+        if (strcmp(found, runs_order_name(how)) != 0)
             continue;
         *order = how;
-        *seed = (uint64_t)json_integer_value(json_object_get(first, "order_seed"));
+        *seed = found_seed;
         return true;
     }
     return false;
@@ -253,7 +253,7 @@ static void warn_about_launcher(const struct run_folder *f)
     for (uint32_t i = 0; i < f->runs->n; i++) {
         const struct run *run = &f->runs->run[i];
         const char *there =
-            run->done != NULL ? json_text_at(run->done->json, "experiment.launcher.name") : "";
+            run->done != NULL ? results_text(run->done, "experiment.launcher.name") : "";
 
         if (*there == '\0' || strcmp(there, run->x->launcher.plugin->name) == 0)
             continue;
@@ -264,13 +264,7 @@ static void warn_about_launcher(const struct run_folder *f)
 
 static void add_pending_line(struct run_folder *f, const struct documents *d, uint32_t i)
 {
-    const struct report_batch batch = {.row = &d->row[i],
-                                       .n = 1,
-                                       .verb = d->verb,
-                                       .order = runs_order_name(f->runs->how),
-                                       .seed = f->runs->seed};
-
-    documents_line(&f->pending, d->one, &batch);
+    documents_line(d, i, &f->pending);
 }
 
 /* Keeps the lines of finished runs and adds their results to the documents. */
@@ -281,8 +275,7 @@ static void keep_finished_runs(struct run_folder *f, struct documents *d)
 
         if (was == NULL)
             continue;
-        report_row_read(&d->row[i], was, d->arena);
-        documents_add(d, json_incref((json_t *)was->json));
+        documents_add_saved(d, &d->row[i], was);
         add_pending_line(f, d, i);
     }
 }
@@ -315,10 +308,12 @@ enum epa_status run_folder_open(struct run_folder *f, struct documents *d,
     if (status != EPA_OK)
         return status;
     if (f->old.n > 0) {
-        const json_t *machine = json_object_get(f->old.run[f->old.n - 1].json, "machine");
+        const struct results_run *newest = &f->old.run[f->old.n - 1];
 
-        warn_about_difference(f, "version", json_text_at(machine, "build.version"), EPA2A_RELEASE);
-        warn_about_difference(f, "host", json_text_at(machine, "host"), facts->machine->host);
+        warn_about_difference(f, "version", results_text(newest, "machine.build.version"),
+                              EPA2A_RELEASE);
+        warn_about_difference(f, "host", results_text(newest, "machine.host"),
+                              facts->machine->host);
         warn_about_launcher(f);
     }
     if (!f->cli->quiet && f->cli->resume && f->was.st_ino == 0)
@@ -345,7 +340,7 @@ bool run_folder_add(struct run_folder *f, const struct documents *d, uint32_t i,
 
     if (f->fd < 0)
         return true;
-    if (!last && d->one != NULL)
+    if (!last && documents_have_one(d))
         add_pending_line(f, d, i);
     if (f->pending.bytes == 0)
         return true;

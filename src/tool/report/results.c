@@ -140,8 +140,7 @@ static enum epa_status read_run(const struct results *r, const char *path, const
                                .name = json_text_at(from, "name"),
                                .verb = json_text_at(from, "verb"),
                                .status = json_text_at(from, "status"),
-                               .json = from,
-                               .document = document};
+                               .json = from};
     if (to->label[0] == '\0')
         to->label = to->name;
     for (uint32_t o = 0; operation_at(o) != NULL && !(to->size > 0); o++) {
@@ -272,6 +271,14 @@ void results_free(struct results *r)
     json_decref(r->root);
     arena_destroy(r->arena);
     *r = (struct results){0};
+}
+
+const char *results_order(const struct results *r, uint64_t *seed)
+{
+    const json_t *first = json_array_get(r->root, 0);
+
+    *seed = (uint64_t)json_integer_value(json_object_get(first, "order_seed"));
+    return json_text_at(first, "order");
 }
 
 /* ---- differences between runs ---- */

@@ -44,8 +44,7 @@ struct results_run {
     uint32_t n_keys;
     const struct op_property *delivers; /* [n_delivers] output properties; none: unknown */
     uint32_t n_delivers;
-    const json_t *json;     /* the whole result */
-    const json_t *document; /* the document that contains it */
+    const json_t *json; /* the whole result */
 };
 
 /* Results of one file or more; initially {0}. */
@@ -64,6 +63,8 @@ enum epa_status results_read(const char *path, struct results *out, struct epa_e
 enum epa_status results_of(const char *path, json_t *document, struct results *out,
                            struct epa_error *err);
 void results_free(struct results *);
+/* Returns the name of the order of runs in the first document, and its seed; "": unknown. */
+const char *results_order(const struct results *, uint64_t *seed);
 /* Selection of runs and of their times. */
 struct results_wish {
     const char *stage;       /* NULL: whole iterations */
