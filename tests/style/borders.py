@@ -2,8 +2,8 @@
 """borders.py ROOT: JSON stays at the borders of the program.
 
 The library, plugins, and the folders of the program that read experiments and run them pass structs. They neither
-include jansson, directly or by base/json.h, nor name its types and functions. Of reports, commands and operations only the
-listed files read or write documents. base/json.h alone includes jansson.h."""
+include jansson, directly or by base/json.h, nor name its types and functions. Of the other folders only the listed files
+read or write documents. base/json.h alone includes jansson.h."""
 import re
 import sys
 
@@ -13,7 +13,7 @@ WITHOUT = [("src", "lib"), ("plugins",), *(("src", "tool", name) for name in
                                            ("caller", "config", "experiment", "launch", "result", "run", "session"))]
 JSON = re.compile(r'#include [<"](?:jansson\.h|base/json\.h)[>"]|\bjson_(?!lines\b)\w+')
 WRAPPER = "src/tool/base/json.h"  # the only file that includes jansson
-# Files of commands and operations that read or write documents.
+# Files that read or write documents.
 DOCUMENTS = {
     "src/tool/cli": """
         cmd_doctor.c cmd_import.c cmd_list.c cmd_status.c cmd_version.c
@@ -24,8 +24,11 @@ DOCUMENTS = {
         best_json.c best_json.h figures_json.c figures_json.h fill_json.c fill_json.h import.c import.h
         origin_json.c origin_json.h result_json.c
         result_json.h results.c results.h stage_names.c summary_json.c summary_json.h table_json.c table_json.h""".split(),
+    "src/tool/base": ["json.c", "json.h", "program_data.c"],
+    "src/tool/doctor": ["doctor.c", "doctor.h", "machine.c", "machine.h"],
     "src/tool/op": [],
     "src/tool/op/moe": ["routing_file.c", "routing_log_json.c", "routing_log_json.h"],
+    "src/tool/trace": ["read.c", "summary.c", "trace.h", "trace_json.c", "trace_json.h", "write.c"],
 }
 
 

@@ -3,6 +3,7 @@
 #ifndef RESULT_JSON_H
 #define RESULT_JSON_H
 
+#include "base/json.h"
 #include "report/result_parts.h"
 #include "result/result.h"
 

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "trace/trace_json.h"
 #include "trace/write.h"
 
 /* A time and a duration of this many microseconds together fit 64 bits of nanoseconds. The epoch in

@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "trace/trace_json.h"
 
 enum { ALL = -1, KERNEL_LANES = 1 << 17 };
 
@@ -488,21 +489,6 @@ static json_int_t base_real_ns(const struct gathered *g)
     clock_gettime(CLOCK_REALTIME, &now);
     return (json_int_t)now.tv_sec * 1000000000 + now.tv_nsec -
            (json_int_t)(epa_now_ns() - g->base_ns);
-}
-
-void trace_add_event(struct text *out, const json_t *event, bool first)
-{
-    text_add(out, first ? "\n" : ",\n");
-    json_write(out, event, JSON_REAL_PRECISION(15));
-}
-
-void trace_begin(struct text *out, json_int_t base_ns, json_t *other)
-{
-    text_add(out, "{\"displayTimeUnit\": \"ns\", \"baseTimeNanoseconds\": %lld,\n\"otherData\": ",
-             (long long)base_ns);
-    json_write(out, other, JSON_REAL_PRECISION(15));
-    text_add(out, ",\n\"traceEvents\": [");
-    json_decref(other);
 }
 
 /* ---- files ---- */

@@ -3,7 +3,6 @@
 #ifndef TRACE_WRITE_H
 #define TRACE_WRITE_H
 
-#include "base/json.h"
 #include "base/text.h"
 #include "session/session.h"
 
@@ -39,11 +38,6 @@ struct gathered {
 
 struct gathered trace_gather(const struct session *);
 void trace_gather_free(struct gathered *);
-
-/* Begins a file: its head, with otherData, whose reference is taken; one event on each line
- * follows; "\n]}\n" ends it. */
-void trace_begin(struct text *, json_int_t base_ns, json_t *other);
-void trace_add_event(struct text *, const json_t *event, bool first);
 
 /* Facts about the written trace, for the report. */
 struct trace_written {
