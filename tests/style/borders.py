@@ -2,8 +2,8 @@
 """borders.py ROOT: JSON stays at the borders of the program.
 
 The library, plugins, and the folders of the program that read experiments and run them pass structs. They neither
-include jansson, directly or by base/json.h, nor name its types and functions. Of the other folders only the listed files
-read or write documents. base/json.h alone includes jansson.h."""
+include jansson, directly, by base/json.h or by other headers, nor name its types and functions. Of the other folders only
+the listed files read or write documents. base/json.h alone includes jansson.h."""
 import re
 import sys
 
@@ -12,6 +12,7 @@ import sources
 WITHOUT = [("src", "lib"), ("plugins",), *(("src", "tool", name) for name in
                                            ("caller", "config", "experiment", "launch", "result", "run", "session"))]
 JSON = re.compile(r'#include [<"](?:jansson\.h|base/json\.h)[>"]|\bjson_(?!lines\b)\w+')
+INCLUDE = re.compile(r'#include "(\w+/[\w/.]+)"')
 WRAPPER = "src/tool/base/json.h"  # the only file that includes jansson
 # Files that read or write documents.
 DOCUMENTS = {
@@ -32,18 +33,40 @@ DOCUMENTS = {
 }
 
 
+def find_includes(files):
+    """Returns the headers that each file includes, by path."""
+    paths = {str(file.path) for file in files}
+    return {str(file.path): [owner + name for name in INCLUDE.findall(file.text)
+                             for owner in ("src/tool/", "src/lib/") if owner + name in paths] for file in files}
+
+
+def find_route(includes, path, seen):
+    """Returns the headers by which a file includes base/json.h, or None."""
+    seen.add(path)
+    for header in includes.get(path, ()):
+        if header == WRAPPER:
+            return [header]
+        route = find_route(includes, header, seen) if header not in seen else None
+        if route is not None:
+            return [header, *route]
+    return None
+
+
 def main(root):
     checked, wrong = 0, []
-    for file in sources.read_tree(root):
-        if file.path.parts[0] not in ("src", "plugins") or file.suffix not in sources.C:
-            continue
+    files = [file for file in sources.read_tree(root) if file.path.parts[0] in ("src", "plugins") and file.suffix in sources.C]
+    includes = find_includes(files)
+    for file in files:
         checked += 1
         code, folder = file.code(), "/".join(file.path.parts[:-1])
-        inside = any(file.path.parts[:len(parts)] == parts for parts in WITHOUT) or \
-            folder in DOCUMENTS and file.path.name not in DOCUMENTS[folder]
+        without = any(file.path.parts[:len(parts)] == parts for parts in WITHOUT)
+        inside = without or folder in DOCUMENTS and file.path.name not in DOCUMENTS[folder]
         use = JSON.search(code) if inside else None
+        route = find_route(includes, str(file.path), set()) if without else None
         if use is not None:
             wrong.append(f"{file.path}:{code.count(chr(10), 0, use.start()) + 1}: uses {use.group()}; pass a struct")
+        elif route is not None:
+            wrong.append(f"{file.path}: includes {' -> '.join(route)}; pass a struct")
         elif "#include <jansson.h>" in code and str(file.path) != WRAPPER:
             wrong.append(f"{file.path}: includes jansson.h; use base/json.h")
     for message in wrong:

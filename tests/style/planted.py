@@ -129,6 +129,12 @@ def plant_borders():
                       ("src/lib/a.c", "#include <jansson.h>\n"), ("plugins/common/a.c", "#include <jansson.h>\n"),
                       ("src/tool/report/results.c", "#include <jansson.h>\n"), ("src/tool/result/warnings.c", '#include "base/json.h"\n'), ("src/tool/cli/cmd_bench.c", '#include "base/json.h"\n')):
         expect(with_tree(borders.main, good), with_tree(borders.main, {**good, path: bad}), 1, f"{path}:")
+    good["src/tool/report/figures_json.h"] = '#include "base/json.h"\n'
+    good["src/tool/trace/write.h"] = "struct text;\n"
+    good["src/tool/result/result.h"] = '#include "trace/write.h"\n'
+    bad = {"src/tool/trace/write.h": '#include "report/figures_json.h"\n'}
+    expect(with_tree(borders.main, good), with_tree(borders.main, {**good, **bad}), 1,
+           "src/tool/result/result.h: includes src/tool/trace/write.h -> src/tool/report/figures_json.h")
 
 
 def plant_keys():
