@@ -170,7 +170,7 @@ static void find_first_failure(struct epa2a_comm *comm, struct epa_error *err)
         if (first.status == EPA_ERR_DIED)
             err->status = first.status;
         memcpy(err->text, first.text, sizeof(err->text));
-        err->stage[0] = '\0'; /* the text begins with the failed rank */
+        err->stage[0] = err->key[0] = '\0'; /* the text is of the failed rank */
     }
 }
 
