@@ -19,7 +19,9 @@ def main(meson, source):
         sys.exit(77)
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name).resolve()
-        env = {**os.environ, **AUTHOR, "GIT_CONFIG_GLOBAL": "/dev/null", "HOME": str(work)}
+        # A hook of git sets GIT_DIR, which precedes the folder of -C.
+        outside = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+        env = {**outside, **AUTHOR, "GIT_CONFIG_GLOBAL": "/dev/null", "HOME": str(work)}
         tree = work / "the tree"
         build = work / "build"
 

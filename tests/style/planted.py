@@ -2,6 +2,7 @@
 """planted.py CHECK: a check of this folder finds a planted defect, and passes the same tree without it."""
 import contextlib
 import io
+import os
 import pathlib
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import headers
 import keys
 import messages
 import names
+import sources
 import subjects
 import words
 
@@ -160,14 +162,18 @@ def plant_subjects():
         print("skipped: git is not installed")
         sys.exit(77)
     with tempfile.TemporaryDirectory() as root:
-        def commit(subject):
-            subprocess.run(["git", "-C", root, "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q",
-                            "--allow-empty", "-m", subject], check=True)
+        os.environ["GIT_DIR"] = hook = os.path.join(root, "repository of a hook")
 
-        subprocess.run(["git", "init", "-q", root], check=True)
+        def git(*args):
+            return subprocess.run(["git", "-C", root, *args], stdout=subprocess.PIPE, text=True, check=True,
+                                  env=sources.git_environment()).stdout.strip()
+
+        def commit(subject):
+            git("-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "--allow-empty", "-m", subject)
+
+        git("init", "-q")
         commit("Begin.")
-        start = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True,
-                               check=True).stdout.strip()
+        start = git("rev-parse", "HEAD")
         assert run(subjects.main, root)[0] == 77, "runs without the history"
         commit("src/cli, man: name the option --json")
         good = run(subjects.main, root, start)
@@ -175,7 +181,8 @@ def plant_subjects():
                               ("rows: " + "count " * 15, "characters"), ("rows: count what is sent", "clause")):
             commit(subject)
             expect(good, run(subjects.main, root, start), 1, text)
-            subprocess.run(["git", "-C", root, "reset", "-q", "--hard", "HEAD~"], check=True)
+            git("reset", "-q", "--hard", "HEAD~")
+        assert not os.path.exists(hook), "git used GIT_DIR"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """Source files, comments and documents of a tree, for the checks of this folder."""
+import os
 import pathlib
 import re
 import shutil
@@ -65,11 +66,17 @@ class File:
         return self.prose() if self.is_document() else self.comments()
 
 
+def git_environment():
+    """Returns the environment without variables of git: in a hook, GIT_DIR precedes the folder of -C."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+
+
 def run_git(root, *args):
     """Returns the output of git in the checkout `root`; None: git failed, or is not installed."""
     if shutil.which("git") is None:
         return None
-    done = subprocess.run(["git", "-c", "safe.directory=*", "-C", root, *args], capture_output=True, text=True)
+    done = subprocess.run(["git", "-c", "safe.directory=*", "-C", root, *args], capture_output=True, text=True,
+                          env=git_environment())
     return done.stdout if done.returncode == 0 else None
 
 
