@@ -440,9 +440,11 @@ static enum epa_status open_engines(struct ag_cuda *c, struct epa_error *err)
         c->copies = ag_gemm_copies_create((c->l.size - 1) * c->l.chunks);
         code = c->copies != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
     }
-    return code == cudaSuccess ? EPA_OK
-                               : epa_fail(err, EPA_ERR_SYSTEM, "%s: a stream for copies: %s",
-                                          c->name, cudaGetErrorString(code));
+    if (code == cudaSuccess)
+        return EPA_OK;
+    return epa_fail_key(err, code == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
+                        EPA_LIMIT_NAMED, "%s: a stream for copies: %s", c->name,
+                        cudaGetErrorString(code));
 }
 
 /* Leaves ranks that the kernels cannot store to for the puts. */

@@ -4,6 +4,7 @@
 
 #include "copies.h"
 #include "state.h"
+#include "stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -110,8 +111,9 @@ static enum epa_status make_rings(struct far *f, struct epa_error *err)
     }
     if (error != cudaSuccess) {
         (void)cudaGetLastError();
-        return epa_fail(err, EPA_ERR_SYSTEM, "nvlink: rank %u: allocating rings: %s",
-                        f->params.boot->world.rank, cudaGetErrorString(error));
+        return epa_fail_key(err, nvlink_status(error), EPA_LIMIT_NAMED,
+                            "nvlink: rank %u: allocating rings: %s", f->params.boot->world.rank,
+                            cudaGetErrorString(error));
     }
     status = b->ops->alloc(b, 2 * sizeof(uint64_t), &f->counters); /* zeroed */
     if (status != EPA_OK) {

@@ -4,6 +4,7 @@
 #include "gpus.h"
 
 #include "memory.h"
+#include "stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +74,8 @@ enum epa_status driver_init(struct driver *out, struct epa_error *err)
 static enum epa_status fail(cudaError_t error, const char *what, struct epa_error *err)
 {
     (void)cudaGetLastError();
-    return epa_fail(err, EPA_ERR_SYSTEM, "nvlink: %s: %s", what, cudaGetErrorString(error));
+    return epa_fail_key(err, nvlink_status(error), EPA_LIMIT_NAMED, "nvlink: %s: %s", what,
+                        cudaGetErrorString(error));
 }
 
 static bool identify(const struct driver *d, int number, struct gpu *out)

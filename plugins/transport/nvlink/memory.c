@@ -16,6 +16,8 @@
 
 #include <epa2a/wait.h>
 
+#include "stream.h"
+
 enum {
     GRANULE = 2 << 20,     /* minimum alignment: page size of the GPU */
     HEAP_ALIGN = 64 << 10, /* words and the start of the heap may share a page */
@@ -64,8 +66,7 @@ static enum epa_status runtime_fail(const struct memory *m, cudaError_t error, u
                                     const char *what, struct epa_error *err)
 {
     (void)cudaGetLastError(); /* clears the error: the returned status reports it */
-    return epa_fail_key(err, error == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
-                        EPA_LIMIT_NAMED,
+    return epa_fail_key(err, nvlink_status(error), EPA_LIMIT_NAMED,
                         "nvlink: rank %u on GPU %d: %s of the %" PRIu64 " bytes of rank %u: %s",
                         m->rank, m->params.device, what, m->bytes, r, cudaGetErrorString(error));
 }

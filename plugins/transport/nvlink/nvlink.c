@@ -289,8 +289,9 @@ static void explain(struct epa_transport *t, struct epa_error *err)
                        t->rank, waited_s, f->peer, f->seen, f->want, why);
         break;
     case FAILED_CUDA:
-        (void)epa_fail(err, f->status, "nvlink: rank %u on GPU %d: %s: %s", t->rank,
-                       n->backend->device, f->what, cudaGetErrorString((cudaError_t)f->code));
+        (void)epa_fail_key(err, f->status, EPA_LIMIT_NAMED, "nvlink: rank %u on GPU %d: %s: %s",
+                           t->rank, n->backend->device, f->what,
+                           cudaGetErrorString((cudaError_t)f->code));
         break;
     default:
         wait_explain("nvlink", t, n->boot, f, err);

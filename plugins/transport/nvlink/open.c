@@ -109,7 +109,11 @@ static enum epa_status create_streams(struct nvlink *n)
                               cudaHostAllocPortable);
     if (error == cudaSuccess)
         error = nvlink_load_kernels();
-    return nvlink_cuda(n, error, what);
+    if (error == cudaSuccess)
+        return EPA_OK;
+    (void)nvlink_cuda(n, error, what);
+    n->failure.status = nvlink_status(error);
+    return n->failure.status;
 }
 
 static void show(struct nvlink *n)

@@ -1,6 +1,11 @@
 /* Failures of CUDA, and waits for streams. */
 #include "stream.h"
 
+enum epa_status nvlink_status(cudaError_t error)
+{
+    return error == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM;
+}
+
 enum epa_status nvlink_cuda(struct nvlink *n, cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
