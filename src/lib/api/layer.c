@@ -121,10 +121,14 @@ static enum epa_status allocate_choices(struct epa2a_layer *layer, struct epa_er
     struct epa_backend *b = layer->object.comm->ep.backend;
     const struct epa_moe *moe = &layer->problem.u.moe;
     size_t bytes = (size_t)moe->max_tokens * moe->topk * sizeof(int32_t);
+    enum epa_status status = EPA_OK;
 
     if (b->memory == EPA_MEMORY_HOST)
         return EPA_OK;
-    return ep_explain_backend(&layer->object.ep, b->ops->alloc(b, bytes, &layer->choices), err);
+    status = b->ops->alloc(b, bytes, &layer->choices);
+    if (status != EPA_OK) /* the object is not open, so ep_explain_backend() cannot explain */
+        b->ops->explain(b, err);
+    return status;
 }
 
 static void free_layer(void *arg)
