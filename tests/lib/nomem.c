@@ -1,12 +1,15 @@
 /* Failed allocations: each allocation of the creation of a comm, of the creation of its objects and of
- * their calls fails once, on one rank. */
+ * their calls fails once, on one rank. With the emulator of CUDA, only allocations of the library and
+ * its plugins fail. A further test denies device memory. */
 #include <epa2a.h>
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 
 #include "../unit/test.h"
 #include "group.h"
+#include "room.h"
 
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
@@ -21,9 +24,23 @@ static _Thread_local struct {
     int64_t live;
 } heap;
 
-static bool fails(void)
+/* With the emulator in the process, only libepa2a and its plugins may fail. */
+static bool may_fail(const void *caller)
 {
-    if (!heap.counts || heap.calls++ != heap.fail_at)
+    const char *name;
+    Dl_info info;
+
+    if (!room_is_device())
+        return true;
+    if (dladdr(caller, &info) == 0 || info.dli_fname == NULL)
+        return false;
+    name = strrchr(info.dli_fname, '/');
+    return strstr(name != NULL ? name : info.dli_fname, "epa2a") != NULL;
+}
+
+static bool fails(const void *caller)
+{
+    if (!heap.counts || !may_fail(caller) || heap.calls++ != heap.fail_at)
         return false;
     errno = ENOMEM;
     return true;
@@ -37,22 +54,22 @@ static void *counted(void *memory)
 
 void *malloc(size_t bytes)
 {
-    return fails() ? NULL : counted(__libc_malloc(bytes));
+    return fails(__builtin_return_address(0)) ? NULL : counted(__libc_malloc(bytes));
 }
 
 void *calloc(size_t n, size_t bytes)
 {
-    return fails() ? NULL : counted(__libc_calloc(n, bytes));
+    return fails(__builtin_return_address(0)) ? NULL : counted(__libc_calloc(n, bytes));
 }
 
 void *aligned_alloc(size_t align, size_t bytes)
 {
-    return fails() ? NULL : counted(__libc_memalign(align, bytes));
+    return fails(__builtin_return_address(0)) ? NULL : counted(__libc_memalign(align, bytes));
 }
 
 void *realloc(void *memory, size_t bytes)
 {
-    if (fails())
+    if (fails(__builtin_return_address(0)))
         return NULL;
     heap.live -= heap.counts && memory != NULL;
     return counted(__libc_realloc(memory, bytes));
@@ -64,12 +81,38 @@ void free(void *memory)
     __libc_free(memory);
 }
 
+static bool denies_device; /* the tests deny device memory instead of memory of the heap */
+
+static int64_t resources_before; /* of the rank, which is a process */
+
 static void fail_from_here(uint32_t fail_at)
 {
     heap.calls = 0;
     heap.live = 0;
-    heap.fail_at = fail_at;
+    heap.fail_at = denies_device ? UINT32_MAX : fail_at;
     heap.counts = true;
+    resources_before = room_resources();
+    if (denies_device)
+        room_deny(fail_at);
+}
+
+static void fail_no_more(void)
+{
+    heap.fail_at = UINT32_MAX;
+    room_allow();
+}
+
+/* Returns the number of allocations that could have failed. */
+static uint32_t count_allocations(void)
+{
+    return denies_device ? (uint32_t)room_allocations() : heap.calls;
+}
+
+/* Ends the count. Returns the number of blocks that remain. The emulator keeps blocks of its own. */
+static int64_t count_lost(void)
+{
+    heap.counts = false;
+    return room_is_device() ? room_resources() - resources_before : heap.live;
 }
 
 static int create_comm(struct group_rank *me, struct epa2a_comm **out)
@@ -81,9 +124,10 @@ static int create_comm(struct group_rank *me, struct epa2a_comm **out)
     p.ranks = me->ranks;
     p.allgather = group_allgather;
     p.arg = me;
-    p.device = EPA2A_HOST;
+    p.device = room_device(me->rank);
     p.timeout_ns = 10000000000;
-    p.options = "transport=shm, transport.huge_pages=off";
+    p.options = room_is_device() ? "transport=nvlink, backend.share=true"
+                                 : "transport=shm, transport.huge_pages=off";
     return epa2a_comm_create(&p, out);
 }
 
@@ -131,12 +175,11 @@ static void fail_allocations_of_comm(struct group_rank *me)
 
         fail_from_here(me->rank == 1 && i > 1 ? i / 2 - 1 : UINT32_MAX);
         code = create_comm(me, &comm);
-        heap.fail_at = UINT32_MAX;
-        n = heap.calls;
+        fail_no_more();
+        n = count_allocations();
         if (code == EPA2A_OK)
             epa2a_comm_destroy(comm);
-        live = heap.live;
-        heap.counts = false;
+        live = count_lost();
         if ((code != EPA2A_OK && code != EPA2A_ERR_NOMEM) || !is_same_on_all(me, code))
             me->result->code = code != EPA2A_OK ? code : 1001;
         /* Two calls for each allocation: the loader keeps memory of the first. */
@@ -160,7 +203,8 @@ struct data {
     int64_t expert[TOKENS][TOPK];
     float weight[TOKENS][TOPK];
     struct epa2a_received got;
-    uint16_t matrix[EXPERTS * 2 * FFN * HIDDEN], c[2 * ROWS * COLUMNS];
+    /* The alignment of memory of cudaMalloc() */
+    _Alignas(256) uint16_t matrix[EXPERTS * 2 * FFN * HIDDEN], c[2 * ROWS * COLUMNS];
 };
 
 struct subject {
@@ -182,12 +226,12 @@ static void fill_shape(const struct subject *s, struct epa2a_moe_shape *shape)
     shape->options = s->options;
 }
 
-/* Rows with gaps and indices of 8 bytes need copies. */
-static void fill_tokens(const struct data *d, struct epa2a_tokens *in)
+/* Rows with gaps and indices of 8 bytes need copies. Layers on a device take dense rows only. */
+static void fill_tokens(const struct data *d, bool dense, struct epa2a_tokens *in)
 {
     in->tokens = TOKENS;
     in->x = d->x;
-    in->x_stride = sizeof(d->x[0]);
+    in->x_stride = dense ? 0 : sizeof(d->x[0]);
     in->topk_idx = d->expert;
     in->topk_idx_bytes = 8;
     in->topk_weight = d->weight[0];
@@ -212,7 +256,7 @@ static int dispatch(void *moe, struct data *d)
     EPA2A_STRUCT(epa2a_tokens, in);
     EPA2A_STRUCT(epa2a_received, got);
 
-    fill_tokens(d, &in);
+    fill_tokens(d, false, &in);
     d->got = got;
     return epa2a_dispatch(moe, &in, &d->got, NULL);
 }
@@ -251,7 +295,7 @@ static int run_layer(void *layer, struct data *d)
 {
     EPA2A_STRUCT(epa2a_tokens, in);
 
-    fill_tokens(d, &in);
+    fill_tokens(d, room_is_device(), &in);
     return epa2a_layer_run(layer, &in, d->out, NULL);
 }
 
@@ -318,6 +362,22 @@ static const struct subject subjects[] = {
      0}, /* oneDNN ends the process without memory */
 };
 
+/* The emulator reads memory of the process like memory of a device. */
+static const struct subject device_subjects[] = {
+    {create_moe, {dispatch, combine}, destroy_moe, "algorithm=ll_v1", EPA2A_EXPERT_PACKED, 0},
+    {create_moe,
+     {dispatch, combine},
+     destroy_moe,
+     "algorithm=ll_v2",
+     EPA2A_EXPERT_PADDED,
+     EPA2A_FP8_E4M3},
+    {create_moe, {dispatch, combine}, destroy_moe, "algorithm=ll_v2", EPA2A_RANK_PACKED, 0},
+    {create_moe, {dispatch, combine}, destroy_moe, "algorithm=token_flag", EPA2A_EXPERT_PACKED, 0},
+    {create_layer, {run_layer, run_layer}, destroy_layer, "algorithm=ll_v1", 0, 0},
+    {create_layer, {run_layer, run_layer}, destroy_layer, "algorithm=ll_v2, layout=rank", 0, 0},
+    {create_ag_gemm, {run_ag_gemm, NULL}, destroy_ag_gemm, "algorithm=ag_gemm_2d", 0, 0},
+};
+
 /* Creates, calls and destroys an object. A call that fails for lack of memory sends no data, so the
  * rank repeats the call while the other ranks wait. Returns the status of the creation, or of the
  * failed repetition. */
@@ -331,7 +391,7 @@ static int use_object(struct epa2a_comm *comm, const struct subject *s, struct d
         if (code == EPA2A_ERR_NOMEM)
             code = s->call[i](object, d);
     }
-    heap.fail_at = UINT32_MAX;
+    fail_no_more();
     s->destroy(object);
     return code;
 }
@@ -339,10 +399,11 @@ static int use_object(struct epa2a_comm *comm, const struct subject *s, struct d
 static void fail_allocations_of_object(struct group_rank *me)
 {
     const struct subject *s = me->arg;
-    struct data *d = calloc(1, sizeof(*d));
+    struct data *d = aligned_alloc(_Alignof(struct data), sizeof(*d));
     struct epa2a_comm *comm = NULL;
     bool reached = true;
 
+    memset(d, 0, sizeof(*d));
     for (int t = 0; t < TOKENS; t++)
         for (int k = 0; k < TOPK; k++)
             d->expert[t][k] = (t + k) % EXPERTS;
@@ -354,20 +415,23 @@ static void fail_allocations_of_object(struct group_rank *me)
         snprintf(me->result->text, sizeof(me->result->text), "%s: %s", s->options,
                  epa2a_last_error());
     for (uint32_t i = 0; reached && me->result->code == EPA2A_OK; i++) {
+        uint32_t n;
+        int64_t live;
         int code;
 
         fail_from_here(me->rank == 1 ? i : UINT32_MAX);
         code = use_object(comm, s, d);
-        heap.counts = false;
+        n = count_allocations();
+        live = count_lost();
         if ((code != EPA2A_OK && code != EPA2A_ERR_NOMEM) || !is_same_on_all(me, code))
             me->result->code = code != EPA2A_OK ? code : 1001;
-        if (heap.live > 0)
+        if (live > 0)
             me->result->code = 1000;
         if (me->result->code != EPA2A_OK)
             snprintf(me->result->text, sizeof(me->result->text),
                      "%s, layout %d: allocation %u: code %d, %lld blocks lost: %s", s->options,
-                     s->layout, i, code, (long long)heap.live, epa2a_last_error());
-        reached = is_reached(me, heap.calls > i);
+                     s->layout, i, code, (long long)live, epa2a_last_error());
+        reached = is_reached(me, n > i);
     }
     epa2a_comm_destroy(comm);
     free(d);
@@ -384,6 +448,16 @@ static void run_ranks(void (*rank_main)(struct group_rank *), const void *arg)
     group_free(group);
 }
 
+/* Data calls of an object on a device allocate no device memory. */
+static void run_subjects(void)
+{
+    const struct subject *list = room_is_device() ? device_subjects : subjects;
+    size_t n = room_is_device() ? LENGTH(device_subjects) : LENGTH(subjects);
+
+    for (size_t i = 0; i < n; i++)
+        run_ranks(fail_allocations_of_object, &list[i]);
+}
+
 TEST(a_failed_allocation_of_one_rank_fails_creation_on_all)
 {
     run_ranks(fail_allocations_of_comm, NULL);
@@ -391,6 +465,15 @@ TEST(a_failed_allocation_of_one_rank_fails_creation_on_all)
 
 TEST(a_failed_allocation_of_one_rank_fails_the_creation_of_an_object_on_all)
 {
-    for (size_t i = 0; i < LENGTH(subjects); i++)
-        run_ranks(fail_allocations_of_object, &subjects[i]);
+    run_subjects();
+}
+
+TEST(a_rank_without_device_memory_fails_creation_on_all)
+{
+    if (!room_is_device())
+        skip();
+    denies_device = true;
+    run_ranks(fail_allocations_of_comm, NULL);
+    run_subjects();
+    denies_device = false;
 }

@@ -32,4 +32,13 @@ void room_drop(void *);
 /* Copies between any memories, in the order of the stream; returns when the copy has ended. */
 void room_copy(void *to, const void *from, size_t bytes, void *stream);
 
+/* In the emulator of CUDA: denies the allocation of device memory or pinned memory with this number,
+ * from 0, counted from the call on. room_allow() denies no further allocation, room_allocations()
+ * returns the number since room_deny(), and room_resources() the number of allocations, streams and
+ * so on that exist. No effect and 0 elsewhere. */
+void room_deny(uint64_t number);
+void room_allow(void);
+uint64_t room_allocations(void);
+int64_t room_resources(void);
+
 #endif

@@ -1,11 +1,14 @@
 /* Memory of a CUDA device, or of the emulator. */
 #include "room.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <cuda_runtime_api.h>
+
+#include "../gpu/fake/fake_cuda.h"
 
 static void check(cudaError_t code, const char *what)
 {
@@ -101,4 +104,47 @@ void *room_put(const void *host, size_t bytes, void *stream)
 void room_drop(void *p)
 {
     room_free(p);
+}
+
+/* ---- the emulator ---- */
+
+static uint64_t allocations_before;
+
+/* NULL: a real device. */
+static struct fake_cuda *find_emulator(void)
+{
+    return dlsym(RTLD_DEFAULT, FAKE_CUDA_SYMBOL);
+}
+
+void room_deny(uint64_t number)
+{
+    struct fake_cuda *cuda = find_emulator();
+
+    if (cuda == NULL)
+        return;
+    allocations_before = __atomic_load_n(&cuda->allocations, __ATOMIC_RELAXED);
+    __atomic_store_n(&cuda->deny_at, allocations_before + number + 1, __ATOMIC_RELAXED);
+}
+
+void room_allow(void)
+{
+    struct fake_cuda *cuda = find_emulator();
+
+    if (cuda != NULL)
+        __atomic_store_n(&cuda->deny_at, 0, __ATOMIC_RELAXED);
+}
+
+uint64_t room_allocations(void)
+{
+    const struct fake_cuda *cuda = find_emulator();
+
+    return cuda != NULL ? __atomic_load_n(&cuda->allocations, __ATOMIC_RELAXED) - allocations_before
+                        : 0;
+}
+
+int64_t room_resources(void)
+{
+    const struct fake_cuda *cuda = find_emulator();
+
+    return cuda != NULL ? __atomic_load_n(&cuda->live, __ATOMIC_RELAXED) : 0;
 }

@@ -87,6 +87,14 @@ bool fake_fails(void)
     return call == __atomic_load_n(&fake_cuda.fail_at, __ATOMIC_RELAXED);
 }
 
+bool fake_denies(void)
+{
+    uint64_t allocation = __atomic_add_fetch(&fake_cuda.allocations, 1, __ATOMIC_RELAXED);
+    bool fails = fake_fails();
+
+    return fails || allocation == __atomic_load_n(&fake_cuda.deny_at, __ATOMIC_RELAXED);
+}
+
 void fake_count(int by)
 {
     __atomic_add_fetch(&fake_cuda.live, by, __ATOMIC_RELAXED);
@@ -189,7 +197,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
-    if (fake_fails())
+    if (fake_denies())
         return cudaErrorMemoryAllocation;
     *out = malloc(bytes);
     fake_count(1);
@@ -242,7 +250,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     *out = NULL;
     if (fake_recording_forbids())
         return cudaErrorStreamCaptureUnsupported;
-    fd = fake_fails() ? -1 : fake_file(mapped_bytes(bytes));
+    fd = fake_denies() ? -1 : fake_file(mapped_bytes(bytes));
 
     *out = fd < 0 ? NULL : map_block(fd, bytes);
     if (*out == NULL)

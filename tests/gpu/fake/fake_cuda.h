@@ -30,17 +30,20 @@ static inline uint32_t fake_multiprocessors(void)
 }
 
 struct fake_cuda {
-    int64_t live;       /* allocations, handles, mappings, streams and so on of this process */
-    uint64_t calls;     /* number of fallible calls so far */
-    uint64_t fail_at;   /* number of the call that fails; 0: none */
-    int unreachable;    /* GPU that no other GPU reaches; -1: none */
-    int no_descriptors; /* not 0: GPUs cannot pass memory by descriptors */
+    int64_t live;         /* allocations, handles, mappings, streams and so on of this process */
+    uint64_t calls;       /* number of fallible calls so far */
+    uint64_t fail_at;     /* number of the call that fails; 0: none */
+    int unreachable;      /* GPU that no other GPU reaches; -1: none */
+    int no_descriptors;   /* not 0: GPUs cannot pass memory by descriptors */
+    uint64_t allocations; /* number of allocations of memory so far */
+    uint64_t deny_at;     /* number of the allocation without memory; 0: none */
 };
 
 /* For the implementation only. Each fallible call checks whether it has to fail; memory is backed
  * by files. */
 extern __attribute__((visibility("default"))) struct fake_cuda fake_cuda;
 bool fake_fails(void);
+bool fake_denies(void); /* the same for an allocation of memory */
 void fake_count(int by);
 void fake_last_error(cudaError_t);
 int fake_file(size_t bytes);

@@ -59,7 +59,7 @@ DRIVER(granularity,
 static CUresult CUDAAPI create(CUmemGenericAllocationHandle_v1 *out, size_t bytes,
                                const CUmemAllocationProp_v1 *prop, unsigned long long flags)
 {
-    int fd = fake_fails() ? -1 : fake_file(bytes);
+    int fd = fake_denies() ? -1 : fake_file(bytes);
 
     if (fd < 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
