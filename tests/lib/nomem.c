@@ -164,6 +164,7 @@ static bool is_same_on_all(struct group_rank *me, int code)
 
 static void fail_allocations_of_comm(struct group_rank *me)
 {
+    int device = room_current_device();
     bool reached = true;
 
     me->result->code = 0;
@@ -185,6 +186,8 @@ static void fail_allocations_of_comm(struct group_rank *me)
         /* Two calls for each allocation: the loader keeps memory of the first. */
         if (i % 2 == 1 && live > 0)
             me->result->code = 1000;
+        if (room_current_device() != device)
+            me->result->code = 1002;
         if (me->result->code != 0)
             snprintf(me->result->text, sizeof(me->result->text),
                      "allocation %d: code %d, %lld blocks lost: %s", (int)i / 2 - 1, code,

@@ -14,6 +14,8 @@ bool room_missing(void);
  * few. */
 int32_t room_device(uint32_t rank);
 const char *room_options(void);
+/* Current device of the calling thread; 0 on the host. */
+int room_current_device(void);
 /* Backend and transport of an experiment whose plan equals the plan of the comm. */
 const char *room_experiment(void);
 

@@ -50,6 +50,14 @@ const char *room_options(void)
     return ", backend.share=true";
 }
 
+int room_current_device(void)
+{
+    int device = 0;
+
+    check(cudaGetDevice(&device), "cudaGetDevice");
+    return device;
+}
+
 const char *room_experiment(void)
 {
     return "backend: {name: cuda, share: true}, transport: nvlink";

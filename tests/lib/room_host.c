@@ -26,6 +26,11 @@ const char *room_options(void)
     return "";
 }
 
+int room_current_device(void)
+{
+    return 0;
+}
+
 const char *room_experiment(void)
 {
     return "transport: shm";

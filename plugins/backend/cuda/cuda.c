@@ -406,24 +406,23 @@ static enum epa_status cuda_open(const void *config, struct epa_bootstrap *boot,
 {
     enum cudaStreamCaptureMode captures_before;
     struct cuda_place place;
-    struct cuda *c;
+    struct cuda *c = NULL;
     int before = 0;
     enum epa_status status = cuda_choose(config, &boot->world, &place, err);
 
-    if (status == EPA_OK && cudaGetDevice(&before) != cudaSuccess)
-        before = place.device;
-    if (status == EPA_OK)
-        status = cuda_take(place.device, err);
     if (status != EPA_OK)
         return status;
-    status = cuda_share(config, boot, &place, err);
+    if (cudaGetDevice(&before) != cudaSuccess)
+        before = place.device;
+    status = cuda_take(place.device, err);
+    if (status == EPA_OK)
+        status = cuda_share(config, boot, &place, err);
+    if (status == EPA_OK && (c = calloc(1, sizeof(*c))) == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "cuda: no memory for a backend");
     if (status != EPA_OK) {
         (void)cudaSetDevice(before);
         return status;
     }
-    c = calloc(1, sizeof(*c));
-    if (c == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "cuda: no memory for a backend");
     c->base = (struct epa_backend){.ops = &ops, .memory = EPA_MEMORY_CUDA, .device = place.device};
     c->boot = boot;
     c->before = before;
