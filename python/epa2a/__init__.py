@@ -22,7 +22,10 @@ Arrays are those of torch, NumPy, CuPy or JAX. The import of this package loads 
 libepa2a: the first use of a class loads its module, and the first call loads the library."""
 
 _homes = {
+    "Comm": "comm",
     "build": "library",
+    "spawn": "processes",
+    "SpawnError": "processes",
     "Error": "errors",
     "ArgumentError": "errors",
     "Unsupported": "errors",

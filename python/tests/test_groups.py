@@ -1,0 +1,96 @@
+"""Ranks that other programs start: variables of torchrun, and process groups of torch."""
+
+import importlib.util
+import multiprocessing
+import os
+import socket
+import tempfile
+import threading
+import unittest
+
+import support
+from support import epa2a
+
+RANKS = 2
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def use(group, results):
+    with epa2a.Comm(group, device="cpu") as comm:
+        comm.barrier()
+        results.put((comm.rank, comm.ranks, comm.facts["transport"]))
+
+
+def run_environment(rank, port, results):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    use(None, results)
+
+
+def run_torch(rank, path, results):
+    import torch.distributed as dist
+
+    store = dist.FileStore(path, RANKS)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
+    use(dist.group.WORLD, results)
+    dist.destroy_process_group()
+
+
+class ThreadGroup:
+    """Ranks as threads of one process."""
+
+    def __init__(self, rank, parts, barrier):
+        self.rank, self.parts, self.barrier = rank, parts, barrier
+
+    def size(self):
+        return len(self.parts)
+
+    def allgather(self, mine):
+        self.parts[self.rank] = mine
+        self.barrier.wait()
+        parts = list(self.parts)
+        self.barrier.wait()
+        return parts
+
+
+class Groups(unittest.TestCase):
+    def ranks(self, function, argument):
+        context = multiprocessing.get_context("spawn")
+        results = context.Queue()
+        processes = [context.Process(target=function, args=(r, argument, results)) for r in range(RANKS)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+            self.assertEqual(process.exitcode, 0)
+        self.assertEqual(sorted(results.get() for _ in range(RANKS)), [(0, 2, "shm"), (1, 2, "shm")])
+
+    def test_variables_of_torchrun(self):
+        self.ranks(run_environment, free_port())
+
+    def test_process_group_of_torch(self):
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("torch is not installed")
+        with tempfile.TemporaryDirectory() as folder:
+            self.ranks(run_torch, os.path.join(folder, "store"))
+
+    def test_ranks_as_threads(self):
+        import queue
+
+        results, parts, barrier = queue.Queue(), [b""] * RANKS, threading.Barrier(RANKS)
+        threads = [
+            threading.Thread(target=use, args=(ThreadGroup(r, parts, barrier), results)) for r in range(RANKS)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sorted(results.get_nowait() for _ in range(RANKS)), [(0, 2, "shm"), (1, 2, "shm")])
+
+
+if __name__ == "__main__":
+    support.main()
