@@ -23,6 +23,10 @@ libepa2a: the first use of a class loads its module, and the first call loads th
 
 _homes = {
     "Comm": "comm",
+    "Moe": "moe",
+    "Need": "moe",
+    "Received": "moe",
+    "Pending": "moe",
     "build": "library",
     "spawn": "processes",
     "SpawnError": "processes",

@@ -1,10 +1,59 @@
-"""Arrays of frameworks."""
+"""Arrays of each framework that is installed: outputs are of the framework of the tokens, or of NumPy
+where the arrays of the framework are immutable. The frameworks are optional."""
 
+import importlib.util
 import unittest
 
 import support
 from epa2a import arrays
-from support import epa2a, np
+from support import epa2a, np, routes_of, tokens_of
+
+RANKS, EXPERTS, TOPK, HIDDEN, MAX = 2, 4, 2, 128, 6
+
+
+def run(comm, framework, views):
+    """Dispatch and combine with arrays of a framework equal those with arrays of NumPy."""
+    moe = epa2a.Moe(comm, max_tokens=MAX, hidden=HIDDEN, experts=EXPERTS, topk=TOPK, dtype="bf16")
+    quantised = epa2a.Moe(comm, max_tokens=MAX, hidden=HIDDEN, experts=EXPERTS, topk=TOPK, recv="fp8")
+    x = tokens_of(comm.rank, MAX, HIDDEN, "bf16")
+    index, weights = routes_of(comm.rank, MAX, EXPERTS, TOPK)
+    if framework == "torch":
+        import torch
+
+        def convert(array):
+            bits = torch.from_numpy(array.view(np.uint16).copy() if array.dtype == x.dtype else array)
+            return bits.view(torch.bfloat16) if array.dtype == x.dtype else bits
+
+        def back(array):
+            return array.view(torch.uint8 if array.element_size() == 1 else torch.int16).numpy().view(
+                np.uint8 if array.element_size() == 1 else x.dtype
+            )
+
+        kind, index = torch.Tensor, index.astype(np.int64)
+    else:
+        import jax
+
+        convert, back, kind = jax.numpy.asarray, lambda array: array, np.ndarray
+    results = []
+    for change in (lambda array: array, convert):
+        got = moe.dispatch(change(x), change(index), change(weights), views=views)
+        rows = got.x if change is not convert else back(got.x)
+        for e in range(EXPERTS // RANKS):
+            got.y[e, : got.count[e]] = got.x[e, : got.count[e]]
+        count = [int(n) for n in got.count]
+        rows = [rows[e, :n].copy() for e, n in enumerate(count)]
+        out = moe.combine(got)
+        if change is convert:
+            assert isinstance(out, kind) and isinstance(got.source_token, kind)
+        codes = quantised.dispatch(change(x), change(index), change(weights), views=views)
+        code_rows = codes.x.view(np.uint8) if change is not convert or kind is np.ndarray else back(codes.x)
+        code_rows = [code_rows[e, :n].copy() for e, n in enumerate(count)]
+        quantised.discard(codes)
+        results.append((count, rows, np.asarray(out if change is not convert else back(out)), code_rows))
+    (count, rows, out, codes), (count2, rows2, out2, codes2) = results
+    assert count == count2 and out.tobytes() == out2.tobytes()
+    assert [r.tobytes() for r in rows] == [r.tobytes() for r in rows2]
+    assert [r.tobytes() for r in codes] == [r.tobytes() for r in codes2]
 
 
 class Dlpack:
@@ -27,6 +76,14 @@ class Frameworks(unittest.TestCase):
             arrays.read(Dlpack(array), "out", writable=True)
         with self.assertRaises(epa2a.ArgumentError):
             arrays.read(Dlpack(array.astype(np.complex64)), "x")
+
+    def test_frameworks(self):
+        for framework, method in {"torch": "fork", "jax": "spawn"}.items():
+            with self.subTest(framework):
+                if importlib.util.find_spec(framework) is None:
+                    self.skipTest(f"{framework} is not installed")
+                for views in (False, True):
+                    epa2a.spawn(run, RANKS, framework, views, method=method)
 
 
 if __name__ == "__main__":

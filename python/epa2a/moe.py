@@ -1,0 +1,554 @@
+"""Dispatch and combine of one shape over a comm."""
+
+import ctypes
+from collections import namedtuple
+
+from . import arrays, library, structs
+from .comm import Owned
+from .errors import NOT_YET, ArgumentError
+
+_U32 = 2**32 - 1
+_dtypes = {"bf16": structs.BF16, "f16": structs.F16}
+_recv_dtypes = {"fp8": structs.FP8_E4M3, **_dtypes}
+_layouts = {
+    "expert_padded": structs.EXPERT_PADDED,
+    "expert_packed": structs.EXPERT_PACKED,
+    "rank_packed": structs.RANK_PACKED,
+    "rank_padded": structs.RANK_PADDED,
+}
+_indices = ("i32", "i64")
+
+Need = namedtuple(
+    "Need", "heap_bytes private_bytes rows entries routing_bytes algorithm overlaps"
+)
+Need.__doc__ = """Memory requirements of a shape: epa2a_need of epa2a.h."""
+
+
+def dtype_name(name, dtype):
+    """Returns a dtype of any framework as "bf16", "f16" or "fp8"."""
+    return dtype if dtype in _recv_dtypes else arrays.short_dtype(dtype)
+
+
+def make_shape(
+    *, max_tokens, hidden, experts, topk, dtype="bf16", recv=None, layout="expert_padded", fp8_group=128,
+    in_flight=1, options=""
+):
+    """Returns the shape as a struct. The library checks the numbers."""
+    dtype = dtype_name("dtype", dtype)
+    code = library.choice("dtype", dtype, _dtypes)
+    recv = dtype if recv is None else dtype_name("recv", recv)
+    return structs.MoeShape(
+        max_tokens=library.number("max_tokens", max_tokens, 0, _U32),
+        hidden=library.number("hidden", hidden, 0, _U32),
+        experts=library.number("experts", experts, 0, _U32),
+        topk=library.number("topk", topk, 0, _U32),
+        dtype=code,
+        recv_dtype=library.choice("recv", recv, _recv_dtypes),
+        layout=library.choice("layout", layout, _layouts),
+        fp8_group=library.number("fp8_group", fp8_group, 0, _U32),
+        in_flight=library.number("in_flight", in_flight, 0, _U32),
+        options=library.options_text(options),
+    )
+
+
+def _ask_need(comm, ranks, device, shape):
+    need = structs.MoeNeed()
+    library.check(library.load().epa2a_moe_need(comm, ranks, device, shape, need))
+    return Need(
+        need.heap_bytes,
+        need.private_bytes,
+        need.rows,
+        need.entries,
+        need.routing_bytes,
+        need.algorithm.decode(),
+        bool(need.overlaps),
+    )
+
+
+class Received:
+    """The rows of a dispatch. The arrays are of the framework of the tokens and have room for the
+    maximum number of rows; `count` holds the used part. L is the number of local experts of a rank.
+
+    x             expert_padded: [L, ranks * max_tokens, hidden]; other layouts: [rows, hidden].
+    x_scale       FP8: float32, as x with hidden / fp8_group in place of hidden. ue8m0: int32 words of
+                  four exponents. scales_by_group: the group before the row. None: rows are not FP8.
+    count         [L] rows of each local expert.
+    start         [L] index of the first entry of each local expert.
+    row           Layouts by rank: [entries] row of each entry. Other layouts: None.
+    topk_idx      Layouts by rank: [rows, topk] local experts, or -1. Other layouts: None.
+    topk_weights  Layouts by rank: [rows, topk]. Other layouts: None.
+    source_token  [rows] index of the token at its source rank.
+    source_range  [L, ranks], by rank [ranks]: begin << 32 | count of the rows of each source rank.
+    routing       The routes, with keep_routes.
+
+    On a device `source_token` and `source_range` are None unless the dispatch has sources=True."""
+
+    __slots__ = (
+        "moe", "struct", "framework", "tokens", "x", "x_scale", "count", "start", "row", "topk_idx",
+        "topk_weights", "source_token", "source_range", "routing", "_counts", "_y", "_keep", "_flags",
+        "_views", "_half", "__weakref__",
+    )  # fmt: skip
+
+    def __init__(self, moe, framework, tokens, flags):
+        self.moe, self.framework, self.tokens, self._flags = moe, framework, tokens, flags
+        self.struct = structs.ReceivedRows()
+        self.x = self.x_scale = self.count = self.start = self.row = None
+        self.topk_idx = self.topk_weights = self.source_token = self.source_range = None
+        self.routing = self._counts = self._y = self._keep = self._half = None
+        self._views = False
+
+    @property
+    def y(self):
+        """Array for the expert outputs, in the layout of x and the dtype of the moe. The first use
+        allocates it. combine() reads it if the call has no other array. With views=True, it is memory
+        of the moe, which combine() does not copy."""
+        if self._y is None:
+            moe = self.moe
+            if self._views:
+                address = self.struct.y
+                self._y = moe._view(self.framework, address, moe._rows_shape(moe.hidden), moe.dtype)
+            else:
+                shape = moe._rows_shape(moe.hidden)
+                self._y = arrays.empty(self.framework, shape, moe.dtype, moe.comm.device_number)
+        return self._y
+
+    @property
+    def counts(self):
+        """List of the number of rows of each local expert, then of all rows. Needs host_counts."""
+        if self._counts is None:
+            raise ArgumentError("the dispatch has no host counts; pass host_counts=True to dispatch.")
+        if self._half is not None:
+            raise ArgumentError("the counts are not known before wait(); call wait() first.")
+        return list(self._counts)
+
+    def wait(self, stream=None):
+        """Completes a dispatch that dispatch_send() began."""
+        if self._half is None:
+            raise ArgumentError("the dispatch is complete; wait() follows a dispatch_send().")
+        moe = self.moe
+        handle = moe.handle
+        stream = arrays.stream_handle(stream, self.framework, moe.comm.device_number)
+        moe.comm.call(moe._lib.epa2a_dispatch_recv, handle, self.struct, stream)
+        self._half = None
+        return moe._complete(self)
+
+    def __repr__(self):
+        return f"<epa2a.Received: dispatch {self.struct.id} of {self.tokens} tokens>"
+
+
+class Pending:
+    """A combine that combine_send() began."""
+
+    def __init__(self, moe, received, result, keep):
+        self.moe, self.received, self._result, self._keep = moe, received, result, keep
+
+    def wait(self, stream=None):
+        """Completes the combine and returns its result."""
+        if self._keep is None:
+            raise ArgumentError("the combine is complete; wait() returns once.")
+        moe = self.moe
+        handle = moe.handle
+        stream = arrays.stream_handle(stream, self.received.framework, moe.comm.device_number)
+        moe.comm.call(moe._lib.epa2a_combine_recv, handle, self.received.struct, stream)
+        self._keep = None
+        return self._result
+
+
+# Names of the arrays of Received, and of the fields of the struct.
+_output_names = {
+    "x": "x",
+    "x_scale": "x_scale",
+    "count": "count",
+    "start": "start",
+    "row": "row",
+    "topk_idx": "topk_idx",
+    "topk_weights": "topk_weight",
+    "source_token": "source_token",
+    "source_range": "source_range",
+}
+
+
+class Moe(Owned):
+    """Dispatch and combine of one shape. All ranks create a moe together, with the same arguments.
+
+    max_tokens  Maximum number of tokens of one rank in one dispatch.
+    hidden      Elements of a token.
+    experts     Experts of all ranks. Rank r holds experts r * L to (r + 1) * L - 1.
+    topk        Experts of a token.
+    dtype       Tokens and sums: "bf16", "f16", or the dtype of a framework.
+    recv        Delivered rows: "fp8" or dtype (default).
+    layout      "expert_padded", "expert_packed", "rank_packed" or "rank_padded": epa2a.h.
+    fp8_group   Channels of an FP8 scale.
+    in_flight   Maximum number of dispatches without combine.
+    options     Algorithm and options, for example "algorithm=ll_v1" or {"algorithm": "ll_v1"}."""
+
+    _destroy = "epa2a_moe_destroy"
+
+    def __init__(self, comm, **shape):
+        self._init(comm)
+        struct = _shape_of(shape)
+        self.max_tokens, self.hidden, self.experts = struct.max_tokens, struct.hidden, struct.experts
+        self.topk, self.fp8_group = struct.topk, struct.fp8_group or 128
+        self.dtype = "bf16" if struct.dtype == structs.BF16 else "f16"
+        self.recv = "fp8" if struct.recv_dtype == structs.FP8_E4M3 else self.dtype
+        self._by_rank = struct.layout >= structs.RANK_PACKED
+        self._padded = struct.layout == structs.EXPERT_PADDED
+        handle = ctypes.c_void_p()
+        comm.call(self._lib.epa2a_moe_create, comm.handle, struct, handle)
+        self._adopt(handle)
+        self.local_experts = self.experts // comm.ranks
+        self._need = _ask_need(comm.handle, comm.ranks, comm.device_number, struct)
+
+    @staticmethod
+    def need(ranks, device="cpu", **shape):
+        """Returns the memory requirements of a shape, before a comm exists."""
+        from .comm import _device_number
+
+        ranks = library.number("ranks", ranks, 1, _U32)
+        return _ask_need(None, ranks, _device_number(device), _shape_of(shape))
+
+    # ---- shapes ----
+
+    def _rows_shape(self, width):
+        if self._padded:
+            return (self.local_experts, self.comm.ranks * self.max_tokens, width)
+        return (self._need.rows, width)
+
+    def _scale_shape(self, flags):
+        width = self.hidden // self.fp8_group
+        if flags & structs.SCALE_UE8M0:
+            width = (width + 3) // 4
+        shape = self._rows_shape(width)
+        return (*shape[:-2], shape[-1], shape[-2]) if flags & structs.SCALE_BY_GROUP else shape
+
+    def _is_fp8(self, flags):
+        return bool(flags & structs.RECV_FP8) or (self.recv == "fp8" and not flags & structs.RECV_NATIVE)
+
+    def _outputs(self, flags):
+        """Returns shape and dtype of each output of a dispatch."""
+        ranks, rows, local = self.comm.ranks, self._need.rows, self.local_experts
+        fp8 = self._is_fp8(flags)
+        outputs = {"x": (self._rows_shape(self.hidden), "fp8" if fp8 else self.dtype)}
+        if fp8:
+            words = "i32" if flags & structs.SCALE_UE8M0 else "f32"
+            outputs["x_scale"] = (self._scale_shape(flags), words)
+        outputs["count"] = ((local,), "u32")
+        outputs["start"] = ((local,), "u64")
+        if self._by_rank:
+            outputs["row"] = ((self._need.entries,), "u32")
+            outputs["topk_idx"] = ((rows, self.topk), "i32")
+            outputs["topk_weights"] = ((rows, self.topk), "f32")
+        outputs["source_token"] = ((rows,), "i32")
+        outputs["source_range"] = ((ranks,) if self._by_rank else (local, ranks), "i64")
+        return outputs
+
+    def _view(self, framework, address, shape, dtype, strides=None):
+        device = self.comm.device_number
+        memory = arrays.Memory(address, shape, dtype, device, self, strides)
+        return arrays.wrap(framework, memory, dtype, device)
+
+    # ---- dispatch ----
+
+    def _read_tokens(self, x, topk_idx, topk_weights, x_scale, flags, seen):
+        device = self.comm.device_number
+        tokens = structs.Tokens(flags=flags)
+        quantised = x_scale is not None
+        dtypes = ("fp8",) if quantised else (self.dtype,)
+        a, tokens.x_stride = arrays.rows(x, "x", (None, self.hidden), dtypes, device)
+        count = a.shape[0]
+        tokens.tokens, tokens.x = count, a.address
+        keep = [a]
+        if quantised:
+            shape = (count, self.hidden // self.fp8_group)
+            a, tokens.x_scale_stride = arrays.rows(x_scale, "x_scale", shape, ("f32",), device)
+            tokens.x_scale = a.address
+            keep.append(a)
+        tokens.topk_idx_bytes = 4
+        if topk_idx is not None:
+            a = arrays.small(topk_idx, "topk_idx", (count, self.topk), _indices, device)
+            tokens.topk_idx, tokens.topk_idx_bytes = a.address, arrays.BYTES[a.dtype]
+            keep.append(a)
+        if topk_weights is not None:
+            a = arrays.small(topk_weights, "topk_weights", (count, self.topk), ("f32",), device)
+            tokens.topk_weight = a.address
+            keep.append(a)
+        if seen is not None:
+            a = arrays.dense(seen, "seen", (self.local_experts,), ("i32",), device, writable=True)
+            tokens.seen = a.address
+            keep.append(a)
+        return tokens, keep
+
+    def _flags(self, recv, pow2_scales, ue8m0, scales_by_group):
+        flags = 0
+        if recv is not None:
+            recv = dtype_name("recv", recv)
+            library.choice("recv", recv, {"fp8": 0, self.dtype: 0})
+            flags = structs.RECV_FP8 if recv == "fp8" else structs.RECV_NATIVE
+        if pow2_scales:
+            flags |= structs.SCALE_POW2
+        if ue8m0:
+            flags |= structs.SCALE_UE8M0
+        if scales_by_group:
+            flags |= structs.SCALE_BY_GROUP
+        return flags
+
+    def _receive(self, received, into, sources):
+        """Sets the pointers of the outputs to `into` or to new arrays."""
+        device = self.comm.device_number
+        given = {}
+        if isinstance(into, Received):
+            given = {name: getattr(into, name) for name in _output_names}
+        elif into is not None:
+            try:
+                given = dict(into)
+            except (TypeError, ValueError):
+                raise ArgumentError(
+                    f"into is of type {type(into).__name__}; pass a Received or a dict of arrays."
+                ) from None
+            unknown = sorted(set(given) - set(_output_names))
+            if unknown:
+                raise ArgumentError(
+                    f"into has the unknown name {unknown[0]!r}; the names are {', '.join(_output_names)}."
+                )
+        for name, (shape, dtype) in self._outputs(received._flags).items():
+            value = given.get(name)
+            if value is None:
+                if name.startswith("source") and not sources:
+                    continue
+                value = arrays.empty(received.framework, shape, dtype, device)
+            # Memory that was allocated here needs no check, but its address.
+            a = arrays.dense(value, f"into[{name!r}]", shape, (dtype,), device, writable=True)
+            setattr(received, name, value)
+            setattr(received.struct, _output_names[name], a.address)
+
+    def _delivered(self, received):
+        """Makes views of the arrays that the library provided."""
+        if not received._views:
+            return
+        struct = received.struct
+        for name, (shape, dtype) in self._outputs(received._flags).items():
+            address = getattr(struct, _output_names[name])
+            if not address:
+                continue
+            strides = None
+            if name in ("x", "x_scale"):
+                size = arrays.BYTES[dtype]
+                stride = struct.x_stride if name == "x" else struct.x_scale_stride
+                # Distance of rows, or of groups; the experts of expert_padded follow each other.
+                stride = stride or shape[-1] * size
+                strides = (stride, size)
+                if self._padded:
+                    strides = (stride * shape[1], stride, size)
+            setattr(received, name, self._view(received.framework, address, shape, dtype, strides))
+
+    def _start(
+        self, function, x, topk_idx, topk_weights, x_scale, recv, pow2_scales, ue8m0, scales_by_group, into,
+        views, sources, keep_routes, host_counts, seen, stream, routing=None
+    ):
+        handle = self.handle
+        device = self.comm.device_number
+        flags = self._flags(recv, pow2_scales, ue8m0, scales_by_group)
+        tokens, keep = self._read_tokens(x, topk_idx, topk_weights, x_scale, flags, seen)
+        received = Received(self, arrays.framework_of(x), tokens.tokens, flags)
+        struct = received.struct
+        received._views = bool(views)
+        if views and into is not None:
+            raise ArgumentError("views and into exclude each other; pass one of them.")
+        if not views:
+            self._receive(received, into, device < 0 if sources is None else sources)
+        if host_counts:
+            received._counts = (ctypes.c_uint32 * (self.local_experts + 1))()
+            struct.host_count = ctypes.addressof(received._counts)
+        if routing is not None or keep_routes:
+            if routing is None:
+                routing = arrays.empty(received.framework, (self._need.routing_bytes,), "u8", device)
+            received.routing = routing
+            struct.routing = arrays.read(routing, "routing").address
+        received._keep = keep
+        stream = arrays.stream_handle(stream, received.framework, device)
+        self.comm.call(function, handle, tokens, struct, stream)
+        return received
+
+    def dispatch(
+        self, x, topk_idx, topk_weights=None, *, x_scale=None, recv=None, pow2_scales=False, ue8m0=False,
+        scales_by_group=False, into=None, views=False, sources=None, keep_routes=False, host_counts=False,
+        seen=None, stream=None
+    ):
+        """Sends the tokens of each rank to the ranks of their experts. Collective.
+
+        x                [tokens, hidden] of dtype, or of FP8 codes with x_scale.
+        topk_idx         [tokens, topk] global experts, int32 or int64; -1: no expert.
+        topk_weights     [tokens, topk] float32; may follow in combine() instead.
+        x_scale          [tokens, hidden / fp8_group] float32.
+        recv             "fp8" or dtype: overrides recv of the moe.
+        pow2_scales, ue8m0, scales_by_group
+                         Form of the scales: see enum epa2a_dispatch_flag of epa2a.h.
+        into             Received or dict of arrays for the outputs; None: new arrays.
+        views            True: the outputs are views of memory of the moe, without a copy. They are
+                         valid until the combine of this dispatch, and until close().
+        sources          True: deliver source_token and source_range; None: on hosts.
+        keep_routes      True: the received rows have `routing`. Any number of combines may then follow
+                         in any order, and dispatch_again().
+        host_counts      True: wait for the counts; see Received.counts.
+        seen             [L] int32; adds the number of received rows of each expert.
+        stream           Stream of torch or CuPy, or an int; None: the current stream."""
+        if topk_idx is None:
+            raise ArgumentError("topk_idx is None; pass an array of experts.")
+        return self._complete(self._start(
+            self._lib.epa2a_dispatch, x, topk_idx, topk_weights, x_scale, recv, pow2_scales, ue8m0,
+            scales_by_group, into, views, sources, keep_routes, host_counts, seen, stream
+        ))  # fmt: skip
+
+    def dispatch_send(
+        self, x, topk_idx, topk_weights=None, *, x_scale=None, recv=None, pow2_scales=False, ue8m0=False,
+        scales_by_group=False, into=None, views=False, sources=None, keep_routes=False, host_counts=False,
+        seen=None, stream=None
+    ):
+        """Begins a dispatch with the arguments of dispatch(). Received.wait() completes it. The
+        inputs must not change before."""
+        if topk_idx is None:
+            raise ArgumentError("topk_idx is None; pass an array of experts.")
+        received = self._start(
+            self._lib.epa2a_dispatch_send, x, topk_idx, topk_weights, x_scale, recv, pow2_scales, ue8m0,
+            scales_by_group, into, views, sources, keep_routes, host_counts, seen, stream
+        )
+        received._half = True
+        return received
+
+    def dispatch_again(
+        self, received, x, *, x_scale=None, recv=None, pow2_scales=False, ue8m0=False, scales_by_group=False,
+        into=None, views=False, sources=None, host_counts=False, seen=None, stream=None
+    ):
+        """Dispatches as many other tokens along the routes of a dispatch with keep_routes."""
+        self._check_received(received)
+        if received.routing is None:
+            raise ArgumentError("the dispatch has no routes; pass keep_routes=True to dispatch.")
+        return self._complete(self._start(
+            self._lib.epa2a_dispatch_again, x, None, None, x_scale, recv, pow2_scales, ue8m0,
+            scales_by_group, into, views, sources, False, host_counts, seen, stream, received.routing
+        ))  # fmt: skip
+
+    def _complete(self, received):
+        self._delivered(received)
+        if self.comm.device_number < 0:
+            received._keep = None
+        return received
+
+    def _check_received(self, received):
+        if not isinstance(received, Received):
+            raise ArgumentError(
+                f"received is of type {type(received).__name__}; pass the result of a dispatch."
+            )
+        if received.moe is not self:
+            raise ArgumentError("received belongs to another Moe; pass it to the Moe of the dispatch.")
+
+    def discard(self, received):
+        """Discards the last dispatch, if no combine will follow. Collective."""
+        self._check_received(received)
+        self.comm.call(self._lib.epa2a_discard, self.handle, received.struct)
+
+    # ---- combine ----
+
+    def _start_combine(
+        self, function, received, y, topk_weights, topk_idx, bias, out, return_weights, out_weights, stream
+    ):
+        handle = self.handle
+        self._check_received(received)
+        if received._half is not None:
+            raise ArgumentError("the dispatch is not complete; call received.wait() first.")
+        device = self.comm.device_number
+        tokens = received.tokens
+        outputs = structs.Outputs(topk_idx_bytes=4)
+        keep = []
+        if y is None and received._y is None:
+            raise ArgumentError("y is None and received.y was not used; pass expert outputs.")
+        if y is not None or not received._views:
+            a = arrays.read(received._y if y is None else y, "y")
+            flat = (self._need.rows, self.hidden)
+            shape = flat if len(a.shape) == 2 else self._rows_shape(self.hidden)
+            a = arrays.dense(a.source if y is None else y, "y", shape, (self.dtype,), device)
+            outputs.y = a.address
+            keep.append(a)
+        if topk_weights is not None:
+            count = self._need.rows if self._by_rank else tokens
+            a = arrays.small(topk_weights, "topk_weights", (count, self.topk), ("f32",), device)
+            outputs.topk_weight = a.address
+            keep.append(a)
+        if topk_idx is not None:
+            a = arrays.small(topk_idx, "topk_idx", (tokens, self.topk), _indices, device)
+            outputs.topk_idx, outputs.topk_idx_bytes = a.address, arrays.BYTES[a.dtype]
+            keep.append(a)
+        if bias is not None:
+            biases = bias if isinstance(bias, (list, tuple)) else (bias,)
+            if len(biases) > 2:
+                raise ArgumentError(f"bias has {len(biases)} arrays; pass at most 2.")
+            for i, b in enumerate(biases):
+                a = arrays.dense(b, "bias", (tokens, self.hidden), (self.dtype,), device)
+                outputs.bias[i] = a.address
+                keep.append(a)
+        if out is None:
+            out = arrays.empty(received.framework, (tokens, self.hidden), self.dtype, device)
+        a = arrays.dense(out, "out", (tokens, self.hidden), (self.dtype,), device, writable=True)
+        outputs.out = a.address
+        result = out
+        if return_weights or out_weights is not None:
+            if out_weights is None:
+                out_weights = arrays.empty(received.framework, (tokens, self.topk), "f32", device)
+            a = arrays.dense(
+                out_weights, "out_weights", (tokens, self.topk), ("f32",), device, writable=True
+            )
+            # A rank without tokens also sets the pointer: all ranks must agree.
+            outputs.out_weight = a.address or ctypes.addressof(outputs)
+            result = (out, out_weights)
+        keep.append(result)
+        stream = arrays.stream_handle(stream, received.framework, device)
+        self.comm.call(function, handle, received.struct, outputs, stream)
+        return result, keep
+
+    def combine(
+        self, received, y=None, topk_weights=None, *, topk_idx=None, bias=None, out=None, return_weights=False,
+        out_weights=None, stream=None
+    ):
+        """Returns the expert outputs to their source ranks and sums them per token. Collective.
+
+        received        Result of the dispatch.
+        y               Expert outputs in the layout of received.x; None: received.y.
+        topk_weights    expert layouts: [tokens, topk], None: those of the dispatch. Layouts by rank:
+                        [rows, topk], returned with return_weights.
+        topk_idx        expert layouts: topk_idx of the dispatch with -1 for choices to skip.
+        bias            [tokens, hidden], or a pair of these.
+        out             [tokens, hidden]; None: a new array.
+        return_weights  Layouts by rank: returns (out, weights)."""
+        return self._start_combine(
+            self._lib.epa2a_combine, received, y, topk_weights, topk_idx, bias, out, return_weights,
+            out_weights, stream
+        )[0]  # fmt: skip
+
+    def combine_send(
+        self, received, y=None, topk_weights=None, *, topk_idx=None, bias=None, out=None, return_weights=False,
+        out_weights=None, stream=None
+    ):
+        """Begins a combine with the arguments of combine(). Pending.wait() returns its result."""
+        result, keep = self._start_combine(
+            self._lib.epa2a_combine_send, received, y, topk_weights, topk_idx, bias, out, return_weights,
+            out_weights, stream
+        )
+        return Pending(self, received, result, keep)
+
+    def test(self):
+        """Makes progress on the open half. Returns False if a wait of wait() is certain."""
+        return self.comm.call(self._lib.epa2a_test, self.handle) != NOT_YET
+
+    def __repr__(self):
+        return (
+            f"<epa2a.Moe: {self.experts} experts, hidden {self.hidden}, top-{self.topk}, "
+            f"{self.dtype}, recv {self.recv}, {self._need.algorithm}>"
+        )
+
+
+def _shape_of(arguments):
+    try:
+        return make_shape(**arguments)
+    except TypeError as error:
+        text = str(error).replace("make_shape()", "Moe")
+        raise ArgumentError(f"{text}; see help(epa2a.Moe).") from None
