@@ -22,7 +22,9 @@ Arrays are those of torch, NumPy, CuPy or JAX. The import of this package loads 
 libepa2a: the first use of a class loads its module, and the first call loads the library."""
 
 _homes = {
+    "AgGemm": "ag_gemm",
     "Comm": "comm",
+    "FusedMoE": "layer",
     "Moe": "moe",
     "Need": "moe",
     "Received": "moe",

@@ -1,0 +1,79 @@
+"""A complete layer and an AllGather with a matrix product, compared with NumPy."""
+
+import unittest
+
+import support
+from support import TYPES, epa2a, np, routes_of, tokens_of
+
+RANKS, EXPERTS, TOPK, HIDDEN, FFN, MAX = 2, 4, 2, 128, 64, 6
+COUNTS = [6, 3]
+
+
+def weights_of(dtype):
+    """Returns up and down of all experts."""
+    random = np.random.default_rng(7)
+    up = random.standard_normal((EXPERTS, 2 * FFN, HIDDEN)) / HIDDEN**0.5
+    down = random.standard_normal((EXPERTS, HIDDEN, FFN)) / FFN**0.5
+    return up.astype(TYPES[dtype]), down.astype(TYPES[dtype])
+
+
+def mlp(x, up, down, dtype):
+    h = x.astype(np.float32) @ up.astype(np.float32).T
+    gate, value = h[:, :FFN], h[:, FFN:]
+    hidden = (gate / (1 + np.exp(-gate)) * value).astype(TYPES[dtype])
+    return (hidden.astype(np.float32) @ down.astype(np.float32).T).astype(TYPES[dtype]).astype(np.float32)
+
+
+def expected(x, index, weights, up, down, dtype):
+    sums = np.zeros(x.shape, np.float32)
+    for e in range(EXPERTS):
+        for t, k in zip(*np.nonzero(index == e)):
+            sums[t] += weights[t, k] * mlp(x[t : t + 1], up[e], down[e], dtype)[0]
+    return sums
+
+
+def run_layer(comm):
+    for dtype in ("bf16", "f16"):
+        up, down = weights_of(dtype)
+        mine = slice(comm.rank * EXPERTS // RANKS, (comm.rank + 1) * EXPERTS // RANKS)
+        x = tokens_of(comm.rank, COUNTS[comm.rank], HIDDEN, dtype)
+        index, weights = routes_of(comm.rank, COUNTS[comm.rank], EXPERTS, TOPK)
+        wanted = expected(x, index, weights, up, down, dtype)
+        for algorithm in ("fused", "ll_v2"):
+            options = f"algorithm={algorithm}"
+            layer = epa2a.FusedMoE(comm, up[mine], down[mine], topk=TOPK, max_tokens=MAX, dtype=dtype, options=options)
+            for _ in range(2):
+                out = layer(x, index.astype(np.int64), weights)
+                bound = 2.0**-6 if dtype == "bf16" else 2.0**-9
+                assert out.dtype == x.dtype
+                assert np.abs(out.astype(np.float32) - wanted).max() <= bound * max(1, np.abs(wanted).max())
+            layer.close()
+
+
+def run_ag_gemm(comm):
+    n, k, most = 24, 64, 5
+    random = np.random.default_rng(3)
+    a = [random.standard_normal((most, k)).astype(TYPES["bf16"]) for _ in range(RANKS)]
+    b = np.random.default_rng(comm.rank).standard_normal((n, k)).astype(TYPES["bf16"])
+    bias = np.arange(n, dtype=np.float32)
+    gemm = epa2a.AgGemm(comm, b, max_rows=most, bias=bias)
+    for rows in (None, [2, 5], [0, 3]):
+        counts = rows or [4, 4]
+        c = gemm(a[comm.rank][: counts[comm.rank]], rows)
+        whole = np.concatenate([part[:m] for part, m in zip(a, counts)]).astype(np.float32)
+        wanted = whole @ b.astype(np.float32).T + bias
+        assert c.shape == (sum(counts), n) and c.dtype == TYPES["bf16"]
+        assert np.abs(c.astype(np.float32) - wanted).max() <= np.abs(wanted).max() * 2.0**-8
+    gemm.close()
+
+
+class Layer(unittest.TestCase):
+    def test_layer_equals_numpy(self):
+        epa2a.spawn(run_layer, RANKS)
+
+    def test_ag_gemm_equals_numpy(self):
+        epa2a.spawn(run_ag_gemm, RANKS)
+
+
+if __name__ == "__main__":
+    support.main()
