@@ -40,6 +40,13 @@ _homes = {
     "Timeout": "errors",
     "Aborted": "errors",
     "RankDied": "errors",
+    "AllGatherGemmContext": "seeds",
+    "DispatchMetaInfo": "seeds",
+    "EPLowLatencyAllToAllLayer": "seeds",
+    "LowlatencyCombineContext": "seeds",
+    "LowlatencyDispatchContext": "seeds",
+    "create_ag_gemm_context": "seeds",
+    "create_ep_ll_a2a_ctx": "seeds",
 }
 __all__ = sorted(_homes)
 
