@@ -30,13 +30,13 @@ _typestr = {"f4": "f32", "f2": "f16", "i4": "i32", "i8": "i64", "u1": "u8", "u2"
 
 class Array:
     """An array of a caller. Strides are in bytes; `device` is -1 for host memory, else the number
-    of the CUDA device. `source` keeps the memory alive."""
+    of the CUDA device. `is_dense`: C-contiguous. `source` keeps the memory alive."""
 
-    __slots__ = ("address", "shape", "strides", "dtype", "device", "source")
+    __slots__ = ("address", "shape", "strides", "dtype", "device", "is_dense", "source")
 
-    def __init__(self, address, shape, strides, dtype, device, source):
+    def __init__(self, address, shape, strides, dtype, device, is_dense, source):
         self.address, self.shape, self.strides = address, shape, strides
-        self.dtype, self.device, self.source = dtype, device, source
+        self.dtype, self.device, self.is_dense, self.source = dtype, device, is_dense, source
 
 
 def _dense_strides(shape, size):
@@ -47,6 +47,16 @@ def _dense_strides(shape, size):
     return tuple(reversed(strides))
 
 
+def _is_dense(shape, strides, size):
+    if 0 in shape:
+        return True
+    for n, stride in zip(reversed(shape), reversed(strides)):
+        if n > 1 and stride != size:
+            return False
+        size *= n
+    return True
+
+
 def short_dtype(dtype):
     """Returns the short name of a dtype of any framework, or its own name."""
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
@@ -54,25 +64,66 @@ def short_dtype(dtype):
     return _names.get(name, name)
 
 
-_torch_dtypes = {}
+_known_dtypes = {}  # dtype object of a framework: short name
+
+
+def _dtype_of(dtype):
+    name = _known_dtypes.get(dtype)
+    if name is None:
+        name = short_dtype(dtype)
+        order = getattr(dtype, "byteorder", "=")
+        if order == (">" if sys.byteorder == "little" else "<"):
+            name = str(dtype)  # for example ">u2", which no argument accepts
+        _known_dtypes[dtype] = name
+    return name
+
+
+_devices = {}  # device object of torch: number
+
+
+def _device_of(device):
+    number = _devices.get(device)
+    if number is None:
+        if device.type not in ("cpu", "cuda"):
+            raise ArgumentError(f"a tensor is on the device '{device}'; use 'cpu' or 'cuda'.")
+        number = _devices[device] = -1 if device.type == "cpu" else device.index
+    return number
 
 
 def _read_torch(x):
-    dtype = x.dtype
-    name = _torch_dtypes.get(dtype)
-    if name is None:
-        name = _torch_dtypes[dtype] = short_dtype(dtype)
-    kind = x.device.type
-    if kind == "cpu":
-        device = -1
-    elif kind == "cuda":
-        device = x.device.index
-    else:
-        raise ArgumentError(f"a tensor is on the device '{x.device}'; use 'cpu' or 'cuda'.")
+    device = _device_of(x.device)
     if str(x.layout) != "torch.strided":
         raise ArgumentError(f"a tensor has the layout {x.layout}; use a dense tensor.")
     size = x.element_size()
-    return Array(x.data_ptr(), tuple(x.shape), tuple(s * size for s in x.stride()), name, device, x)
+    strides = tuple([s * size for s in x.stride()])
+    return Array(x.data_ptr(), tuple(x.shape), strides, _dtype_of(x.dtype), device, x.is_contiguous(), x)
+
+
+# Class and address field of NumPy's arrays. The address is the first field after the object header,
+# in all versions of NumPy 1 and 2. __array_interface__ takes 2 us per array to build.
+_ndarray = None
+_pointer = ctypes.c_void_p.from_address
+_header = object.__basicsize__
+
+
+def _find_numpy():
+    """Sets _ndarray if NumPy is loaded and stores the address at the expected place."""
+    global _ndarray
+
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "ndarray"):
+        return
+    probe = numpy.zeros(3, numpy.uint8)
+    found = sys.implementation.name == "cpython" and _pointer(id(probe) + _header).value
+    _ndarray = numpy.ndarray if found == probe.__array_interface__["data"][0] else ()
+
+
+def _read_numpy(x, name, writable):
+    flags = x.flags
+    if writable and not flags.writeable:
+        raise ArgumentError(f"{name} is read-only; pass an array that the library can write.")
+    address = _pointer(id(x) + _header).value
+    return Array(address, x.shape, x.strides, _dtype_of(x.dtype), -1, flags.c_contiguous, x)
 
 
 def _read_interface(x, facts, device):
@@ -80,11 +131,11 @@ def _read_interface(x, facts, device):
     shape = tuple(facts["shape"])
     typestr = facts["typestr"]
     name = short_dtype(x.dtype) if hasattr(x, "dtype") else _typestr.get(typestr[1:], typestr)
-    if typestr[0] == ">" and int(typestr[2:]) > 1:
-        name = typestr
     size = int(typestr[2:])
-    strides = facts.get("strides") or _dense_strides(shape, size)
-    array = Array(address or 0, shape, tuple(strides), name, device, x)
+    if typestr[0] == ">" and size > 1:
+        name = typestr
+    strides = tuple(facts.get("strides") or _dense_strides(shape, size))
+    array = Array(address or 0, shape, strides, name, device, _is_dense(shape, strides, size), x)
     return array, read_only
 
 
@@ -137,11 +188,16 @@ def _read_dlpack(x):
     strides = tuple(t.strides[i] * size for i in range(t.ndim)) if t.strides else _dense_strides(shape, size)
     device = t.device_id if _dlpack_devices[t.device_type] else -1
     # The capsule owns the export: its destructor frees the memory, so the caller keeps it.
-    return Array((t.data or 0) + t.byte_offset, shape, strides, name, device, (x, capsule))
+    dense_ = _is_dense(shape, strides, size)
+    return Array((t.data or 0) + t.byte_offset, shape, strides, name, device, dense_, (x, capsule))
 
 
 def read(x, name, writable=False):
     """Returns the Array of an array of any framework."""
+    if _ndarray is None:
+        _find_numpy()
+    if _ndarray and isinstance(x, _ndarray):
+        return _read_numpy(x, name, writable)
     if hasattr(x, "data_ptr"):
         return _read_torch(x)
     # CuPy's class attribute __array_interface__ is absent; NumPy lacks the CUDA interface.
@@ -201,23 +257,22 @@ def _check_address(array, name):
         raise ArgumentError(f"{name} begins at an address that is no multiple of {size} bytes; copy the array.")
 
 
-def _is_dense(array):
-    expected = BYTES[array.dtype]
-    for n, stride in zip(reversed(array.shape), reversed(array.strides)):
-        if n > 1 and stride != expected and 0 not in array.shape:
-            return False
-        expected *= n
-    return True
-
-
 def dense(x, name, shape, dtypes, device, writable=False):
     """Returns the Array of a C-contiguous array."""
     array = read(x, name, writable)
+    if (
+        array.is_dense
+        and array.shape == shape
+        and (array.dtype in dtypes or accepts(array.dtype, dtypes[0]))
+        and array.device == device
+        and array.address % BYTES[array.dtype] == 0
+    ):
+        return array
     _check_dtype(array, name, dtypes)
     _check_shape(array, name, shape)
     _check_device(array, name, device)
     _check_address(array, name)
-    if not _is_dense(array):
+    if not array.is_dense:
         raise ArgumentError(
             f"{name} is not contiguous: shape {list(array.shape)}, strides {list(array.strides)} "
             "bytes; pass a contiguous copy."
@@ -228,17 +283,28 @@ def dense(x, name, shape, dtypes, device, writable=False):
 def small(x, name, shape, dtypes, device):
     """Returns the Array of a small input, such as indices. Other memory orders are copied on hosts. A
     copy on a device would be work of a stream, which the caller may not use."""
-    if device < 0 and not isinstance(x, Memory):
-        array = read(x, name)
-        if array.dtype in BYTES and not _is_dense(array):
-            x = x.contiguous() if hasattr(x, "data_ptr") else _numpy().ascontiguousarray(x)
-    return dense(x, name, shape, dtypes, device)
+    try:
+        return dense(x, name, shape, dtypes, device)
+    except ArgumentError:
+        if device >= 0 or read(x, name).is_dense:
+            raise
+    return dense(x.contiguous() if hasattr(x, "data_ptr") else _numpy().ascontiguousarray(x), name, shape, dtypes, device)
 
 
 def rows(x, name, shape, dtypes, device):
     """Returns the Array of a matrix with dense rows, and the distance of its rows in bytes, 0 for a
     dense matrix."""
     array = read(x, name)
+    if (
+        array.is_dense
+        and len(array.shape) == 2
+        and array.shape[1] == shape[1]
+        and (shape[0] is None or array.shape[0] == shape[0])
+        and (array.dtype in dtypes or accepts(array.dtype, dtypes[0]))
+        and array.device == device
+        and array.address % BYTES[array.dtype] == 0
+    ):
+        return array, 0
     dtype = _check_dtype(array, name, dtypes)
     _check_shape(array, name, shape)
     _check_device(array, name, device)
@@ -269,10 +335,10 @@ def rows(x, name, shape, dtypes, device):
 def framework_of(x):
     """Returns "torch", "cupy" or "numpy": outputs for inputs of JAX are NumPy arrays, since arrays of
     JAX are immutable."""
+    if (_ndarray and isinstance(x, _ndarray)) or hasattr(x, "__array_interface__"):
+        return "numpy"
     if hasattr(x, "data_ptr"):
         return "torch"
-    if hasattr(x, "__array_interface__"):
-        return "numpy"
     return "cupy" if "cupy" in sys.modules and hasattr(x, "__cuda_array_interface__") else "numpy"
 
 
@@ -314,6 +380,22 @@ def empty(framework, shape, dtype, device):
         )
     numpy = _numpy()
     return numpy.empty(shape, _numpy_dtype(numpy, dtype))
+
+
+def empty_block(framework, count, device):
+    """Returns an array of bytes and its address."""
+    block = empty(framework, (count,), "u8", device)
+    return block, read(block, "block").address
+
+
+def part_of_block(framework, block, at, count, shape, dtype):
+    """Returns an array over bytes of a block."""
+    part = block[at : at + count]
+    if framework == "torch":
+        torch = sys.modules["torch"]
+        return part.view(getattr(torch, _torch_names.get(dtype, _long_names[dtype]))).view(shape)
+    module = type(block).__module__.partition(".")[0]
+    return part.view(_numpy_dtype(sys.modules[module], dtype)).reshape(shape)
 
 
 class Memory:

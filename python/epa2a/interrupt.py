@@ -5,6 +5,7 @@ handler writes a byte to the wakeup descriptor. A thread reads the byte and abor
 ends the call; Python then raises KeyboardInterrupt. A process with a handler of its own for SIGINT
 does not use this module."""
 
+import _signal
 import os
 import signal
 import threading
@@ -42,16 +43,19 @@ def _forget():
 
 
 os.register_at_fork(after_in_child=_forget)
-_main = threading.main_thread
-_handler = signal.getsignal
+_thread = threading.get_ident
 _default = signal.default_int_handler
+# signal.getsignal() converts its result to an enumeration, which takes microseconds.
+_handler = getattr(_signal, "getsignal", signal.getsignal)
+_set_wakeup = _signal.set_wakeup_fd
+_SIGINT = int(signal.SIGINT)
 
 
 def call(abort, function, *arguments):
     """Calls a function of the library. Ctrl-C calls `abort`."""
     global _state
 
-    if threading.current_thread() is not _main() or _handler(signal.SIGINT) is not _default:
+    if _thread() != threading.main_thread().ident or _handler(_SIGINT) is not _default:
         return function(*arguments)
     if _state is None:
         _state = _Watcher()
@@ -60,9 +64,9 @@ def call(abort, function, *arguments):
         return function(*arguments)
     try:
         state.abort = abort
-        state.previous = signal.set_wakeup_fd(state.write_end, warn_on_full_buffer=False)
+        state.previous = _set_wakeup(state.write_end, warn_on_full_buffer=False)
         return function(*arguments)
     finally:
-        signal.set_wakeup_fd(state.previous)
+        _set_wakeup(state.previous)
         with state.lock:  # the thread may be inside abort()
             state.abort, state.previous = None, -1

@@ -1,6 +1,7 @@
 """Dispatch and combine of one shape over a comm."""
 
 import ctypes
+import math
 from collections import namedtuple
 
 from . import arrays, library, structs
@@ -84,18 +85,44 @@ class Received:
     On a device `source_token` and `source_range` are None unless the dispatch has sources=True."""
 
     __slots__ = (
-        "moe", "struct", "framework", "tokens", "x", "x_scale", "count", "start", "row", "topk_idx",
-        "topk_weights", "source_token", "source_range", "routing", "_counts", "_y", "_keep", "_flags",
-        "_views", "_half", "__weakref__",
+        "moe", "struct", "framework", "tokens", "routing", "_plan", "_block", "_arrays", "_counts", "_y",
+        "_keep", "_views", "_half", "__weakref__",
     )  # fmt: skip
 
-    def __init__(self, moe, framework, tokens, flags):
-        self.moe, self.framework, self.tokens, self._flags = moe, framework, tokens, flags
-        self.struct = structs.ReceivedRows()
-        self.x = self.x_scale = self.count = self.start = self.row = None
-        self.topk_idx = self.topk_weights = self.source_token = self.source_range = None
-        self.routing = self._counts = self._y = self._keep = self._half = None
-        self._views = False
+    def __init__(self, moe, framework, tokens, plan, views):
+        self.moe, self.framework, self.tokens, self._plan, self._views = moe, framework, tokens, plan, views
+        self._arrays = {}  # the arrays of the caller, and those that were used
+        self.routing = self._counts = self._y = self._keep = self._half = self._block = None
+
+    def _array(self, name):
+        """Returns an output. Most callers use few of the outputs, so each is created at its first use."""
+        found = self._arrays.get(name)
+        output = self._plan.outputs.get(name)
+        if found is not None or output is None:
+            return found
+        if self._views:
+            if self._half is not None:
+                raise ArgumentError("the views are not known before wait(); call wait() first.")
+            found = self._view(name, output)
+        elif self._block is not None:
+            found = arrays.part_of_block(
+                self.framework, self._block, output.at, output.bytes, output.shape, output.dtype
+            )
+        self._arrays[name] = found
+        return found
+
+    def _view(self, name, output):
+        struct, shape = self.struct, output.shape
+        address = getattr(struct, output.field)
+        if not address:
+            return None
+        strides = None
+        if name in ("x", "x_scale"):
+            size = arrays.BYTES[output.dtype]
+            # Distance of rows, or of groups; the experts of expert_padded follow each other.
+            stride = (struct.x_stride if name == "x" else struct.x_scale_stride) or shape[-1] * size
+            strides = (stride, size) if len(shape) == 2 else (stride * shape[1], stride, size)
+        return self.moe._view(self.framework, address, shape, output.dtype, strides)
 
     @property
     def y(self):
@@ -155,7 +182,7 @@ class Pending:
 
 
 # Names of the arrays of Received, and of the fields of the struct.
-_output_names = {
+_fields = {
     "x": "x",
     "x_scale": "x_scale",
     "count": "count",
@@ -166,6 +193,23 @@ _output_names = {
     "source_token": "source_token",
     "source_range": "source_range",
 }
+for _name in _fields:
+    setattr(Received, _name, property(lambda self, name=_name: self._array(name)))
+
+Output = namedtuple("Output", "field at bytes shape dtype")
+
+
+class Plan:
+    """Outputs of the dispatches with the same flags, and their places in one block of memory."""
+
+    _ALIGN = 256
+
+    def __init__(self, outputs, flags):
+        self.flags, self.outputs, self.bytes = flags, {}, 0
+        for name, (shape, dtype) in outputs.items():
+            count = math.prod(shape) * arrays.BYTES[dtype]
+            self.outputs[name] = Output(_fields[name], self.bytes, count, shape, dtype)
+            self.bytes += (count + self._ALIGN - 1) // self._ALIGN * self._ALIGN
 
 
 class Moe(Owned):
@@ -198,6 +242,7 @@ class Moe(Owned):
         self._adopt(handle)
         self.local_experts = self.experts // comm.ranks
         self._need = _ask_need(comm.handle, comm.ranks, comm.device_number, struct)
+        self._plans = {}
 
     @staticmethod
     def need(ranks, device="cpu", **shape):
@@ -224,7 +269,16 @@ class Moe(Owned):
     def _is_fp8(self, flags):
         return bool(flags & structs.RECV_FP8) or (self.recv == "fp8" and not flags & structs.RECV_NATIVE)
 
-    def _outputs(self, flags):
+    def _plan_of(self, flags, sources):
+        plan = self._plans.get((flags, sources))
+        if plan is None:
+            outputs = self._outputs_of(flags)
+            if not sources:
+                del outputs["source_token"], outputs["source_range"]
+            plan = self._plans[flags, sources] = Plan(outputs, flags)
+        return plan
+
+    def _outputs_of(self, flags):
         """Returns shape and dtype of each output of a dispatch."""
         ranks, rows, local = self.comm.ranks, self._need.rows, self.local_experts
         fp8 = self._is_fp8(flags)
@@ -250,26 +304,25 @@ class Moe(Owned):
     # ---- dispatch ----
 
     def _read_tokens(self, x, topk_idx, topk_weights, x_scale, flags, seen):
-        device = self.comm.device_number
-        tokens = structs.Tokens(flags=flags)
-        quantised = x_scale is not None
-        dtypes = ("fp8",) if quantised else (self.dtype,)
+        """Returns the struct and the arrays to keep."""
+        device, topk, tokens = self.comm.device_number, self.topk, structs.new(structs.Tokens)
+        dtypes = (self.dtype,) if x_scale is None else ("fp8",)
         a, tokens.x_stride = arrays.rows(x, "x", (None, self.hidden), dtypes, device)
         count = a.shape[0]
-        tokens.tokens, tokens.x = count, a.address
+        tokens.flags, tokens.tokens, tokens.x = flags, count, a.address
+        tokens.topk_idx_bytes = 4
         keep = [a]
-        if quantised:
+        if x_scale is not None:
             shape = (count, self.hidden // self.fp8_group)
             a, tokens.x_scale_stride = arrays.rows(x_scale, "x_scale", shape, ("f32",), device)
             tokens.x_scale = a.address
             keep.append(a)
-        tokens.topk_idx_bytes = 4
         if topk_idx is not None:
-            a = arrays.small(topk_idx, "topk_idx", (count, self.topk), _indices, device)
+            a = arrays.small(topk_idx, "topk_idx", (count, topk), _indices, device)
             tokens.topk_idx, tokens.topk_idx_bytes = a.address, arrays.BYTES[a.dtype]
             keep.append(a)
         if topk_weights is not None:
-            a = arrays.small(topk_weights, "topk_weights", (count, self.topk), ("f32",), device)
+            a = arrays.small(topk_weights, "topk_weights", (count, topk), ("f32",), device)
             tokens.topk_weight = a.address
             keep.append(a)
         if seen is not None:
@@ -292,12 +345,18 @@ class Moe(Owned):
             flags |= structs.SCALE_BY_GROUP
         return flags
 
-    def _receive(self, received, into, sources):
-        """Sets the pointers of the outputs to `into` or to new arrays."""
-        device = self.comm.device_number
+    def _receive(self, received, into):
+        """Sets the pointers of the outputs to `into` or to a new block of memory."""
+        plan, device = received._plan, self.comm.device_number
         given = {}
         if isinstance(into, Received):
-            given = {name: getattr(into, name) for name in _output_names}
+            if into.moe is self and into._plan is plan and not into._views and into._half is None:
+                # The pointers of `into` were checked; those to memory of the moe count as NULL.
+                struct = received.struct = structs.ReceivedRows.from_buffer_copy(into.struct)
+                struct.host_count = struct.routing = None
+                received._block, received._arrays, received._y = into._block, into._arrays, into._y
+                return
+            given = {name: getattr(into, name) for name in _fields}
         elif into is not None:
             try:
                 given = dict(into)
@@ -305,41 +364,25 @@ class Moe(Owned):
                 raise ArgumentError(
                     f"into is of type {type(into).__name__}; pass a Received or a dict of arrays."
                 ) from None
-            unknown = sorted(set(given) - set(_output_names))
+            unknown = sorted(set(given) - set(_fields))
             if unknown:
                 raise ArgumentError(
-                    f"into has the unknown name {unknown[0]!r}; the names are {', '.join(_output_names)}."
+                    f"into has the unknown name {unknown[0]!r}; the names are {', '.join(_fields)}."
                 )
-        for name, (shape, dtype) in self._outputs(received._flags).items():
+        struct = received.struct
+        for name, output in plan.outputs.items():
             value = given.get(name)
             if value is None:
-                if name.startswith("source") and not sources:
-                    continue
-                value = arrays.empty(received.framework, shape, dtype, device)
-            # Memory that was allocated here needs no check, but its address.
-            a = arrays.dense(value, f"into[{name!r}]", shape, (dtype,), device, writable=True)
-            setattr(received, name, value)
-            setattr(received.struct, _output_names[name], a.address)
-
-    def _delivered(self, received):
-        """Makes views of the arrays that the library provided."""
-        if not received._views:
-            return
-        struct = received.struct
-        for name, (shape, dtype) in self._outputs(received._flags).items():
-            address = getattr(struct, _output_names[name])
-            if not address:
                 continue
-            strides = None
-            if name in ("x", "x_scale"):
-                size = arrays.BYTES[dtype]
-                stride = struct.x_stride if name == "x" else struct.x_scale_stride
-                # Distance of rows, or of groups; the experts of expert_padded follow each other.
-                stride = stride or shape[-1] * size
-                strides = (stride, size)
-                if self._padded:
-                    strides = (stride * shape[1], stride, size)
-            setattr(received, name, self._view(received.framework, address, shape, dtype, strides))
+            a = arrays.dense(value, f"into[{name!r}]", output.shape, (output.dtype,), device, writable=True)
+            received._arrays[name] = value
+            setattr(struct, output.field, a.address)
+        if len(received._arrays) == len(plan.outputs):
+            return
+        received._block, address = arrays.empty_block(received.framework, plan.bytes, device)
+        for name, output in plan.outputs.items():
+            if name not in received._arrays:
+                setattr(struct, output.field, address + output.at)
 
     def _start(
         self, function, x, topk_idx, topk_weights, x_scale, recv, pow2_scales, ue8m0, scales_by_group, into,
@@ -347,15 +390,18 @@ class Moe(Owned):
     ):
         handle = self.handle
         device = self.comm.device_number
-        flags = self._flags(recv, pow2_scales, ue8m0, scales_by_group)
+        flags = 0
+        if recv is not None or pow2_scales or ue8m0 or scales_by_group:
+            flags = self._flags(recv, pow2_scales, ue8m0, scales_by_group)
         tokens, keep = self._read_tokens(x, topk_idx, topk_weights, x_scale, flags, seen)
-        received = Received(self, arrays.framework_of(x), tokens.tokens, flags)
-        struct = received.struct
-        received._views = bool(views)
-        if views and into is not None:
-            raise ArgumentError("views and into exclude each other; pass one of them.")
+        plan = self._plan_of(flags, device < 0 if sources is None else bool(sources))
+        received = Received(self, arrays.framework_of(x), tokens.tokens, plan, bool(views))
+        received.struct = structs.new(structs.ReceivedRows)
         if not views:
-            self._receive(received, into, device < 0 if sources is None else sources)
+            self._receive(received, into)
+        elif into is not None:
+            raise ArgumentError("views and into exclude each other; pass one of them.")
+        struct = received.struct
         if host_counts:
             received._counts = (ctypes.c_uint32 * (self.local_experts + 1))()
             struct.host_count = ctypes.addressof(received._counts)
@@ -429,7 +475,6 @@ class Moe(Owned):
         ))  # fmt: skip
 
     def _complete(self, received):
-        self._delivered(received)
         if self.comm.device_number < 0:
             received._keep = None
         return received
@@ -458,15 +503,15 @@ class Moe(Owned):
             raise ArgumentError("the dispatch is not complete; call received.wait() first.")
         device = self.comm.device_number
         tokens = received.tokens
-        outputs = structs.Outputs(topk_idx_bytes=4)
-        keep = []
+        outputs, keep = structs.new(structs.Outputs), []
+        outputs.topk_idx_bytes = 4
         if y is None and received._y is None:
             raise ArgumentError("y is None and received.y was not used; pass expert outputs.")
         if y is not None or not received._views:
-            a = arrays.read(received._y if y is None else y, "y")
-            flat = (self._need.rows, self.hidden)
-            shape = flat if len(a.shape) == 2 else self._rows_shape(self.hidden)
-            a = arrays.dense(a.source if y is None else y, "y", shape, (self.dtype,), device)
+            y = received._y if y is None else y
+            flat = len(getattr(y, "shape", ())) == 2
+            shape = (self._need.rows, self.hidden) if flat else self._rows_shape(self.hidden)
+            a = arrays.dense(y, "y", shape, (self.dtype,), device)
             outputs.y = a.address
             keep.append(a)
         if topk_weights is not None:

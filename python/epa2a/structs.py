@@ -171,6 +171,13 @@ class AgGemmParams(Sized):
 
 
 ALL = [CommParams, MoeShape, MoeNeed, Tokens, ReceivedRows, Outputs, Experts, AgGemmParams]
+_templates = {struct: bytes(struct()) for struct in (Tokens, ReceivedRows, Outputs)}
+
+
+def new(struct):
+    """Returns a new struct of a data call, in half of the time of its constructor."""
+    return struct.from_buffer_copy(_templates[struct])
+
 
 _p = c_void_p
 _int_functions = {
