@@ -52,7 +52,7 @@ class AgGemm(Owned):
                     setattr(params, name, a.address)
                     self._weights.append(a)
         handle = ctypes.c_void_p()
-        comm.call(self._lib.epa2a_ag_gemm_create, comm.handle, params, handle)
+        comm.call_waiting(self._lib.epa2a_ag_gemm_create, comm.handle, params, handle)
         self._adopt(handle)
 
     def __call__(self, a, rows=None, a_scale=None, c=None, *, stream=None):

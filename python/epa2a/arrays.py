@@ -92,7 +92,7 @@ def _device_of(device):
 
 def _read_torch(x):
     device = _device_of(x.device)
-    if str(x.layout) != "torch.strided":
+    if x.layout is not sys.modules["torch"].strided:
         raise ArgumentError(f"a tensor has the layout {x.layout}; use a dense tensor.")
     size = x.element_size()
     strides = tuple([s * size for s in x.stride()])
@@ -239,8 +239,8 @@ def _check_dtype(array, name, dtypes):
 def _check_device(array, name, device):
     if array.device == device:
         return
-    places = ["host memory" if d < 0 else f"CUDA device {d}" for d in (array.device, device)]
-    raise ArgumentError(f"{name} is in {places[0]}; the comm uses {places[1]}.")
+    places = ["the host" if d < 0 else f"CUDA device {d}" for d in (array.device, device)]
+    raise ArgumentError(f"{name} is in memory of {places[0]}; the comm uses memory of {places[1]}.")
 
 
 def _check_shape(array, name, shape):

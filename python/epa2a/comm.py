@@ -205,15 +205,21 @@ class Comm:
         return self._handle
 
     def call(self, function, *arguments):
-        """Calls a function of the library that may wait for peers."""
-        if self.device_number >= 0:
-            status = function(*arguments)
-        else:
-            status = interrupt.call(self.abort, function, *arguments)
-        if status < 0 or self._failure is not None:
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                raise failure
+        """Calls a function of the library that moves data, which waits for peers on hosts only."""
+        if self.device_number < 0:
+            return self.call_waiting(function, *arguments)
+        status = function(*arguments)
+        if status < 0:
+            library.check(status)
+        return status
+
+    def call_waiting(self, function, *arguments):
+        """Calls a function of the library that waits for peers. Ctrl-C ends the call."""
+        status = interrupt.call(self.abort, function, *arguments)
+        if self._failure is not None:  # of the callback
+            failure, self._failure = self._failure, None
+            raise failure
+        if status < 0:
             library.check(status)
         return status
 
@@ -241,11 +247,11 @@ class Comm:
 
     def barrier(self, stream=None):
         """Waits for all ranks, after all work of the stream. Collective."""
-        self.call(self._lib.epa2a_comm_barrier, self.handle, self._stream(stream))
+        self.call_waiting(self._lib.epa2a_comm_barrier, self.handle, self._stream(stream))
 
     def sync(self, stream=None):
         """Waits until the stream has executed all work, and raises the failure of a kernel."""
-        self.call(self._lib.epa2a_comm_sync, self.handle, self._stream(stream))
+        self.call_waiting(self._lib.epa2a_comm_sync, self.handle, self._stream(stream))
 
     def _stream(self, stream):
         framework = "torch" if "torch" in sys.modules else "cupy" if "cupy" in sys.modules else "numpy"
@@ -275,7 +281,7 @@ class Comm:
             known = [f for f in ("torch", "cupy") if self.device_number >= 0 and f in sys.modules]
             framework = known[0] if known else "numpy"
         address = ctypes.c_void_p()
-        self.call(self._lib.epa2a_comm_alloc, self.handle, max(size, 1), address)
+        self.call_waiting(self._lib.epa2a_comm_alloc, self.handle, max(size, 1), address)
         memory = arrays.Memory(address.value, shape, dtype, self.device_number)
         weakref.finalize(memory, _free, self, address.value).atexit = False
         return arrays.wrap(framework, memory, dtype, self.device_number)

@@ -81,7 +81,7 @@ class FusedMoE(Owned):
                 setattr(experts, name, a.address)
                 self._weights.append(a)
         handle = ctypes.c_void_p()
-        comm.call(self._lib.epa2a_layer_create, comm.handle, shape, experts, handle)
+        comm.call_waiting(self._lib.epa2a_layer_create, comm.handle, shape, experts, handle)
         self._adopt(handle)
 
     def __call__(self, x, topk_idx, topk_weights, out=None, *, stream=None):

@@ -155,7 +155,8 @@ class Received:
         moe = self.moe
         handle = moe.handle
         stream = arrays.stream_handle(stream, self.framework, moe.comm.device_number)
-        moe.comm.call(moe._lib.epa2a_dispatch_recv, handle, self.struct, stream)
+        call = moe.comm.call if self._counts is None else moe.comm.call_waiting
+        call(moe._lib.epa2a_dispatch_recv, handle, self.struct, stream)
         self._half = None
         return moe._complete(self)
 
@@ -238,7 +239,7 @@ class Moe(Owned):
         self._by_rank = struct.layout >= structs.RANK_PACKED
         self._padded = struct.layout == structs.EXPERT_PADDED
         handle = ctypes.c_void_p()
-        comm.call(self._lib.epa2a_moe_create, comm.handle, struct, handle)
+        comm.call_waiting(self._lib.epa2a_moe_create, comm.handle, struct, handle)
         self._adopt(handle)
         self.local_experts = self.experts // comm.ranks
         self._need = _ask_need(comm.handle, comm.ranks, comm.device_number, struct)
@@ -412,7 +413,8 @@ class Moe(Owned):
             struct.routing = arrays.read(routing, "routing").address
         received._keep = keep
         stream = arrays.stream_handle(stream, received.framework, device)
-        self.comm.call(function, handle, tokens, struct, stream)
+        call = self.comm.call_waiting if host_counts else self.comm.call
+        call(function, handle, tokens, struct, stream)
         return received
 
     def dispatch(

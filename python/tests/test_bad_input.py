@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -100,7 +101,7 @@ CASES = {
         lambda s: dispatch(s, np.zeros(2 * TOKENS * HIDDEN + 1, np.uint8)[1:].view(np.uint16).reshape(s.x.shape))),
     "x of lists": (Argument, "x list NumPy", lambda s: dispatch(s, s.x.tolist())),
     "x of an unknown class": (Argument, "x Nothing", lambda s: dispatch(s, Nothing())),
-    "x on a GPU": (Argument, "x CUDA host", lambda s: dispatch(s, OtherDevice(s.x))),
+    "x on a GPU": (Argument, "x CUDA host memory", lambda s: dispatch(s, OtherDevice(s.x))),
     "more tokens than the maximum": (
         Argument, "7 tokens max_tokens 6",
         lambda s: dispatch(s, np.zeros((7, HIDDEN), s.x.dtype), np.zeros((7, TOPK), np.int32) + [0, 1],
@@ -309,6 +310,12 @@ def rank(comm):
     x = np.zeros((4, 128), np.uint16)
     got = moe.dispatch_send(x, np.zeros((4, 1), np.int32), np.ones((4, 1), np.float32))
     sys.exit(0)
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
 class Alone:
     rank, size = 0, 1
     def allgather(self, mine):
@@ -316,6 +323,12 @@ class Alone:
 comm = epa2a.Comm(Alone(), device="cpu")
 rank(comm)
 """
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 class Alone:
@@ -366,6 +379,24 @@ class Processes(unittest.TestCase):
         self.assertLess(waited, 5)
         self.assertIsInstance(failure, epa2a.Aborted)
         check_message(self, failure, "rank 0")
+
+    def test_ctrl_c_ends_the_creation_of_a_comm(self):
+        variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        begin = time.monotonic()
+        with subprocess.Popen(
+            [sys.executable, "-c", "import epa2a; epa2a.Comm(device='cpu', timeout=60)"],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **variables, "MASTER_PORT": str(free_port())},
+        ) as process:
+            # A second thread waits for rank 1.
+            while len(os.listdir(f"/proc/{process.pid}/task")) < 2:
+                time.sleep(0.001)
+            process.send_signal(signal.SIGINT)
+            _, text = process.communicate()
+        self.assertEqual(process.returncode, -signal.SIGINT)
+        self.assertIn("KeyboardInterrupt", text)
+        self.assertLess(time.monotonic() - begin, 20)
 
     def test_second_thread_is_refused(self):
         failure, _ = epa2a.spawn(run_second_thread, RANKS, os.pipe())
