@@ -77,6 +77,24 @@ class Frameworks(unittest.TestCase):
         with self.assertRaises(epa2a.ArgumentError):
             arrays.read(Dlpack(array.astype(np.complex64)), "x")
 
+    def test_tensors_of_torch_are_checked(self):
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("torch is not installed")
+        import torch
+
+        for words, x in {
+            "device meta": torch.empty((2, 4), device="meta"),
+            "layout sparse": torch.eye(4)[:2].to_sparse(),
+            "float64 float32": torch.zeros((2, 4), dtype=torch.float64),
+            "contiguous strides": torch.zeros((4, 2)).T,
+            "shape 3": torch.zeros((2, 3)),
+        }.items():
+            with self.subTest(words), self.assertRaises(epa2a.ArgumentError) as context:
+                arrays.dense(x, "x", (2, 4), ("f32",), -1)
+            for word in words.split():
+                self.assertIn(word, str(context.exception))
+        self.assertEqual(arrays.dense(torch.zeros((0, 4)), "x", (0, 4), ("f32",), -1).shape, (0, 4))
+
     def test_frameworks(self):
         for framework, method in {"torch": "fork", "jax": "spawn"}.items():
             with self.subTest(framework):
