@@ -47,7 +47,6 @@ _thread = threading.get_ident
 _default = signal.default_int_handler
 # signal.getsignal() converts its result to an enumeration, which takes microseconds.
 _handler = getattr(_signal, "getsignal", signal.getsignal)
-_set_wakeup = _signal.set_wakeup_fd
 _SIGINT = int(signal.SIGINT)
 
 
@@ -63,10 +62,13 @@ def call(abort, function, *arguments):
     if state.abort is not None:  # a call from a callback of another call
         return function(*arguments)
     try:
-        state.abort = abort
-        state.previous = _set_wakeup(state.write_end, warn_on_full_buffer=False)
+        previous = signal.set_wakeup_fd(state.write_end, warn_on_full_buffer=False)
+    except ValueError:  # a subinterpreter receives no signals
+        return function(*arguments)
+    try:
+        state.abort, state.previous = abort, previous
         return function(*arguments)
     finally:
-        _set_wakeup(state.previous)
+        signal.set_wakeup_fd(previous)
         with state.lock:  # the thread may be inside abort()
             state.abort, state.previous = None, -1

@@ -3,7 +3,10 @@
 import importlib.util
 import multiprocessing
 import os
+import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -38,6 +41,15 @@ def run_torch(rank, path, results):
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
     use(dist.group.WORLD, results)
     dist.destroy_process_group()
+
+
+MPI = """
+from mpi4py import MPI
+import epa2a
+with epa2a.Comm(MPI.COMM_WORLD, device="cpu") as comm:
+    comm.barrier()
+    print(comm.rank, comm.ranks)
+"""
 
 
 class ThreadGroup:
@@ -77,6 +89,15 @@ class Groups(unittest.TestCase):
             self.skipTest("torch is not installed")
         with tempfile.TemporaryDirectory() as folder:
             self.ranks(run_torch, os.path.join(folder, "store"))
+
+    def test_communicator_of_mpi4py(self):
+        if importlib.util.find_spec("mpi4py") is None or shutil.which("mpirun") is None:
+            self.skipTest("mpi4py or mpirun is not installed")
+        command = ["mpirun", "--oversubscribe", "-n", str(RANKS), sys.executable, "-c", MPI]
+        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **root})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()), ["0 2", "1 2"])
 
     def test_ranks_as_threads(self):
         import queue
