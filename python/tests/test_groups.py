@@ -81,6 +81,7 @@ class Groups(unittest.TestCase):
             self.assertEqual(process.exitcode, 0)
         self.assertEqual(sorted(results.get() for _ in range(RANKS)), [(0, 2, "shm"), (1, 2, "shm")])
 
+    @unittest.skipUnless(support.has_hash(), "neither OpenSSL nor the kernel hashes")
     def test_variables_of_torchrun(self):
         self.ranks(run_environment, free_port())
 
