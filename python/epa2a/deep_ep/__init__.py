@@ -1,4 +1,4 @@
-"""Names of the interface of DeepEP V1.
+"""The interface of DeepEP V1: class Buffer with low-latency mode.
 
     from epa2a import deep_ep
 
@@ -11,12 +11,13 @@ that start their own processes."""
 import os
 import sys
 
+from .buffer import Buffer
 from .config import Config
 from .event import EventHandle, EventOverlap
 from .torch_or_none import index_dtype
 
 topk_idx_t = index_dtype()
-__all__ = ["Config", "EventHandle", "EventOverlap", "install", "topk_idx_t"]
+__all__ = ["Buffer", "Config", "EventHandle", "EventOverlap", "install", "topk_idx_t"]
 
 
 # A folder with a module `deep_ep`, which calls install().

@@ -1,0 +1,283 @@
+"""Class Buffer with the methods of DeepEP V1."""
+
+from .. import arrays
+from ..comm import Comm
+from ..errors import ArgumentError, Unsupported
+from .config import Config
+from .event import EventHandle, EventOverlap
+from .low_latency import LowLatency, size_hint
+from .torch_or_none import torch
+
+
+def refuse(call, **values):
+    """Rejects features that epa2a lacks. The values None and False select no feature."""
+    for name, value in values.items():
+        if value is not None and value is not False:
+            raise Unsupported(f"{call}: epa2a does not support {name}; omit {name}, or pass None or False.")
+
+
+class Buffer:
+    """Communication of the ranks of a group.
+
+    group           A process group of torch.distributed, an epa2a.Comm, or an object with rank, size
+                    and allgather(bytes).
+    num_rdma_bytes  Bound of the memory for low-latency mode: get_low_latency_rdma_size_hint().
+    comm            A communicator of mpi4py, in place of group.
+
+    All ranks create and destroy a Buffer together. The parameters for queue pairs, NVLink, fabric and
+    explicit destruction have no effect. The options of epa2a are in the variable EPA2A_OPTIONS."""
+
+    num_sms = 20
+
+    def __init__(
+        self, group, num_nvl_bytes=0, num_rdma_bytes=0, low_latency_mode=False, num_qps_per_rank=24,
+        allow_nvlink_for_low_latency_mode=True, allow_mnnvl=False, use_fabric=False, explicitly_destroy=False,
+        enable_shrink=False, comm=None, **unknown
+    ):  # fmt: skip
+        refuse("Buffer", enable_shrink=enable_shrink, **unknown)
+        if group is None and comm is None:
+            raise ArgumentError("group and comm are None; pass a group.")
+        self.group = group if group is not None else comm
+        self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
+        self.low_latency_mode = low_latency_mode
+        self.explicitly_destroy = explicitly_destroy
+        self.enable_shrink = enable_shrink
+        self._owns_comm = not isinstance(self.group, Comm)
+        self.runtime = Comm(self.group) if self._owns_comm else self.group
+        self.rank, self.group_size = self.runtime.rank, self.runtime.ranks
+        self._low_latency = LowLatency(self.runtime, num_rdma_bytes)
+        self._local = {}  # memory of get_local_buffer_tensor()
+        self._comm_stream = None
+
+    # ---- the group ----
+
+    def destroy(self):
+        """Releases the memory. Collective."""
+        if self.runtime is None:
+            return
+        self._low_latency.close()
+        comm, self.runtime = self.runtime, None
+        if self._owns_comm:
+            comm.close()
+
+    @staticmethod
+    def is_sm90_compiled():
+        """Returns True: the kernels of epa2a are for compute capability 9.0."""
+        return True
+
+    @staticmethod
+    def set_num_sms(new_num_sms):
+        """Sets num_sms of later Configs. The number has no effect."""
+        if not isinstance(new_num_sms, int) or new_num_sms < 2 or new_num_sms % 2 != 0:
+            raise ArgumentError(f"new_num_sms is {new_num_sms!r}; pass an even number of at least 2.")
+        Buffer.num_sms = new_num_sms
+
+    @staticmethod
+    def capture():
+        """Returns an event of the current stream."""
+        return EventOverlap(EventHandle())
+
+    def get_comm_stream(self):
+        """Returns the stream of calls with async_finish. Requires a CUDA device."""
+        if self._comm_stream is None:
+            if self._comm().device_number < 0:
+                raise Unsupported("The Buffer is in host memory, so it has no stream; use a CUDA device.")
+            self._comm_stream = torch.cuda.Stream(self._comm().device_number)
+        return self._comm_stream
+
+    def get_local_buffer_tensor(self, dtype, size=None, offset=0, use_rdma_buffer=False):
+        """Returns private memory of num_rdma_bytes or num_nvl_bytes bytes as a tensor of torch. The
+        memory has no function: programs clear it, but epa2a needs no cleaning."""
+        if torch is None:
+            raise Unsupported("get_local_buffer_tensor returns tensors of torch; install torch.")
+        count = self.num_rdma_bytes if use_rdma_buffer else self.num_nvl_bytes
+        if use_rdma_buffer not in self._local:
+            self._local[use_rdma_buffer] = torch.zeros(count, dtype=torch.uint8, device=self._comm().device)
+        whole = self._local[use_rdma_buffer]
+        element = torch.empty(0, dtype=dtype).element_size()
+        tensor = whole[: count // element * element].view(dtype)[offset:]
+        if size is None:
+            return tensor
+        if tensor.numel() < size.numel():
+            raise ArgumentError(
+                f"size has {size.numel()} elements, but the buffer has {tensor.numel()} after the offset."
+            )
+        return tensor[: size.numel()].view(size)
+
+    def _comm(self):
+        if self.runtime is None:
+            raise ArgumentError("The Buffer is destroyed; create another Buffer.")
+        return self.runtime
+
+    # ---- low-latency mode ----
+
+    @staticmethod
+    def get_low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts):
+        """Returns num_rdma_bytes for a shape: bytes that suffice for each top-k."""
+        return size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts)
+
+    def prepare(self, num_max_dispatch_tokens_per_rank, hidden, num_experts, num_topk):
+        """Allocates the memory of a shape before its first dispatch. Collective. Only epa2a has this
+        method: a CUDA graph cannot capture the first dispatch of a shape."""
+        self._mode().moe_of(num_max_dispatch_tokens_per_rank, hidden, num_experts, num_topk)
+
+    def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank, hidden, num_experts):
+        """Has no effect: epa2a counts calls, so its buffers need no cleaning."""
+
+    def low_latency_dispatch(
+        self, x, topk_idx, num_max_dispatch_tokens_per_rank, num_experts, cumulative_local_expert_recv_stats=None,
+        dispatch_wait_recv_cost_stats=None, use_fp8=True, round_scale=False, use_ue8m0=False, async_finish=False,
+        return_recv_hook=False, **unknown
+    ):  # fmt: skip
+        """Sends tokens to the ranks of their experts. Collective.
+
+        x         [tokens, hidden] BF16.
+        topk_idx  [tokens, top-k] int64 or int32; -1: no expert.
+        cumulative_local_expert_recv_stats
+                  [L] int32; adds the number of received rows of each local expert.
+        use_fp8   Deliver FP8 rows with a scale for 128 elements.
+        round_scale, use_ue8m0
+                  Round scales up to powers of two; deliver these as exponents, four per int32.
+        async_finish
+                  Run on the stream of get_comm_stream(); the returned event orders other streams.
+        return_recv_hook
+                  The rows are complete after the call of the returned hook.
+
+        Returns (rows [L, ranks * maximum, hidden] or (rows, scales [L, ranks * maximum, hidden / 128]),
+        count [L], handle, event, hook). The scales of a group are adjacent in memory."""
+        refuse("low_latency_dispatch", dispatch_wait_recv_cost_stats=dispatch_wait_recv_cost_stats, **unknown)
+        if use_fp8 and use_ue8m0 and not round_scale:
+            raise ArgumentError("use_ue8m0 needs scales that are powers of two; pass round_scale=True.")
+        mode = self._mode()
+
+        def run(stream):
+            return mode.dispatch(
+                x,
+                topk_idx,
+                num_max_dispatch_tokens_per_rank,
+                num_experts,
+                fp8=use_fp8,
+                pow2=round_scale,
+                ue8m0=use_ue8m0,
+                seen=cumulative_local_expert_recv_stats,
+                hooked=return_recv_hook,
+                stream=stream,
+            )
+
+        (rows, count, handle, hook), event = self._run(run, async_finish, return_recv_hook)
+        return rows, count, handle, event, hook if return_recv_hook else None
+
+    def low_latency_combine(
+        self, x, topk_idx, topk_weights, handle, use_logfmt=False, zero_copy=False, async_finish=False,
+        return_recv_hook=False, out=None, combine_wait_recv_cost_stats=None, **unknown
+    ):  # fmt: skip
+        """Returns expert outputs to the ranks of their tokens, and sums them with the weights.
+        Collective.
+
+        x             [L, ranks * maximum, hidden] BF16, in the order of the received rows.
+        topk_idx      Of the dispatch; -1 skips a choice.
+        topk_weights  [tokens, top-k] float32.
+        zero_copy     The expert outputs are in get_next_low_latency_combine_buffer(handle); x is not
+                      read.
+        out           [tokens, hidden] BF16; None: a new tensor.
+
+        Returns (out, event, hook)."""
+        refuse(
+            "low_latency_combine",
+            use_logfmt=use_logfmt,
+            combine_wait_recv_cost_stats=combine_wait_recv_cost_stats,
+            **unknown,
+        )
+        mode = self._mode()
+
+        def run(stream):
+            y = None if zero_copy else x
+            return mode.combine(y, topk_idx, topk_weights, handle, out=out, hooked=return_recv_hook, stream=stream)
+
+        (combined, hook), event = self._run(run, async_finish, return_recv_hook)
+        return combined, event, hook if return_recv_hook else None
+
+    def get_next_low_latency_combine_buffer(self, handle):
+        """Returns the tensor for the expert outputs of a combine with zero_copy."""
+        return self._mode().combine_buffer(handle)
+
+    def low_latency_update_mask_buffer(self, rank_to_mask, mask=False):
+        """epa2a has no masks: a lost rank ends all calls of the Buffer with an error."""
+        refuse("low_latency_update_mask_buffer", mask=mask)
+
+    def low_latency_query_mask_buffer(self, mask_status):
+        """Writes the masks of all ranks to an int32 tensor: 0, since epa2a has no masks."""
+        device = self._comm().device_number
+        arrays.dense(mask_status, "mask_status", (self.group_size,), ("i32",), device, writable=True)
+        mask_status[:] = 0
+
+    def low_latency_clean_mask_buffer(self):
+        """Has no effect: epa2a has no masks."""
+
+    def _mode(self):
+        self._comm()
+        if not self.low_latency_mode:
+            raise ArgumentError("The Buffer has low_latency_mode=False; create it with low_latency_mode=True.")
+        return self._low_latency
+
+    def _run(self, run, async_finish, hooked):
+        """Calls run(stream). Returns its result and an event: with async_finish the end of the call on
+        the stream of get_comm_stream()."""
+        if async_finish and hooked:
+            raise ArgumentError("async_finish and return_recv_hook exclude each other; pass one of them.")
+        if not async_finish:
+            return run(None), EventOverlap()
+        if self._comm().device_number < 0:
+            return run(None), self.capture()
+        stream = self.get_comm_stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            result = run(stream)
+            return result, self.capture()
+
+    # ---- normal mode ----
+
+    @staticmethod
+    def get_dispatch_config(num_ranks):
+        """Returns the Config of dispatch()."""
+        return Config(Buffer.num_sms)
+
+    @staticmethod
+    def get_combine_config(num_ranks):
+        """Returns the Config of combine()."""
+        return Config(Buffer.num_sms)
+
+    def get_dispatch_layout(
+        self, topk_idx, num_experts, previous_event=None, async_finish=False, allocate_on_comm_stream=False
+    ):
+        self._refuse_normal_mode("get_dispatch_layout")
+
+    def dispatch(
+        self, x, handle=None, num_tokens_per_rank=None, num_tokens_per_rdma_rank=None, is_token_in_rank=None,
+        num_tokens_per_expert=None, topk_idx=None, topk_weights=None, expert_alignment=1, num_worst_tokens=0,
+        config=None, previous_event=None, async_finish=False, allocate_on_comm_stream=False
+    ):  # fmt: skip
+        self._refuse_normal_mode("dispatch")
+
+    def combine(
+        self, x, handle, topk_weights=None, bias=None, config=None, previous_event=None, async_finish=False,
+        allocate_on_comm_stream=False
+    ):  # fmt: skip
+        self._refuse_normal_mode("combine")
+
+    def internode_dispatch(
+        self, x, handle=None, num_tokens_per_rank=None, num_tokens_per_rdma_rank=None, is_token_in_rank=None,
+        num_tokens_per_expert=None, topk_idx=None, topk_weights=None, expert_alignment=1, num_worst_tokens=0,
+        config=None, previous_event=None, async_finish=False, allocate_on_comm_stream=False
+    ):  # fmt: skip
+        self._refuse_normal_mode("internode_dispatch")
+
+    def internode_combine(
+        self, x, handle, topk_weights=None, bias=None, config=None, previous_event=None, async_finish=False,
+        allocate_on_comm_stream=False
+    ):  # fmt: skip
+        self._refuse_normal_mode("internode_combine")
+
+    @staticmethod
+    def _refuse_normal_mode(call):
+        raise Unsupported(f"{call}: epa2a.deep_ep has no normal mode; use the low-latency calls, or epa2a.Moe.")

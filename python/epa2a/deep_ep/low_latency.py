@@ -1,0 +1,167 @@
+"""Low-latency mode: dispatch to rows of each expert, and combine of expert outputs.
+
+A Moe exists for each shape (maximum of tokens, hidden, experts, top-k), from the first dispatch of
+the shape. Rows travel in BF16, so that each dispatch selects the form of its rows: BF16, or FP8 with
+scales. A dispatch stores its routes with its handle. The caller may therefore combine the dispatches
+in any order and any number of times, or not at all.
+
+Where an algorithm overlaps transfers with computation, a call with return_recv_hook begins the call
+of the library and the hook completes it. Elsewhere, the call itself is complete on return: the caller
+may then change its inputs before the hook, as with DeepEP."""
+
+from .. import arrays
+from ..errors import ArgumentError
+from ..moe import Moe
+
+FP8_GROUP = 128
+MOST_TOPK = 32
+INDICES = ("i64", "i32")
+
+
+def shape_of(max_tokens, hidden, experts, topk):
+    """Returns the arguments of Moe. ll_v1 reads the weights in combine, as DeepEP's callers pass them,
+    and adds outputs in the order of the choices. Two dispatches may be open, for engines that
+    alternate between two batches."""
+    return {
+        "max_tokens": max_tokens,
+        "hidden": hidden,
+        "experts": experts,
+        "topk": topk,
+        "dtype": "bf16",
+        "recv": "bf16",
+        "layout": "expert_padded",
+        "fp8_group": FP8_GROUP,
+        "in_flight": 2,
+        "options": "algorithm=ll_v1",
+    }
+
+
+def size_hint(max_tokens, hidden, ranks, experts):
+    """Returns the bytes of the symmetric heap that suffice for each top-k."""
+    shape = shape_of(max_tokens, hidden, experts, min(experts, MOST_TOPK))
+    return Moe.need(ranks, None, **shape).heap_bytes
+
+
+class Handle(tuple):
+    """(src_info, layout_range, maximum of tokens, hidden, experts), with the received rows."""
+
+    def __new__(cls, received, items):
+        self = super().__new__(cls, items)
+        self.received = received
+        return self
+
+    @staticmethod
+    def received_of(handle):
+        if not isinstance(handle, Handle):
+            raise ArgumentError(
+                f"handle is of type {type(handle).__name__}; pass the handle of low_latency_dispatch()."
+            )
+        return handle.received
+
+
+class Half:
+    """The second half of a call. Only the first complete() has an effect."""
+
+    def __init__(self, wait):
+        self.wait = wait
+
+    def complete(self):
+        wait, self.wait = self.wait, None
+        if wait is not None:
+            wait()
+
+
+class LowLatency:
+    """Dispatches and combines of a comm."""
+
+    def __init__(self, comm, limit_bytes):
+        self.comm = comm
+        self.limit_bytes = limit_bytes
+        self.moes = {}  # with Need.overlaps
+        self.half = Half(None)  # the last second half
+
+    def moe_of(self, max_tokens, hidden, experts, topk):
+        """Returns the Moe of a shape, and whether it overlaps. Collective at the first call."""
+        key = (max_tokens, hidden, experts, topk)
+        if key not in self.moes:
+            shape = shape_of(*key)
+            need = Moe.need(self.comm.ranks, self.comm.device, **shape)
+            if need.heap_bytes > self.limit_bytes:
+                raise ArgumentError(
+                    f"{max_tokens} tokens of {hidden} elements with {experts} experts and top-{topk} need "
+                    f"{need.heap_bytes} bytes, but num_rdma_bytes of the Buffer is {self.limit_bytes}; pass "
+                    "the result of Buffer.get_low_latency_rdma_size_hint() for these numbers."
+                )
+            self.moes[key] = Moe(self.comm, **shape), need.overlaps
+        return self.moes[key]
+
+    def close(self):
+        self.half.complete()
+        for moe, _ in self.moes.values():
+            moe.close()
+        self.moes.clear()
+
+    def finish(self, wait, hooked):
+        """Ends a call: returns the hook. A call of the library that was begun has a function `wait`."""
+        self.half = Half(wait)
+        if not hooked:
+            self.half.complete()
+        return self.half.complete
+
+    def dispatch(self, x, topk_idx, max_tokens, experts, *, fp8, pow2, ue8m0, seen, hooked, stream):
+        """Returns (rows or (rows, scales), count, handle, hook)."""
+        device = self.comm.device_number
+        tokens, hidden = arrays.dense(x, "x", (None, None), ("bf16",), device).shape
+        topk = arrays.dense(topk_idx, "topk_idx", (tokens, None), INDICES, device).shape[1]
+        if fp8 and hidden % FP8_GROUP != 0:
+            raise ArgumentError(
+                f"x has {hidden} elements per token; use_fp8 needs a multiple of {FP8_GROUP}."
+            )
+        self.half.complete()  # the library admits one open half
+        moe, overlaps = self.moe_of(max_tokens, hidden, experts, topk)
+        if seen is not None:
+            name = "cumulative_local_expert_recv_stats"
+            arrays.dense(seen, name, (moe.local_experts,), ("i32",), device, writable=True)
+        begin = moe.dispatch_send if hooked and overlaps else moe.dispatch
+        got = begin(
+            x,
+            topk_idx,
+            recv="fp8" if fp8 else "bf16",
+            pow2_scales=fp8 and pow2,
+            ue8m0=fp8 and ue8m0,
+            scales_by_group=fp8,
+            sources=True,
+            keep_routes=True,
+            seen=seen,
+            stream=stream,
+        )
+        hook = self.finish(got.wait if begin == moe.dispatch_send else None, hooked)
+        rows = got.x
+        if fp8:
+            rows = got.x, got.x_scale.swapaxes(1, 2)
+        src_info = got.source_token.reshape(moe.local_experts, -1)
+        handle = Handle(got, (src_info, got.source_range, max_tokens, hidden, experts))
+        return rows, got.count, handle, hook
+
+    def combine(self, y, topk_idx, topk_weights, handle, *, out, hooked, stream):
+        """Combines y, or the expert outputs in the array of combine_buffer() if y is None. Returns
+        (sums, hook)."""
+        got = Handle.received_of(handle)
+        moe = got.moe
+        if topk_weights is None:
+            raise ArgumentError("topk_weights is None; pass the weights of the choices.")
+        rows = moe.local_experts, self.comm.ranks * moe.max_tokens, moe.hidden
+        if y is not None:
+            arrays.dense(y, "x", rows, ("bf16",), self.comm.device_number)
+        _, overlaps = self.moes[handle[2], handle[3], handle[4], moe.topk]
+        self.half.complete()
+        if out is None:
+            out = arrays.empty(got.framework, (got.tokens, moe.hidden), "bf16", self.comm.device_number)
+        begin = moe.combine_send if hooked and overlaps else moe.combine
+        begun = begin(got, y, topk_weights, topk_idx=topk_idx, out=out, stream=stream)
+        return out, self.finish(begun.wait if begin == moe.combine_send else None, hooked)
+
+    @staticmethod
+    def combine_buffer(handle):
+        """Returns the array for expert outputs that combine() reads without y."""
+        return Handle.received_of(handle).y

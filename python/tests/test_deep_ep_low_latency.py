@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+"""test_deep_ep_low_latency.py [--torch] [TEST...]: low-latency mode on 4 processes in host memory.
+
+test_calls_and_checks makes the calls and checks of DeepEP's test of the same mode: all forms of rows,
+hooks and events, one and two dispatches before a combine, zero copy, and equal bits in a repetition.
+The inputs are arrays of NumPy, or with --torch tensors of torch."""
+
+import itertools
+import unittest
+
+from deep_ep_support import BF16, RANKS, array, dequantised, difference, epa2a, main, np, require, tensor
+from epa2a import deep_ep
+
+# Values of x identify the rank: rank - OFFSET. BF16 represents integers up to 256.
+OFFSET = 128
+# A form of rows: use_fp8, round_scale, use_ue8m0.
+FORMS = [(False, False, False), (True, False, False), (True, True, False), (True, True, True)]
+
+
+# ---- inputs ----
+
+
+class Problem:
+    def __init__(self, rank, seed, tokens=32, hidden=1024, experts=16, topk=4):
+        random = np.random.default_rng(1000 * seed + rank)
+        self.rank, self.tokens, self.hidden, self.experts, self.topk = rank, tokens, hidden, experts, topk
+        self.local = experts // RANKS
+        marked = np.full((tokens, hidden), rank - OFFSET, BF16)
+        marked[:, -128:] = np.arange(tokens).reshape(-1, 1)
+        self.marked = marked
+        self.noise = (random.standard_normal((tokens, hidden)) * 0.1).astype(BF16)
+        order = np.argsort(random.random((tokens, experts)), axis=1)
+        self.idx = np.ascontiguousarray(order[:, :topk]).astype(np.int64)
+        for _ in range(10):
+            self.idx[random.integers(tokens), random.integers(topk)] = -1
+        self.weights = np.abs(random.standard_normal((tokens, topk))).astype(np.float32)
+
+    def expected(self, x):
+        """Returns the sums of a combine whose expert outputs are the received rows."""
+        return x.astype(np.float64) * np.where(self.idx < 0, 0, self.weights).sum(1, keepdims=True)
+
+
+def buffer_for(comm, p, **arguments):
+    hint = deep_ep.Buffer.get_low_latency_rdma_size_hint(p.tokens, p.hidden, comm.ranks, p.experts)
+    return deep_ep.Buffer(
+        comm, num_rdma_bytes=hint, low_latency_mode=True, num_qps_per_rank=p.local, explicitly_destroy=True,
+        **arguments
+    )  # fmt: skip
+
+
+# ---- checks ----
+
+
+def check_rows(p, idx, x, rows, counts, seen, src_info, ranges, rounded):
+    """Checks counts, order and contents of the rows of each local expert."""
+    for e in range(p.local):
+        expert = p.rank * p.local + e
+        n = int(counts[e])
+        begin, count = ranges[e] >> 32, ranges[e] & 0xFFFFFFFF
+        sent = (idx == expert).sum((1, 2))
+        require(n == seen[e] == count.sum() == sent.sum(), expert, n, seen[e], count, sent)
+        require((count == sent).all() and (begin == np.cumsum(count) - count).all(), expert, begin, count)
+        for r in range(RANKS):
+            tokens = src_info[e, begin[r] : begin[r] + count[r]]
+            require((tokens == np.nonzero((idx[r] == expert).any(1))[0]).all(), expert, r, tokens)
+            if x is p.marked and not rounded:
+                received = rows[e, begin[r] : begin[r] + count[r]].astype(np.float32)
+                require((received[:, :-128] == r - OFFSET).all(), expert, r)
+                require((received[:, -128:] == tokens[:, None]).all(), expert, r)
+        if x is p.marked and rounded and n != 0:
+            require(difference(rows[e, :n, -1], src_info[e, :n]) < 0.007, expert)
+
+
+def run_once(comm, buffer, p, idx):
+    """Dispatches and combines in all forms. Returns the bytes of all results."""
+    outcome = []
+    calls = 0
+    for x, hooked, form in itertools.product((p.marked, p.noise), (False, True), FORMS):
+        fp8, rounded, ue8m0 = form
+        calls += 1
+        for _ in range(calls % 2 + 1):
+            seen = tensor(np.zeros(p.local, np.int32))
+            recv, count, handle, event, hook = buffer.low_latency_dispatch(
+                tensor(x), tensor(p.idx), p.tokens, p.experts, use_fp8=fp8, round_scale=rounded, use_ue8m0=ue8m0,
+                cumulative_local_expert_recv_stats=seen, async_finish=not hooked, return_recv_hook=hooked,
+            )  # fmt: skip
+            hook() if hooked else event.current_stream_wait()
+        n = comm.ranks * p.tokens
+        words = p.hidden // 512 if ue8m0 else p.hidden // 128
+        shapes = [tuple(t.shape) for t in (recv if fp8 else (recv,))]
+        require(shapes == [(p.local, n, p.hidden), (p.local, n, words)][: len(shapes)], shapes)
+        if fp8:
+            scales = array(recv[1])
+            require(scales.strides[1] == 4, "scales of a group are not adjacent", scales.strides)
+            rows = dequantised(array(recv[0]), scales)
+        else:
+            rows = array(recv).copy()
+        require(tuple(handle[2:]) == (p.tokens, p.hidden, p.experts), handle[2:])
+        counts = array(count)
+        check_rows(p, idx, x, rows, counts, array(seen), array(handle[0]), array(handle[1]), rounded)
+        for e in range(p.local):
+            outcome.append(rows[e, : counts[e]].tobytes())
+        for zero_copy in (False, True):
+            y = tensor(rows)
+            if zero_copy:
+                buffer.get_next_low_latency_combine_buffer(handle)[:, :, :] = y
+            out = tensor(np.full((p.tokens, p.hidden), np.nan, BF16))
+            combined, event, hook = buffer.low_latency_combine(
+                y, tensor(p.idx), tensor(p.weights), handle, async_finish=not hooked, zero_copy=zero_copy,
+                return_recv_hook=hooked, out=out,
+            )  # fmt: skip
+            hook() if hooked else event.current_stream_wait()
+            require(combined is out, "the result is not `out`")
+            sums = array(combined)
+            bound = 0.007 if rounded else 9e-4 if fp8 else 1e-5
+            found = difference(p.expected(x), sums)
+            require(not np.isnan(sums.astype(np.float32)).any() and found < bound, form, hooked, zero_copy, found)
+            outcome.append(sums.tobytes())
+    return outcome
+
+
+def calls_and_checks(comm, *shape):
+    p = Problem(comm.rank, 1, *shape)
+    idx = np.stack([Problem(r, 1, *shape).idx for r in range(comm.ranks)])
+    buffer = buffer_for(comm, p)
+    require(buffer.group_size == RANKS and buffer.rank == comm.rank, buffer.rank)
+    first = run_once(comm, buffer, p, idx)
+    buffer.clean_low_latency_buffer(p.tokens, p.hidden, p.experts)
+    require(first == run_once(comm, buffer, p, idx), "a repetition has other bits")
+    buffer.destroy()
+
+
+def forms_agree(comm):
+    """Rounded scales are powers of two, and the exponents are those of the scales."""
+    p = Problem(comm.rank, 2)
+    buffer = buffer_for(comm, p)
+    got = []
+    for ue8m0 in (False, True):
+        (rows, scales), count, *_ = buffer.low_latency_dispatch(
+            tensor(p.noise), tensor(p.idx), p.tokens, p.experts, round_scale=True, use_ue8m0=ue8m0
+        )
+        got.append((array(rows).view(np.uint8), array(scales), array(count)))
+    (codes, scales, count), (same_codes, words, _) = got
+    for e, n in enumerate(count):
+        require((np.frexp(scales[e, :n])[0] == 0.5).all(), "a scale is not a power of two")
+        require((codes[e, :n] == same_codes[e, :n]).all(), "the codes differ")
+        exponents = np.ascontiguousarray(words[e, :n]).view(np.uint8).astype(np.int32)
+        require((np.ldexp(np.float32(1), exponents - 127) == scales[e, :n]).all(), "the exponents differ")
+    buffer.destroy()
+
+
+def two_batches(comm, order):
+    """Two dispatches are open, as in engines that alternate between two batches. Each call ends by its
+    hook, which runs late or not at all before the next call."""
+    problems = [Problem(comm.rank, seed) for seed in (3, 4)]
+    p = problems[0]
+    buffer = buffer_for(comm, p)
+    for _ in range(3):
+        handles, rows = [], []
+        for q in problems:
+            got = buffer.low_latency_dispatch(
+                tensor(q.noise), tensor(q.idx), q.tokens, q.experts, use_fp8=False, return_recv_hook=True
+            )
+            handles.append(got[2])
+            rows.append(got[0])
+        got[4]()
+        for i in order:
+            q = problems[i]
+            out, event, hook = buffer.low_latency_combine(
+                rows[i], tensor(q.idx), tensor(q.weights), handles[i], return_recv_hook=True
+            )
+            require(event.event is None, "an event without async_finish")
+            hook()
+            hook()
+            require(difference(q.expected(q.noise), array(out)) < 1e-5, order, i)
+    buffer.destroy()
+
+
+def inputs_may_change(comm):
+    """The caller changes its inputs between a call and its hook."""
+    p = Problem(comm.rank, 5)
+    buffer = buffer_for(comm, p)
+    x, idx, weights = p.noise.copy(), p.idx.copy(), p.weights.copy()
+    rows, _, handle, _, hook = buffer.low_latency_dispatch(
+        tensor(x), tensor(idx), p.tokens, p.experts, use_fp8=False, return_recv_hook=True
+    )
+    x[:], idx[:] = 0, -1
+    hook()
+    y = array(rows).copy()
+    out, _, hook = buffer.low_latency_combine(
+        tensor(y), tensor(p.idx), tensor(weights), handle, return_recv_hook=True
+    )
+    y[:], weights[:] = 0, 0
+    hook()
+    require(difference(p.expected(p.noise), array(out)) < 1e-5)
+    buffer.destroy()
+
+
+def uneven_tokens(comm):
+    """Ranks have different numbers of tokens, and rank 0 has none. Choices masked in combine do not count."""
+    p = Problem(comm.rank, 6)
+    buffer = buffer_for(comm, p)
+    n = comm.rank * 7
+    x, idx, weights = (np.ascontiguousarray(a[:n]) for a in (p.noise, p.idx, p.weights))
+    rows, count, handle, *_ = buffer.low_latency_dispatch(tensor(x), tensor(idx), p.tokens, p.experts, use_fp8=False)
+    all_ = np.concatenate([Problem(r, 6).idx[: r * 7] for r in range(comm.ranks)])
+    wanted = [(all_ == comm.rank * p.local + e).sum() for e in range(p.local)]
+    require(list(array(count)) == wanted, count, wanted)
+    idx[:, 1] = -1
+    out, *_ = buffer.low_latency_combine(rows, tensor(idx), tensor(weights), handle)
+    require(tuple(out.shape) == (n, p.hidden), out.shape)
+    sums = x.astype(np.float64) * np.where(idx < 0, 0, weights).sum(1, keepdims=True)
+    require(n == 0 or difference(sums, array(out)) < 1e-5)
+    buffer.destroy()
+
+
+class Group:
+    """A group as torch.distributed has it: rank and size are methods."""
+
+    def __init__(self, group):
+        self.allgather = group.allgather
+        self.rank = lambda: group.rank
+        self.size = lambda: group.size
+
+
+def own_group(comm):
+    """A Buffer over a group of the caller has a comm of its own. Its queries have DeepEP's forms."""
+    p = Problem(comm.rank, 7)
+    group = Group(comm._group)
+    hint = deep_ep.Buffer.get_low_latency_rdma_size_hint(p.tokens, p.hidden, RANKS, p.experts)
+    buffer = deep_ep.Buffer(group, 0, hint, True)
+    require(buffer.group is group and buffer.group_size == RANKS and buffer.rank == comm.rank)
+    buffer.prepare(p.tokens, p.hidden, p.experts, p.topk)
+    masks = tensor(np.full(RANKS, 7, np.int32))
+    buffer.low_latency_query_mask_buffer(masks)
+    buffer.low_latency_clean_mask_buffer()
+    require(not array(masks).any(), masks)
+    rows, _, handle, event, hook = buffer.low_latency_dispatch(
+        tensor(p.noise), tensor(p.idx), p.tokens, p.experts, use_fp8=False, async_finish=True
+    )
+    require(hook is None and event.event is not None)
+    with event:
+        pass
+    out, event, hook = buffer.low_latency_combine(rows, tensor(p.idx), tensor(p.weights), handle, async_finish=True)
+    event.current_stream_wait()
+    require(hook is None and difference(p.expected(p.noise), array(out)) < 1e-5)
+    buffer.destroy()
+    buffer.destroy()
+    try:
+        buffer.get_next_low_latency_combine_buffer(handle)
+    except epa2a.Error as error:
+        require("destroyed" in str(error), error)
+    else:
+        require(False, "a destroyed Buffer accepts calls")
+
+
+def bad_inputs(comm):
+    """Each wrong call raises an error that names the argument, and has no effect on the next call."""
+    p = Problem(comm.rank, 8)
+    buffer = buffer_for(comm, p)
+    x, idx, weights = tensor(p.noise), tensor(p.idx), tensor(p.weights)
+
+    def dispatch(x=x, idx=idx, most=p.tokens, experts=p.experts, **more):
+        return buffer.low_latency_dispatch(x, idx, most, experts, **more)
+
+    rows, _, handle, *_ = dispatch(use_fp8=False)
+
+    def combine(y=rows, idx=idx, weights=weights, handle=handle, **more):
+        return buffer.low_latency_combine(y, idx, weights, handle, **more)
+
+    few = tensor(np.zeros(1, np.int32))
+    stats = "cumulative_local_expert_recv_stats"
+    wrong = [
+        ("x", lambda: dispatch(x=None)),
+        ("x", lambda: dispatch(x=tensor(p.noise.astype(np.float32)))),
+        ("x", lambda: dispatch(x=x[0])),
+        ("x", lambda: dispatch(x=x[:, ::2])),
+        ("x", lambda: dispatch(x=tensor(np.ascontiguousarray(p.noise[:, :192])))),
+        ("topk_idx", lambda: dispatch(idx=idx[:5])),
+        ("topk_idx", lambda: dispatch(idx=tensor(p.idx.astype(np.float32)))),
+        ("topk_idx", lambda: dispatch(idx=tensor(np.full_like(p.idx, p.experts)))),
+        ("experts", lambda: dispatch(experts=p.experts + 1)),
+        ("tokens", lambda: dispatch(tensor(np.repeat(p.noise, 2, 0)), tensor(np.repeat(p.idx, 2, 0)))),
+        ("num_rdma_bytes", lambda: dispatch(most=64 * p.tokens)),
+        (stats, lambda: dispatch(cumulative_local_expert_recv_stats=few)),
+        ("use_ue8m0", lambda: dispatch(use_ue8m0=True)),
+        ("async_finish", lambda: dispatch(async_finish=True, return_recv_hook=True)),
+        ("dispatch_wait_recv_cost_stats", lambda: dispatch(dispatch_wait_recv_cost_stats=idx)),
+        ("use_nvfp4", lambda: dispatch(use_nvfp4=True)),
+        ("x", lambda: combine(y=rows[0, :3])),
+        ("x", lambda: combine(y=x)),
+        ("topk_idx", lambda: combine(idx=idx[:5])),
+        ("topk_idx", lambda: combine(idx=tensor((p.idx + 1) % p.experts))),
+        ("topk_weights", lambda: combine(weights=None)),
+        ("topk_weights", lambda: combine(weights=tensor(p.weights.astype(np.float64)))),
+        ("out", lambda: combine(out=x[:5])),
+        ("handle", lambda: combine(handle=tuple(handle))),
+        ("use_logfmt", lambda: combine(use_logfmt=True)),
+        ("overlap", lambda: combine(overlap=True)),
+        ("mask", lambda: buffer.low_latency_update_mask_buffer(1, True)),
+        ("mask_status", lambda: buffer.low_latency_query_mask_buffer(few)),
+        ("enable_shrink", lambda: buffer_for(comm, p, enable_shrink=True)),
+        ("normal mode", lambda: buffer.get_dispatch_layout(idx, p.experts)),
+        ("new_num_sms", lambda: buffer.set_num_sms(3)),
+        ("low_latency_mode", lambda: deep_ep.Buffer(comm).get_next_low_latency_combine_buffer(handle)),
+        ("group", lambda: deep_ep.Buffer(None)),
+    ]
+    for word, call in wrong:
+        try:
+            call()
+        except (epa2a.Error, ValueError, TypeError) as error:
+            require(word in str(error), word, str(error))
+        else:
+            require(False, "no error about", word)
+    out, *_ = combine()
+    require(difference(p.expected(p.noise), array(out)) < 1e-5)
+    buffer.destroy()
+
+
+# ---- tests ----
+
+
+class LowLatency(unittest.TestCase):
+    def test_calls_and_checks(self):
+        epa2a.spawn(calls_and_checks, RANKS)
+
+    def test_shapes(self):
+        for shape in ((1, 512, 8, 1), (7, 2048, 32, 6), (33, 512, 16, 9)):
+            with self.subTest(shape=shape):
+                epa2a.spawn(calls_and_checks, RANKS, *shape)
+
+    def test_forms_agree(self):
+        epa2a.spawn(forms_agree, RANKS)
+
+    def test_two_batches(self):
+        for order in ((0, 1), (1, 0)):
+            epa2a.spawn(two_batches, RANKS, order)
+
+    def test_inputs_may_change_before_the_hook(self):
+        epa2a.spawn(inputs_may_change, RANKS)
+
+    def test_uneven_tokens(self):
+        epa2a.spawn(uneven_tokens, RANKS)
+
+    def test_own_group(self):
+        epa2a.spawn(own_group, RANKS)
+
+    def test_bad_inputs(self):
+        epa2a.spawn(bad_inputs, RANKS)
+
+
+if __name__ == "__main__":
+    main()
