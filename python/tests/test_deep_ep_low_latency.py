@@ -300,7 +300,7 @@ def bad_inputs(comm):
         ("mask", lambda: buffer.low_latency_update_mask_buffer(1, True)),
         ("mask_status", lambda: buffer.low_latency_query_mask_buffer(few)),
         ("enable_shrink", lambda: buffer_for(comm, p, enable_shrink=True)),
-        ("normal mode", lambda: buffer.get_dispatch_layout(idx, p.experts)),
+        ("topk_idx", lambda: buffer.get_dispatch_layout(idx[0], p.experts)),
         ("new_num_sms", lambda: buffer.set_num_sms(3)),
         ("low_latency_mode", lambda: deep_ep.Buffer(comm).get_next_low_latency_combine_buffer(handle)),
         ("group", lambda: deep_ep.Buffer(None)),

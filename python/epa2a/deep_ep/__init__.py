@@ -1,4 +1,4 @@
-"""The interface of DeepEP V1: class Buffer with low-latency mode.
+"""The interface of DeepEP V1: class Buffer with low-latency and normal mode.
 
     from epa2a import deep_ep
 

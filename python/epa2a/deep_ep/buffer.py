@@ -6,6 +6,7 @@ from ..errors import ArgumentError, Unsupported
 from .config import Config
 from .event import EventHandle, EventOverlap
 from .low_latency import LowLatency, size_hint
+from .normal import Normal
 from .torch_or_none import torch
 
 
@@ -46,6 +47,7 @@ class Buffer:
         self.runtime = Comm(self.group) if self._owns_comm else self.group
         self.rank, self.group_size = self.runtime.rank, self.runtime.ranks
         self._low_latency = LowLatency(self.runtime, num_rdma_bytes)
+        self._normal = Normal(self.runtime)
         self._local = {}  # memory of get_local_buffer_tensor()
         self._comm_stream = None
 
@@ -56,6 +58,7 @@ class Buffer:
         if self.runtime is None:
             return
         self._low_latency.close()
+        self._normal.close()
         comm, self.runtime = self.runtime, None
         if self._owns_comm:
             comm.close()
@@ -220,20 +223,27 @@ class Buffer:
             raise ArgumentError("The Buffer has low_latency_mode=False; create it with low_latency_mode=True.")
         return self._low_latency
 
-    def _run(self, run, async_finish, hooked):
-        """Calls run(stream). Returns its result and an event: with async_finish the end of the call on
-        the stream of get_comm_stream()."""
+    def _run(self, run, async_finish, hooked, previous_event=None):
+        """Calls run(stream) after an event. Returns its result and an event: with async_finish the end of
+        the call on the stream of get_comm_stream()."""
         if async_finish and hooked:
             raise ArgumentError("async_finish and return_recv_hook exclude each other; pass one of them.")
-        if not async_finish:
-            return run(None), EventOverlap()
         if self._comm().device_number < 0:
-            return run(None), self.capture()
+            return run(None), self.capture() if async_finish else EventOverlap()
+        if not async_finish:
+            self._wait_for(previous_event)
+            return run(None), EventOverlap()
         stream = self.get_comm_stream()
-        stream.wait_stream(torch.cuda.current_stream())
+        if previous_event is None:
+            stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            result = run(stream)
-            return result, self.capture()
+            self._wait_for(previous_event)
+            return run(stream), self.capture()
+
+    @staticmethod
+    def _wait_for(event):
+        if event is not None and event.event is not None:
+            event.current_stream_wait()
 
     # ---- normal mode ----
 
@@ -250,34 +260,87 @@ class Buffer:
     def get_dispatch_layout(
         self, topk_idx, num_experts, previous_event=None, async_finish=False, allocate_on_comm_stream=False
     ):
-        self._refuse_normal_mode("get_dispatch_layout")
+        """Counts the tokens of a route. Local.
+
+        Returns (tokens of each rank [ranks] int32, None, tokens of each expert [experts] int32, whether a
+        rank receives a token [tokens, ranks] bool, event)."""
+        self._comm()
+
+        def run(_):
+            return self._normal.layout(topk_idx, num_experts)
+
+        (per_rank, per_expert, in_rank), event = self._run(run, async_finish, False, previous_event)
+        return per_rank, None, per_expert, in_rank, event
 
     def dispatch(
         self, x, handle=None, num_tokens_per_rank=None, num_tokens_per_rdma_rank=None, is_token_in_rank=None,
         num_tokens_per_expert=None, topk_idx=None, topk_weights=None, expert_alignment=1, num_worst_tokens=0,
         config=None, previous_event=None, async_finish=False, allocate_on_comm_stream=False
     ):  # fmt: skip
-        self._refuse_normal_mode("dispatch")
+        """Sends each token once to each rank that has one of its experts. Collective. The call waits for
+        the counts of all ranks.
+
+        x                 [tokens, hidden] BF16, or a pair of FP8 rows and scales [tokens, hidden / 128].
+        handle            Of an earlier dispatch, whose route the rows follow.
+        num_tokens_per_rank, is_token_in_rank, num_tokens_per_expert
+                          Results of get_dispatch_layout(), without a handle.
+        topk_idx, topk_weights
+                          [tokens, top-k], delivered with the rows.
+        expert_alignment  The counts of rows are rounded up to a multiple.
+        num_worst_tokens  Number of rows of the results; 0: the number of received rows.
+
+        Returns (rows or (rows, scales), topk_idx of local experts or -1, topk_weights, list of the number
+        of rows of each local expert, handle, event). The rows are in the order of source ranks, then of
+        tokens. With a handle or num_worst_tokens the list is empty."""
+        self._comm()
+        layout = num_tokens_per_rank, is_token_in_rank, num_tokens_per_expert
+        if not isinstance(expert_alignment, int) or expert_alignment < 1:
+            raise ArgumentError(f"expert_alignment is {expert_alignment!r}; pass an integer of at least 1.")
+
+        def run(stream):
+            return self._normal.dispatch(
+                x, handle, layout, topk_idx, topk_weights, expert_alignment, num_worst_tokens, stream
+            )
+
+        (rows, idx, weights, counts, route), event = self._run(run, async_finish, False, previous_event)
+        return rows, idx, weights, counts, route, event
 
     def combine(
         self, x, handle, topk_weights=None, bias=None, config=None, previous_event=None, async_finish=False,
         allocate_on_comm_stream=False
     ):  # fmt: skip
-        self._refuse_normal_mode("combine")
+        """Returns rows to the ranks of their tokens, and sums them without weights. Collective.
+
+        x             [rows, hidden] BF16, in the order of the received rows.
+        topk_weights  [rows, top-k], summed as well.
+        bias          [tokens, hidden], or a pair of these, added to the sums.
+
+        Returns (sums [tokens, hidden], sums of the weights [tokens, top-k] or None, event)."""
+        self._comm()
+
+        def run(stream):
+            return self._normal.combine(x, handle, topk_weights, bias, stream)
+
+        (sums, weights), event = self._run(run, async_finish, False, previous_event)
+        return sums, weights, event
 
     def internode_dispatch(
         self, x, handle=None, num_tokens_per_rank=None, num_tokens_per_rdma_rank=None, is_token_in_rank=None,
         num_tokens_per_expert=None, topk_idx=None, topk_weights=None, expert_alignment=1, num_worst_tokens=0,
         config=None, previous_event=None, async_finish=False, allocate_on_comm_stream=False
     ):  # fmt: skip
-        self._refuse_normal_mode("internode_dispatch")
+        """The same as dispatch()."""
+        return self.dispatch(
+            x, handle, num_tokens_per_rank, num_tokens_per_rdma_rank, is_token_in_rank, num_tokens_per_expert,
+            topk_idx, topk_weights, expert_alignment, num_worst_tokens, config, previous_event, async_finish,
+            allocate_on_comm_stream
+        )  # fmt: skip
 
     def internode_combine(
         self, x, handle, topk_weights=None, bias=None, config=None, previous_event=None, async_finish=False,
         allocate_on_comm_stream=False
     ):  # fmt: skip
-        self._refuse_normal_mode("internode_combine")
-
-    @staticmethod
-    def _refuse_normal_mode(call):
-        raise Unsupported(f"{call}: epa2a.deep_ep has no normal mode; use the low-latency calls, or epa2a.Moe.")
+        """The same as combine()."""
+        return self.combine(
+            x, handle, topk_weights, bias, config, previous_event, async_finish, allocate_on_comm_stream
+        )
