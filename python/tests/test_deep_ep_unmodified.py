@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""test_deep_ep_unmodified.py test_low_latency | test_intranode [OPTION...]: this test of DeepEP passes with
+epa2a on 4 processes in host memory. The options are those of DeepEP's test.
+
+EPA2A_DEEPEP is a checkout of DeepEP: V1 has the tests in the folder tests, V2 in tests/legacy. Copies of the
+files run with these substitutions: cuda -> cpu; nccl -> gloo, whose allgather needs an output with the
+dimensions of the input; and no measurements, which need events and the profiler of CUDA. The hash of the
+original file is printed."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from importlib import util
+
+import support  # adds the package to PYTHONPATH
+
+# Patterns and replacements of each test. Each pattern must have one place.
+SUBSTITUTIONS = {
+    "test_low_latency": [
+        (r"all_gather_into_tensor\(all_topk_idx,", "all_gather_into_tensor(all_topk_idx.flatten(0, 1),"),
+        (r"    # noinspection PyShadowingNames\n    def large_gemm_with_hook.*?(?=    return hash_value\n)", ""),
+    ],
+    "test_intranode": [
+        (r"^    t = bench\(lambda: buffer.get_dispatch_layout\(topk_idx, num_experts\)\)\[0\]", "    t = 0"),
+        (r"^    # Tune dispatch performance.*?(?=^# noinspection PyUnboundLocalVariable)", ""),
+    ],
+}
+OPTIONS = {
+    "test_low_latency": "--num-processes 4 --num-experts 32 --num-tokens 32 --hidden 2048",
+    "test_intranode": "--num-processes 4 --num-experts 32 --num-tokens 64 --hidden 1024",
+}
+# V2 has the helpers in its package. Their import needs the name of the extension only.
+HELPERS = """import sys, types, deep_ep, deep_ep.utils
+deep_ep.utils.__path__.append({folder!r})
+deep_ep._C = sys.modules["deep_ep._C"] = types.ModuleType("deep_ep._C")
+"""
+
+
+def skip(reason):
+    print(f"skipped: {reason}")
+    sys.exit(support.SKIPPED)
+
+
+def copy_on_hosts(source, folder, substitutions=()):
+    """Copies a file with the substitutions and returns the path of the copy."""
+    with open(source) as file:
+        text = file.read().replace("cuda", "cpu").replace("nccl", "gloo")
+    for pattern, replacement in substitutions:
+        text, count = re.subn(pattern, lambda _: replacement, text, flags=re.DOTALL | re.MULTILINE)
+        if count != 1:
+            sys.exit(f"{source} has {count} places for the substitution {pattern!r}, but must have one")
+    path = os.path.join(folder, os.path.basename(source))
+    with open(path, "w") as copy:
+        copy.write(text)
+    return path
+
+
+def copy_tests(checkout, folder):
+    """Copies the tests, which import each other, and their helpers."""
+    tests, header = os.path.join(checkout, "tests", "legacy"), HELPERS.format(folder=os.path.join(folder, "helpers"))
+    if os.path.isdir(tests):
+        os.mkdir(os.path.join(folder, "helpers"))
+        for name in ("comm", "envs", "math", "testing"):
+            helper = os.path.join(checkout, "deep_ep", "utils", name + ".py")
+            copy_on_hosts(helper, os.path.join(folder, "helpers"))
+    else:
+        tests, header = os.path.join(checkout, "tests"), "import deep_ep\n"
+        copy_on_hosts(os.path.join(tests, "utils.py"), folder)
+    for name, substitutions in SUBSTITUTIONS.items():
+        source = os.path.join(tests, name + ".py")
+        copy_on_hosts(source, folder, [(r"^import deep_ep\n", header), *substitutions])
+        with open(source, "rb") as file:
+            print(f"{hashlib.sha256(file.read()).hexdigest()}  {source}", flush=True)
+
+
+def main():
+    name = sys.argv[1] if len(sys.argv) > 1 else None
+    if name not in SUBSTITUTIONS:
+        sys.exit(__doc__)
+    checkout = os.environ.get("EPA2A_DEEPEP")
+    if not checkout:
+        skip("EPA2A_DEEPEP names no checkout of DeepEP")
+    if util.find_spec("torch") is None:
+        skip("torch is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        copy_tests(os.path.abspath(checkout), folder)
+        command = [sys.executable, "-m", "epa2a.deep_ep", os.path.join(folder, name + ".py")]
+        # The helpers of V2 have decorators of torch.compile, which would call a compiler.
+        settings = {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
+        done = subprocess.run([*command, *OPTIONS[name].split(), *sys.argv[2:]], env=os.environ | settings)
+    print(f"{name}: " + ("passed" if done.returncode == 0 else f"failed with exit status {done.returncode}"))
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
