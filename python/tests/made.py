@@ -12,7 +12,7 @@ def run(label, median_us, samples=200, noise=0.005, spread=random, **keys):
     """Returns a result with stages dispatch, combine and total; a key with dots is a path."""
     stages = []
     for name, share in (("dispatch", 0.4), ("combine", 0.6), ("total", 1)):
-        times = [round(1000 * median_us * share * spread.gauss(1, noise)) for _ in range(samples)]
+        times = [round(abs(1000 * median_us * share * spread.gauss(1, noise))) for _ in range(samples)]
         ranks = [
             {"rank": r, "min_ns": 1, "median_ns": round(900 * median_us * share * (1 + r / 10)), "p95_ns": 2, "max_ns": 3}
             for r in range(2)
