@@ -38,6 +38,9 @@ def main(epa2a, configs):
                     assert stage["low_ns"] <= stage["ns"] <= stage["high_ns"], stage
                     assert stage["high_ns"] >= 2 * stage["latency_ns"], stage  # two messages in a row
                     assert (stage["bytes_ns"] > 0) == (world["nodes"] > 1), stage
+                    # The traffic of each stage, from which other programs predict.
+                    assert stage["choices"] >= stage["rows"] > 0 and stage["node_bytes"] >= stage["rank_bytes"], stage
+                    assert stage["link_bytes"] in (0, round(stage["rank_bytes"]), round(stage["node_bytes"])), stage
             return found, done.stdout
 
         # A measured world is within the printed error; the output names the measured runs and the

@@ -1,6 +1,7 @@
 /* The document of `epa2a predict`. */
 #include "cli/predict_json.h"
 
+#include "cli/predict_points.h"
 #include "report/origin_json.h"
 #include "report/predict.h"
 
@@ -19,11 +20,12 @@ static json_t *measured_json(const struct prediction *p)
                                        json_whole(predict_local(p->cost[0][k], &m->point[k])),
                                        "rows", json_number(m->load[k].rows), "choices",
                                        json_number(m->load[k].entries), NULL));
-        json_array_append_new(out,
-                              json_object_of("ranks", json_count(m->ranks), "size",
-                                             json_count(m->tokens), "topk", json_count(m->copies),
-                                             "share", json_number(m->point[0].share), "fitted",
-                                             json_boolean(!m->checks), "stages", stages, NULL));
+        json_array_append_new(
+            out,
+            json_object_of("ranks", json_count(m->ranks), "size", json_count(m->tokens), "topk",
+                           json_count(m->copies), "share", json_number(m->point[0].share), "fitted",
+                           json_boolean(!m->checks), "total_ns", json_number(m->total_ns),
+                           "second_ns", json_number(m->second_ns), "stages", stages, NULL));
     }
     return out;
 }
@@ -63,6 +65,16 @@ static json_t *stage_json(const struct predict_stage *stage)
                           "bound", json_text(predict_bound_name(t->bound)), NULL);
 }
 
+/* Adds the traffic of a phase, from which other programs predict with other links and cores. */
+static void add_load(json_t *stage, const struct op_load *load)
+{
+    json_object_set_new(stage, "rows", json_number(load->rows));
+    json_object_set_new(stage, "choices", json_number(load->entries));
+    json_object_set_new(stage, "rank_bytes", json_number(load->rank_bytes));
+    json_object_set_new(stage, "node_bytes", json_number(load->node_bytes));
+    json_object_set_new(stage, "messages", json_number(load->messages));
+}
+
 static json_t *world_json(const struct predict_world *world)
 {
     json_t *out =
@@ -73,8 +85,10 @@ static json_t *world_json(const struct predict_world *world)
         json_object_set_new(out, "why", json_text(world->why));
     } else {
         stages = json_array();
-        for (uint32_t i = 0; i < world->n_stages; i++)
+        for (uint32_t i = 0; i < world->n_stages; i++) {
             json_array_append_new(stages, stage_json(&world->stage[i]));
+            add_load(json_array_get(stages, i), &world->stage[i].load);
+        }
         json_object_set_new(out, "planned_ranks", json_count(world->planned_ranks));
         json_object_set_new(out, "heap_bytes", json_count(world->heap_bytes));
         json_object_set_new(out, "memory_bytes", json_count(world->memory_bytes));
@@ -122,7 +136,8 @@ json_t *predict_json(const struct prediction *p)
     return json_object_of(
         "schema", json_integer(1), "program", json_text("epa2a"), "file", json_text(d->file),
         "sweep", json_boolean(d->sweep), "link", link_json(d->link), "cores", json_count(p->cores),
-        "signal_ns", json_whole(p->signal_ns), "worlds", worlds, "scales",
+        "per_node", json_count(p->per_node), "threads", json_number(prediction_threads(p->x)),
+        "signal_ns", json_number(p->signal_ns), "worlds", worlds, "scales",
         json_object_of("ranks", json_count(d->scales_to), "first", json_count(d->scales_from),
                        "text", json_text(d->scales), NULL),
         "measured", measured_json(p), "measured_text", json_text(d->measured), "costs",

@@ -121,7 +121,8 @@ static void predict_stages(struct prediction *p, const struct experiment *x,
         }
         if (link != NULL)
             link_bytes = link->node ? load[phase].node_bytes : load[phase].rank_bytes;
-        out->stage[out->n_stages++] = stage_of(p->op->phase[phase].name, &t, from, to, link_bytes);
+        out->stage[out->n_stages] = stage_of(p->op->phase[phase].name, &t, from, to, link_bytes);
+        out->stage[out->n_stages++].load = load[phase];
         if (t.ns > longest)
             sum.bound = t.bound;
         longest = fmax(longest, t.ns);

@@ -65,6 +65,7 @@ struct predict_stage {
     const char *name;
     struct predict_time time;
     double low_ns, high_ns, link_bytes;
+    struct op_load load; /* of a phase */
 };
 
 struct predict_world {
