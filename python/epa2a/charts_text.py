@@ -21,7 +21,7 @@ def _wrap(text, columns):
     return textwrap.wrap(text, columns, break_on_hyphens=False) or []
 
 
-def _table(head, rows, columns):
+def table(head, rows, columns):
     """Returns lines of a table whose first column is text and whose others are numbers."""
     widths = [max(len(row[place]) for row in [head, *rows]) for place in range(len(head))]
     widths[0] = min(widths[0], max(8, columns - sum(widths[1:]) - 2 * len(widths)))
@@ -54,7 +54,7 @@ def _bars(chart, columns):
         [row, *[number(line.y[place]) for line in chart.lines], number(sums[place])]
         for place, row in enumerate(chart.rows)
     ]
-    return out + ["", *_table(head, rows, columns)]
+    return out + ["", *table(head, rows, columns)]
 
 
 def _canvas(chart, columns):
@@ -120,7 +120,7 @@ def _values(chart, columns):
             quantiles = [next(x for x, y in zip(line.x, line.y) if y >= q) for q in (5, 50, 95)]
             name = f"{LETTERS[place % 26]}: {line.name}"
             rows.append([name, *[number(x) for x in quantiles], number(line.x[-1])])
-        return _table(["time [us]", "5 %", "median", "95 %", "largest"], rows, columns)
+        return table(["time [us]", "5 %", "median", "95 %", "largest"], rows, columns)
     if chart.style == "bins":
         return []
     out = []
@@ -135,7 +135,7 @@ def _values(chart, columns):
             more = [number(line.low[n]), number(line.high[n]) + mark] if bounds else []
             rows.append(["  " + shown, number(line.y[n]), *more])
         head = ["  " + ("start" if chart.dates else chart.x_label.split(" (")[0]), "value"]
-        out.extend(_table(head + (["low", "high"] if bounds else []), rows, columns))
+        out.extend(table(head + (["low", "high"] if bounds else []), rows, columns))
     return out
 
 
