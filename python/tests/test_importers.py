@@ -90,6 +90,30 @@ MOONCAKE_ELASTIC_PERF_OK world=16 route=uniform transport=auto reuse_handle=1 to
 scaleup=8 dispatch_avg_ms=1.100 combine_avg_ms=2.100 e2e_avg_ms=3.200 dispatch_critical_ms=1.205 combine_critical_ms=2.25 \
 e2e_critical_ms=3.400 wall_ms_per_iter=4.0 recv_tokens_avg=100.0 effective_payload_MB_per_rank=100.0
 """
+MOONCAKE_JSON = {
+    "benchmark": "mooncake_ep", "backend": "cuda", "world_size": 8, "num_experts": 256, "hidden_size": 7168, "top_k": 8,
+    "num_tokens": 1024, "dtype": "fp8", "routing_mode": "uniform",
+    "metrics": {"dispatch_latency_ms": {"p50": 0.2105, "mean": 0.3}, "combine_latency_ms": {"p50": 0.4, "mean": 0.5},
+                "end_to_end_latency_ms": {"p50": 0.9}},
+}  # fmt: skip
+
+
+def component(us):
+    return {"availability": "measured", "percentiles_us": us and {"p50": us, "p99": 2 * us}, "sample_count": 100}
+
+
+COLLECTIVEX = {
+    "version": 1, "record_type": "case-attempt", "implementation": {"name": "deepep-v2"},
+    "identity": {"case_factors": {"case": {"hidden": 7168, "experts": 256, "topk": 8, "backend": "deepep-v2"}}},
+    "topology": {"world_size": 8, "gpus_per_node": 8},
+    "measurement": {"dispatch_dtype": "fp8-e4m3fn", "combine_dtype": "bf16", "rows": [
+        {"tokens_per_rank": 8, "correctness": {"passed": True}, "components": {
+            "dispatch": component(31.5), "combine": component(40.25), "roundtrip": component(80.0), "pair_period": component(70.0)}},
+        {"tokens_per_rank": 64, "correctness": {"passed": False}, "components": {
+            "dispatch": component(None), "combine": component(None), "roundtrip": component(95.0), "pair_period": component(90.0)}},
+        {"tokens_per_rank": 128, "components": {"roundtrip": component("95,0")}},
+    ]},
+}  # fmt: skip
 
 
 def write(tmp_path, text, name="log"):
@@ -153,13 +177,34 @@ def test_mooncake_is_read(tmp_path):
     assert times(native) == {"total": 141000} and native["experiment"]["ranks"] == 2
     assert times(elastic) == {"dispatch": 1205000, "combine": 2250000, "total": 3400000}
     assert elastic["experiment"]["moe"] == {"max_tokens": 4096, "hidden": 7168, "topk": 8}
+    (run,), _ = read(write(tmp_path, MOONCAKE_JSON))
+    assert times(run) == {"dispatch": 210500, "combine": 400000}
+    assert run["experiment"]["ranks"] == 8 and run["experiment"]["routing"] == {"kind": "uniform"}
+    assert run["delivers"]["rows"] == "fp8"
+    # On standard output, among other lines, and with the prefix of a launcher.
+    text = json.dumps(MOONCAKE_JSON, indent=2)
+    assert times(read(write(tmp_path, f"loading\n{text}\ndone\n"))[0][0]) == times(run)
+    tagged = "".join(f"[1,0]<stdout>:{line}\n" for line in text.splitlines())
+    assert times(read(write(tmp_path, tagged))[0][0]) == times(run)
+
+
+def test_collectivex_is_read(tmp_path):
+    runs, (warning,) = read(write(tmp_path, COLLECTIVEX))
+    assert [(run["label"], run["experiment"]["moe"]["max_tokens"], times(run), run["status"]) for run in runs] == [
+        ("collectivex deepep-v2 fresh", 8, {"dispatch": 31500, "combine": 40250, "total": 80000}, "ok"),
+        ("collectivex deepep-v2 chained", 8, {"total": 70000}, "ok"),
+        ("collectivex deepep-v2 fresh", 64, {"total": 95000}, "mismatch"),
+        ("collectivex deepep-v2 chained", 64, {"total": 90000}, "mismatch"),
+    ]
+    assert runs[0]["experiment"]["ranks"] == 8 and runs[0]["delivers"]["rows"] == "fp8"
+    assert "row 2" in warning and "'95,0'" in warning and "1 line was left out" in warning
 
 
 def test_imported_results_are_valid_and_comparable(tmp_path):
     jsonschema = pytest.importorskip("jsonschema")
     files = [str(path) for path in LOGS.glob("*.txt")]
     files += [write(tmp_path, text, f"{place}") for place, text in
-              enumerate((EP_BENCH_2026, MSCCLPP, MOONCAKE_TEXT))]  # fmt: skip
+              enumerate((EP_BENCH_2026, MSCCLPP, MOONCAKE_TEXT, MOONCAKE_JSON, COLLECTIVEX))]  # fmt: skip
     document = importers.read(files)
     path = tmp_path / "imported.json"
     path.write_text(json.dumps(document))
@@ -204,6 +249,8 @@ def test_bad_numbers_leave_the_row_out_with_its_place(tmp_path, number):
         ("[rank0]: some line\n", "holds no times"),
         ("\n[rank 0] Dispatch + combine bandwidth: 9.1 GB/s, avg_t=x us\n", "log:2:56: error: the line should continue"),
         ((LOGS / "nccl.txt").read_text().replace(" 30.10 ", " ").replace(" 21.40 ", " "), "log:15:1: error: a row"),
+        (json.dumps({**MOONCAKE_JSON, "metrics": {}}), "no times"),
+        (json.dumps({"unknown": 1}), "holds no times"),
     ],
 )  # fmt: skip
 def test_files_without_times_are_refused(tmp_path, text, reason):

@@ -2,29 +2,79 @@
 
     from epa2a import importers
 
-    document = importers.read(["deepep.log"], ["moe.hidden=7168"])
+    document = importers.read(["deepep.log", "mooncake.json"], ["moe.hidden=7168"])
 
-nccl-tests, ep_bench of NCCL EP (also its text of 2026), DeepEP's tests, MSCCL++ and Mooncake print
-lines. A row that cannot be read is left out and counted. A
+nccl-tests, ep_bench of NCCL EP (also its text of 2026), DeepEP's tests, MSCCL++ and Mooncake print lines;
+CollectiveX and Mooncake's ep_benchmark write JSON. A row that cannot be read is left out and counted. A
 number is read to its end, or its row is left out: 21,40 is not 21."""
 
+import json
 import os
 
 from .. import results
-from . import found, log
+from . import documents, found, log
 
 __all__ = ["read", "text"]
+
+
+def _embedded(content):
+    """Yields (line, document) of JSON objects whose first character begins a line of a log."""
+    decoder, place = json.JSONDecoder(), 0
+    while place < len(content):
+        at = place if content[place] in "{[" else -1
+        if at < 0:
+            candidates = [p for p in (content.find("\n{", place), content.find("\n[", place)) if p >= 0]
+            if not candidates:
+                return
+            at = min(candidates) + 1
+        try:
+            document, end = decoder.raw_decode(content, at)
+        except (ValueError, RecursionError):
+            place = at + 1
+            continue
+        yield content.count("\n", 0, at) + 1, document
+        place = end
+
+
+def _without_common_prefix(content):
+    """Removes a prefix of each line that a launcher added, such as "[1,0]<stdout>:", so that a
+    document of several lines is JSON again."""
+    lines = [line for line in content.splitlines() if line.strip()]
+    prefix = os.path.commonprefix(lines) if len(lines) > 1 else ""
+    prefix = prefix.rstrip(" {[\"'")
+    if not prefix:
+        return content
+    return "\n".join(line.removeprefix(prefix).lstrip(" ") for line in content.splitlines())
+
+
+def _read_documents(content, reading):
+    """Adds the runs of all JSON documents in a text; returns True if there is one of a known kind."""
+    known = False
+    for line, document in _embedded(content):
+        for one in document if isinstance(document, list) else [document]:
+            for is_of, read_runs in documents.READERS:
+                if is_of(one):
+                    known = True
+
+                    def skip(at_line, reason):
+                        reading.line = at_line
+                        reading.skip(0, reason)
+
+                    reading.runs.extend(read_runs(one, line, skip))
+    return known
 
 
 def _read_file(path, sets, warn):
     content = results.read_text(path)
     reading = log.Log(path)
-    for line in content.split("\n"):
-        reading.read_line(line)
+    if not _read_documents(content, reading) and not _read_documents(_without_common_prefix(content), reading):
+        reading.line = 0
+        for line in content.split("\n"):
+            reading.read_line(line)
     if not reading.runs:
         raise results.ResultsError(
             reading.first_reason
-            or f"{path}: holds no times that nccl-tests, ep_bench, DeepEP's tests, Mooncake or MSCCL++ print"
+            or f"{path}: holds no times that nccl-tests, ep_bench, DeepEP's tests, CollectiveX, Mooncake or MSCCL++ print"
         )
     if reading.unread:
         warn(f"{reading.first_reason}; {reading.unread} line{'s were' if reading.unread > 1 else ' was'} left out")
