@@ -1,8 +1,9 @@
-"""Imports the output of other benchmarks as results of epa2a.
+"""Imports the output of other benchmarks as results of epa2a, and the routing of engines.
 
     from epa2a import importers
 
     document = importers.read(["deepep.log", "mooncake.json"], ["moe.hidden=7168"])
+    importers.write_routing(["response.json"], "routing.npy")
 
 nccl-tests, ep_bench of NCCL EP (also its text of 2026), DeepEP's tests, MSCCL++ and Mooncake print lines;
 CollectiveX and Mooncake's ep_benchmark write JSON. A row that cannot be read is left out and counted. A
@@ -12,9 +13,9 @@ import json
 import os
 
 from .. import results
-from . import documents, found, log
+from . import documents, found, log, routing
 
-__all__ = ["read", "text"]
+__all__ = ["read", "text", "write_routing"]
 
 
 def _embedded(content):
@@ -103,3 +104,13 @@ def text(document):
     head = ["run", "size", *[f"{stage} [us]" for stage in found.STAGES], "line"]
     count = len(rows)
     return "\n".join([f"{count} result{'s' if count != 1 else ''}; size: bytes, or tokens of a rank", *table(head, rows, 200)])
+
+
+def write_routing(files, path, layers=None, topk=None, overwrite=False):
+    """Writes the routing of responses of vLLM or SGLang as a file for routing.path. Returns the
+    number of tokens."""
+    from ..charts import write_file
+
+    array = routing.read([os.fspath(file) for file in files], layers, topk)
+    write_file(path, routing.serialize(array, os.fspath(path)), overwrite)
+    return len(array)
