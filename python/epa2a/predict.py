@@ -86,6 +86,43 @@ class Link:
         }  # fmt: skip
 
 
+# ---- the document ----
+
+_N = results.NUMBER
+_load = {"rows": _N, "choices": _N, "rank_bytes": _N, "node_bytes": _N, "messages": _N}
+_document = {
+    "file!": results.TEXT, "cores!": _N, "signal_ns!": _N, "threads": _N, "error!": {"part!": _N, "text!": results.TEXT},
+    "measured_text!": results.TEXT, "scales": {"text!": results.TEXT}, "notes": [results.TEXT], "machine": {"cores": _N},
+    "link": {"rate!": _N, "latency_ns!": _N, "message_ns!": _N, "of!": results.TEXT},
+    "measured!": [{
+        "ranks!": _N, "size!": _N, "topk!": _N, "share!": _N, "total_ns": _N, "second_ns": _N,
+        "stages!": [{"name!": results.TEXT, "measured_ns!": _N, "rows!": _N, "choices!": _N}],
+    }],
+    "worlds!": [{
+        "ranks!": _N, "nodes!": _N, "why": results.TEXT,
+        "stages": [{"name!": results.TEXT, "link_bytes": _N, "messages_ns": _N, **_load}],
+    }],
+}  # fmt: skip
+
+
+def _check(document):
+    """Refuses a document that is no prediction, with the first reason."""
+    results.check_shape("this is no document of epa2a predict --json", document, _document)
+    file, names = document["file"], {tuple(s["name"] for s in row["stages"]) for row in document["measured"]}
+    for world in document["worlds"]:
+        names.add(tuple(s["name"] for s in world["stages"]) if world.get("stages") else next(iter(names), ()))
+    positive = [row[key] for row in document["measured"] for key in ("ranks", "size", "share")]
+    positive += [stage["measured_ns"] for row in document["measured"] for stage in row["stages"]]
+    positive += [row.get(key) or 1 for row in document["measured"] for key in ("total_ns", "second_ns")]
+    positive += [world[key] for world in document["worlds"] for key in ("ranks", "nodes")] + [document["cores"]]
+    positive += [document["link"]["rate"]] if document.get("link") else []
+    fitted = [row for row in document["measured"] if row.get("fitted") is True]
+    if len(names) != 1 or not next(iter(names)) or not fitted or min(positive) <= 0 or document["error"]["part"] <= -1:
+        raise results.ResultsError(f"{file}: the measurements of the prediction contradict each other")
+    if not any(world.get("stages") for world in document["worlds"]):
+        raise results.ResultsError(f"{file}: {document['worlds'][0].get('why') if document['worlds'] else 'there are no worlds'}")
+
+
 # ---- the fit ----
 
 
@@ -171,7 +208,7 @@ def _measured(document):
             for stage in row["stages"]
         ]  # fmt: skip
         total = row.get("total_ns") or sum(point.ns for point in points)
-        out.append(Measured(row["ranks"], whole, row["fitted"], points, total, row.get("second_ns") or total))
+        out.append(Measured(row["ranks"], whole, row.get("fitted") is True, points, total, row.get("second_ns") or total))
     return out
 
 
@@ -307,16 +344,12 @@ def _scale(document, worlds, same):
 def predict(document, link=None, cores=None):
     """Returns a prediction from the measurements and the traffic of a document of predict, with
     its link and cores, or with others."""
-    for key in ("measured", "worlds", "file"):
-        if not isinstance(document, dict) or not document.get(key):
-            raise results.ResultsError(f"this is no document of epa2a predict --json: '{key}' is missing")
-    if not any(world.get("stages") for world in document["worlds"]):
-        raise results.ResultsError(f"{document['file']}: {document['worlds'][0].get('why')}")
+    _check(document)
     known = Link.of(document)
     asked = Link.parse(link) if isinstance(link, str) else link or known
     if asked is not None and known is None:
         raise results.ResultsError(f"{document['file']}: the document has no nodes, so --link has no use")
-    stages = [stage for world in document["worlds"] for stage in world.get("stages", [])]
+    stages = [stage for world in document["worlds"] for stage in world.get("stages") or []]
     if asked != known and not all("node_bytes" in stage for stage in stages):
         raise results.ResultsError(f"{document['file']}: the document has no bytes of other links; a newer epa2a writes them")
     same = asked == known and cores in (None, document["cores"])

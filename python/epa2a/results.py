@@ -137,6 +137,58 @@ def documents(path):
     return found
 
 
+# ---- shapes of documents ----
+
+TEXT, NUMBER = "a text", "a number"
+_machine = {
+    "host": TEXT, "cpu": TEXT, "kernel": TEXT, "cores": NUMBER, "memory_bytes": NUMBER, "device": {"device": TEXT},
+    "build": {"version": TEXT, "git": TEXT, "compiler": TEXT, "isa": TEXT},
+}  # fmt: skip
+_stage = {
+    "name!": TEXT, "samples_ns!": [NUMBER], "ranks": [{"rank!": NUMBER}], "ns": {"ci95": [NUMBER]},
+}  # fmt: skip
+_run = {
+    "label": TEXT, "name": TEXT, "id": TEXT, "run": TEXT, "verb": TEXT, "operation": TEXT, "status": TEXT, "started": TEXT,
+    "error": {"text": TEXT}, "experiment": {"name": TEXT, "ranks": NUMBER, "*": {"name": TEXT, "kind": TEXT}},
+    "machine": _machine, "delivers": {}, "source": {"program": TEXT, "clock": TEXT}, "warnings": [TEXT], "stages": [_stage],
+}  # fmt: skip
+
+
+def is_number(value):
+    """Returns True for a number that a float holds."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def check_shape(where, value, shape, name=""):
+    """Refuses a value of another type than its shape: TEXT, NUMBER, a list of one shape, or an object
+    with shapes by key. Null and absent keys are allowed; a key with "!" is required, and "*" stands
+    for all keys whose values are objects."""
+    if isinstance(shape, dict):
+        wanted, good = "an object", isinstance(value, dict)
+    elif isinstance(shape, list):
+        wanted, good = "a list", isinstance(value, list)
+    else:
+        wanted, good = shape, isinstance(value, str) if shape == TEXT else is_number(value)
+    if not good:
+        raise ResultsError(f"{where}: {name or 'a value'} should be {wanted}")
+    if isinstance(shape, list):
+        for place, one in enumerate(value):
+            check_shape(where, one, shape[0], f"{name}[{place}]")
+    if not isinstance(shape, dict):
+        return
+    for key, inner in shape.items():
+        required, key = key.endswith("!"), key.rstrip("!")
+        dotted = f"{name}.{key}" if name else key
+        if key == "*":
+            for other, one in value.items():
+                if isinstance(one, dict):
+                    check_shape(where, one, inner, f"{name}.{other}")
+        elif value.get(key) is not None:
+            check_shape(where, value[key], inner, dotted)
+        elif required:
+            raise ResultsError(f"{where}: {dotted} is missing")
+
+
 # ---- values of a run ----
 
 
@@ -171,7 +223,7 @@ def size_key(run):
     if at(experiment, "collective") is not None:
         return "collective"
     for operation, (key, *_) in SIZES.items():
-        if _is_number(at(experiment, key)) and at(experiment, key) > 0:
+        if is_number(at(experiment, key)) and at(experiment, key) > 0:
             return operation
     return run.get("operation") if run.get("operation") in SIZES else "moe"
 
@@ -189,21 +241,13 @@ def show(value):
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
-def _is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _number(value):
-    return float(value) if _is_number(value) else numpy.nan
+    return float(value) if is_number(value) else numpy.nan
 
 
 def _samples(path, stage):
-    if not isinstance(stage, dict) or not stage.get("name") or not isinstance(stage.get("samples_ns"), list):
-        raise ResultsError(
-            f"{path}: a stage without name or samples_ns; was it written by epa2a bench --json?"
-        )
     for number, ns in enumerate(stage["samples_ns"]):
-        if not _is_number(ns) or ns < 0:
+        if ns < 0:
             raise ResultsError(f"{path}: sample {number} of stage {stage['name']} is not a time of 0 or more")
     return numpy.array(stage["samples_ns"], dtype=float)
 
@@ -211,7 +255,7 @@ def _samples(path, stage):
 def _stage_row(path, stage):
     samples = _samples(path, stage)
     ns = stage.get("ns") or {}
-    low, high = ns.get("ci95") or (None, None)
+    low, high = ns["ci95"] if len(ns.get("ci95") or []) == 2 else (None, None)
     median = _number(ns.get("median"))
     if numpy.isnan(median) and len(samples) > 0:
         median = percentile(numpy.sort(samples), 500)
@@ -237,8 +281,7 @@ def _stage_row(path, stage):
 
 
 def _run_rows(path, number, run):
-    if not isinstance(run, dict):
-        raise ResultsError(f"{path}: a result that is not an object")
+    check_shape(f"{path}: result {number}", run, _run)
     operation = size_key(run)
     label = run.get("label") or run.get("name") or ""
     repetition = strip_repetition(label)[1]

@@ -109,12 +109,27 @@ def test_links_are_parsed():
     assert predict.Link.parse("1.5TB/s") == predict.Link(1500)
 
 
-@pytest.mark.parametrize("text, reason", [("{}", "measured"), ("", "no document"), ("[]", "no document"), ("{", "not JSON")])
+@pytest.mark.parametrize("text, reason", [("{}", "file is missing"), ("", "should be an object"), ("[]", "no document"), ("{", "not JSON")])
 def test_other_documents_are_refused(tmp_path, text, reason):
     path = pathlib.Path(tmp_path, "x.json")
     path.write_text(text)
     with pytest.raises(results.ResultsError, match=reason):
         predict.predict(predict.measure(path))
+
+
+@pytest.mark.parametrize("value", ["x", [7], {}, 10**400, 0, None])
+@pytest.mark.parametrize("section, key", [("measured", "ranks"), ("measured", "stages"), ("worlds", "ranks"), ("worlds", "nodes")])
+def test_values_of_other_types_are_refused(section, key, value):
+    document = costs_document(COST)
+    document[section][1][key] = value
+    with pytest.raises(results.ResultsError, match=f"{key}|contradict"):
+        predict.predict(document)
+
+
+def test_worlds_that_the_program_refused_stay_without_times():
+    document = costs_document(COST)
+    document["worlds"][1] = {"ranks": 8, "nodes": 4, "why": "rejected: too many"}
+    assert "total" not in predict.predict(document)["worlds"][1]
 
 
 def test_errors_of_the_program_are_passed_on(tmp_path):

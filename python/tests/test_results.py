@@ -43,8 +43,10 @@ def test_json_lines_folders_and_several_files_are_read(tmp_path):
         ('{"program": "other"}', "not results"),
         ('{"program": "epa2a", "schema": 1}', "results"),
         ('{"program": "epa2a", "schema": 2, "results": []}', "schema 2 is not known; this program reads 1"),
-        ('{"program": "epa2a", "schema": 1, "results": [7]}', "not an object"),
-        ('{"program": "epa2a", "schema": 1, "results": [{"stages": [{"name": "total"}]}]}', "samples_ns"),
+        ('{"program": "epa2a", "schema": 1, "results": [7]}', "result 0: a value should be an object"),
+        ('{"program": "epa2a", "schema": 1, "results": [{"stages": [{"name": "total"}]}]}', "stages[0].samples_ns is missing"),
+        ('{"program": "epa2a", "schema": 1, "results": [{}, {"machine": {"cpu": 7}}]}', "result 1: machine.cpu should be a text"),
+        ('{"program": "epa2a", "schema": 1, "results": [{"experiment": {"ranks": 1%s}}]}' % ("0" * 400), "ranks should be a number"),
         (
             '{"program": "epa2a", "schema": 1, "results": [{"stages": [{"name": "t", "samples_ns": [1, -1]}]}]}',
             "sample 1 of stage t",
