@@ -200,6 +200,16 @@ def test_collectivex_is_read(tmp_path):
     assert "row 2" in warning and "'95,0'" in warning and "1 line was left out" in warning
 
 
+@pytest.mark.parametrize("value", [7, "x", [1], {}, None, True, 10**400])
+def test_other_types_in_documents_are_left_out(tmp_path, value):
+    """A case that is no object, and numbers that no float holds, are facts that are not known."""
+    case = {"identity": {"case_factors": {"case": value}}}
+    runs, _ = read(write(tmp_path, {**COLLECTIVEX, **case}))
+    assert len(runs) == 4 and "hidden" not in runs[0]["experiment"]["moe"]
+    (run,), _ = read(write(tmp_path, {**MOONCAKE_JSON, "hidden_size": value}))
+    assert run["experiment"]["moe"].get("hidden") in (None, 7)
+
+
 def test_imported_results_are_valid_and_comparable(tmp_path):
     jsonschema = pytest.importorskip("jsonschema")
     files = [str(path) for path in LOGS.glob("*.txt")]

@@ -2,7 +2,7 @@
 
 import math
 
-from ..results import at
+from ..results import at, is_number
 from .found import Found, is_time
 from .programs import Program
 
@@ -15,12 +15,8 @@ MOONCAKE = Program(
 )  # fmt: skip
 
 
-def _is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _count(value):
-    return int(value) if _is_number(value) and value == int(value) and value >= 1 else None
+    return int(value) if is_number(value) and value == int(value) and value >= 1 else None
 
 
 def _dtype(word):
@@ -41,7 +37,7 @@ def _time(owner, path, factor):
     value = at(owner, path)
     if value is None:
         return math.nan
-    if not _is_number(value) or not is_time(value * factor):
+    if not is_number(value) or not is_time(value * factor):
         raise Unreadable(f"{path} is not a time above 0: {value!r}")
     return value * factor
 
@@ -60,7 +56,8 @@ def is_collectivex(document):
 
 def read_collectivex(document, line, skip):
     """Yields two runs for each number of tokens: fresh iterations, and the period of chained pairs."""
-    case = at(document, "identity.case_factors.case", {})
+    case = at(document, "identity.case_factors.case")
+    case = case if isinstance(case, dict) else {}
     backend = at(document, "implementation.name") or case.get("backend")
     shape = _keys(
         ranks=_count(at(document, "topology.world_size")), ranks_per_node=_count(at(document, "topology.gpus_per_node")),
