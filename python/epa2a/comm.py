@@ -120,6 +120,7 @@ class Comm:
         self._pid = os.getpid()
         self._objects = []
         self._failure = None
+        self._rows = None  # of exchange.py
         self._group = group = None if group is None else _group(group, self.device_number)
         self._log = log
         self._callbacks = (
@@ -252,6 +253,13 @@ class Comm:
     def sync(self, stream=None):
         """Waits until the stream has executed all work, and raises the failure of a kernel."""
         self.call_waiting(self._lib.epa2a_comm_sync, self.handle, self._stream(stream))
+
+    def allgather(self, data):
+        """Returns the list of the bytes of all ranks, whose lengths may differ. Collective. The call
+        uses the group of the comm; without a group it moves the bytes over the library, on hosts only."""
+        from . import exchange
+
+        return exchange.gather(self, data)
 
     def _stream(self, stream):
         framework = "torch" if "torch" in sys.modules else "cupy" if "cupy" in sys.modules else "numpy"

@@ -179,12 +179,20 @@ def bad_inputs(comm):
     buffer.destroy()
 
 
+def without_a_group(comm):
+    comm._group = None  # as with the variables of torchrun
+    calls_and_checks(comm, [3] * RANKS)
+
+
 class Normal(unittest.TestCase):
     def test_calls_and_checks(self):
         epa2a.spawn(calls_and_checks, RANKS, [32] * RANKS)
 
     def test_uneven_tokens(self):
         epa2a.spawn(calls_and_checks, RANKS, [0, 5, 33, 1])
+
+    def test_without_a_group(self):
+        epa2a.spawn(without_a_group, RANKS)
 
     def test_sums_of_all_ranks(self):
         epa2a.spawn(sums_of_all_ranks, RANKS)

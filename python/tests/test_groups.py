@@ -12,7 +12,8 @@ import threading
 import unittest
 
 import support
-from support import epa2a
+from epa2a import exchange
+from support import epa2a, np
 
 RANKS = 2
 
@@ -23,9 +24,24 @@ def free_port():
         return s.getsockname()[1]
 
 
+def data_of(rank, length):
+    """Returns bytes with all values, among them the bits of BF16 numbers that are not finite."""
+    return np.random.default_rng(rank).bytes(length)
+
+
+def check_allgather(comm):
+    """A length is 0, some differ between ranks, and some need several messages."""
+    for lengths in ([0, 0, 0, 0], [1, 0, 5, 2], [4096, 4097, 1, 0], [9001, 20000, 3, 4]):
+        got = comm.allgather(data_of(comm.rank, lengths[comm.rank]))
+        wanted = [data_of(r, lengths[r]) for r in range(comm.ranks)]
+        if got != wanted:
+            raise AssertionError(f"rank {comm.rank} received {[len(part) for part in got]} bytes of {lengths}")
+
+
 def use(group, results):
     with epa2a.Comm(group, device="cpu") as comm:
         comm.barrier()
+        check_allgather(comm)
         results.put((comm.rank, comm.ranks, comm.facts["transport"]))
 
 
@@ -41,6 +57,16 @@ def run_torch(rank, path, results):
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
     use(dist.group.WORLD, results)
     dist.destroy_process_group()
+
+
+def use_library(comm, choices):
+    """Without the group, the library moves the bytes. More ranks than choices need several tokens."""
+    comm._group, exchange._CHOICES = None, choices
+    check_allgather(comm)
+    try:
+        comm.allgather("text")
+    except epa2a.ArgumentError as error:
+        return str(error)
 
 
 MPI = """
@@ -99,6 +125,11 @@ class Groups(unittest.TestCase):
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **root})
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(sorted(done.stdout.splitlines()), ["0 2", "1 2"])
+
+    def test_library_gathers_bytes_without_a_group(self):
+        for choices in 32, 3:
+            for text in epa2a.spawn(use_library, 4, choices):
+                self.assertIn("str", text)
 
     def test_ranks_as_threads(self):
         import queue

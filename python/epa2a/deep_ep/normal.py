@@ -1,7 +1,7 @@
 """Normal mode: dispatch to rows of each rank, and sums over the ranks.
 
-The ranks agree on the size of a Moe for each new route: an allgather of the group exchanges the
-numbers of tokens. A handle has a copy of the choices, so that a later dispatch follows the same
+The ranks agree on the size of a Moe for each new route: an allgather exchanges the numbers of
+tokens. A handle has a copy of the choices, so that a later dispatch follows the same
 route without an exchange. Routes without top-k select the first expert of each rank.
 
 Combine also sums weights over the ranks. Their bytes travel as whole numbers in BF16, which are
@@ -11,6 +11,7 @@ import array
 
 from .. import arrays
 from ..errors import ArgumentError, Unsupported
+from ..exchange import gather_equal
 from ..moe import Moe
 from .low_latency import FP8_GROUP, INDICES
 from .tensor_ops import ops_for
@@ -59,11 +60,7 @@ class Normal:
 
     def exchange(self, numbers):
         """Returns the lists of all ranks. Collective."""
-        if self.comm.ranks == 1:
-            return [numbers]
-        if self.comm._group is None:
-            raise Unsupported("normal mode needs a group with an allgather; create the Buffer with a group.")
-        parts = self.comm._group.allgather(array.array("q", numbers).tobytes())
+        parts = gather_equal(self.comm, array.array("q", numbers).tobytes())
         return [array.array("q", part).tolist() for part in parts]
 
     # ---- layout ----
