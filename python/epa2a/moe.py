@@ -156,7 +156,7 @@ class Received:
         handle = moe.handle
         stream = arrays.stream_handle(stream, self.framework, moe.comm.device_number)
         call = moe.comm.call if self._counts is None else moe.comm.call_waiting
-        call(moe._lib.epa2a_dispatch_recv, handle, self.struct, stream)
+        moe._move(call, self.tokens, stream, moe._lib.epa2a_dispatch_recv, handle, self.struct)
         self._half = None
         return moe._complete(self)
 
@@ -177,7 +177,10 @@ class Pending:
         moe = self.moe
         handle = moe.handle
         stream = arrays.stream_handle(stream, self.received.framework, moe.comm.device_number)
-        moe.comm.call(moe._lib.epa2a_combine_recv, handle, self.received.struct, stream)
+        received = self.received
+        moe._move(
+            moe.comm.call, received.tokens, stream, moe._lib.epa2a_combine_recv, handle, received.struct
+        )
         self._keep = None
         return self._result
 
@@ -244,6 +247,14 @@ class Moe(Owned):
         self.local_experts = self.experts // comm.ranks
         self._need = _ask_need(comm.handle, comm.ranks, comm.device_number, struct)
         self._plans = {}
+        self._trace = None
+
+    def _move(self, call, tokens, stream, function, *arguments):
+        """Calls a function of the library that moves data, and records the call for trace()."""
+        if self._trace is None:
+            return call(function, *arguments, stream)
+        name = function.__name__.removeprefix("epa2a_")
+        return self._trace.calls.timed(name, lambda: call(function, *arguments, stream), stream, tokens=tokens)
 
     @staticmethod
     def need(ranks, device="cpu", **shape):
@@ -414,7 +425,7 @@ class Moe(Owned):
         received._keep = keep
         stream = arrays.stream_handle(stream, received.framework, device)
         call = self.comm.call_waiting if host_counts else self.comm.call
-        call(function, handle, tokens, struct, stream)
+        self._move(call, received.tokens, stream, function, handle, tokens, struct)
         return received
 
     def dispatch(
@@ -549,7 +560,9 @@ class Moe(Owned):
             result = (out, out_weights)
         keep.append(result)
         stream = arrays.stream_handle(stream, received.framework, device)
-        self.comm.call(function, handle, received.struct, outputs, stream)
+        self._move(
+            self.comm.call, received.tokens, stream, function, handle, received.struct, outputs
+        )
         return result, keep
 
     def combine(
@@ -585,6 +598,27 @@ class Moe(Owned):
     def test(self):
         """Makes progress on the open half. Returns False if a wait of wait() is certain."""
         return self.comm.call(self._lib.epa2a_test, self.handle) != NOT_YET
+
+    # ---- trace ----
+
+    def trace(self, path):
+        """Returns a context manager that records the calls of its block, and writes those of all ranks
+        to a file for chrome://tracing and Perfetto. Collective. On a device the recorder waits for the
+        end of each call.
+
+            with moe.trace("trace.json"):
+                moe.combine(moe.dispatch(x, topk_idx, topk_weights), y)
+
+        An event is one call; the program `epa2a trace` shows the phases within a call."""
+        from .trace import Trace
+
+        return Trace(self, path)
+
+    def _start_trace(self, trace):
+        self.handle  # raises if the moe is closed
+        if self._trace is not None:
+            raise ArgumentError("the moe records a trace already; end the first `with` block first.")
+        self._trace = trace
 
     def __repr__(self):
         return (

@@ -4,16 +4,14 @@ The names and argument orders equal those of Triton-distributed. The keyword `co
 Comm; without it, the ranks connect by the variables of torchrun. Arrays of torch and NumPy are
 accepted."""
 
-import json
 import os
-import sys
-import time
 
 from . import arrays
 from .ag_gemm import AgGemm
 from .comm import Comm
 from .errors import ArgumentError
 from .moe import Moe
+from .trace import Calls, write
 
 
 class DispatchMetaInfo:
@@ -107,26 +105,15 @@ class EPLowLatencyAllToAllLayer:
         )
         self.moe = self.dispatch_ctx.moe
         self.rank, self.local_world_size, self.enable_profiling = rank, local_world_size, enable_profiling
-        self._events = {"dispatch": [], "combine": []}
+        self._calls = Calls(self.moe.comm)
 
-    def _timed(self, name, framework, function):
-        if not self.enable_profiling:
-            return function()
-        device = self.moe.comm.device_number
-        begin = time.perf_counter_ns()
-        result = function()
-        if device >= 0 and framework == "torch":
-            sys.modules["torch"].cuda.current_stream(device).synchronize()
-        elif device >= 0:
-            self.moe.comm.sync()
-        self._events[name].append((begin, time.perf_counter_ns()))
-        return result
+    def _timed(self, name, function):
+        return self._calls.timed(name, function) if self.enable_profiling else function()
 
     def dispatch(self, send_tokens, send_scales, topk_indices):
         """Returns (recv_token, recv_scale, expert_recv_count, DispatchMetaInfo). Collective."""
         received = self._timed(
             "dispatch",
-            arrays.framework_of(send_tokens),
             lambda: self.moe.dispatch(send_tokens, topk_indices, x_scale=send_scales, sources=True),
         )
         self.dispatch_ctx.update_phase()
@@ -141,7 +128,6 @@ class EPLowLatencyAllToAllLayer:
         received = dispatch_meta.received
         out = self._timed(
             "combine",
-            received.framework,
             lambda: self.moe.combine(received, send_tokens, topk_weights, topk_idx=topk_indices),
         )
         self.combine_ctx.update_phase()
@@ -150,22 +136,9 @@ class EPLowLatencyAllToAllLayer:
     def _dump(self, name):
         if not self.enable_profiling:
             raise ArgumentError(f"no {name} was recorded; create the layer with enable_profiling=True.")
-        events = [
-            {
-                "name": name,
-                "ph": "X",
-                "pid": self.rank,
-                "tid": 0,
-                "ts": begin / 1000,
-                "dur": (end - begin) / 1000,
-                "args": {"call": i + 1},
-            }
-            for i, (begin, end) in enumerate(self._events[name])
-        ]
         path = os.path.join("prof", f"ll_{name}_RANK_{self.rank}.json")
         os.makedirs("prof", exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump({"traceEvents": events, "displayTimeUnit": "ns"}, file)
+        write(path, [(self.rank, 0, [call for call in self._calls.events if call[0] == name])])
         return path
 
     def dump_dispatch_trace(self):

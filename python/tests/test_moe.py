@@ -1,5 +1,8 @@
 """Dispatch and combine on four ranks, compared with a plain MoE in NumPy."""
 
+import json
+import os
+import tempfile
 import unittest
 
 import support
@@ -227,9 +230,35 @@ def run_comm(comm):
     return comm.rank
 
 
+def run_trace(comm, path):
+    moe = make(comm, recv="bf16")
+    x, index, weights = inputs(comm)
+    with moe.trace(path):
+        got = moe.dispatch(x, index, weights)
+        moe.combine(got, got.x)
+        got = moe.dispatch_send(x, index, weights)
+        got.wait()
+        moe.combine_send(got, got.x).wait()
+        try:
+            with moe.trace(path):
+                pass
+        except epa2a.ArgumentError as error:
+            text = str(error)
+    moe.combine(moe.dispatch(x, index, weights), got.x)  # not recorded
+    comm.barrier()
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
+    try:
+        with moe.trace(path + ".failed"):
+            raise KeyError
+    except KeyError:
+        pass
+    return document, text, os.path.exists(path + ".failed")
+
+
 class MoeTest(unittest.TestCase):
-    def ranks(self, function, **options):
-        return epa2a.spawn(function, RANKS, **options)
+    def ranks(self, function, *arguments, **options):
+        return epa2a.spawn(function, RANKS, *arguments, **options)
 
     def test_layouts_types_and_indices(self):
         self.ranks(run_matrix)
@@ -248,6 +277,24 @@ class MoeTest(unittest.TestCase):
 
     def test_weights_choices_and_bias_at_combine(self):
         self.ranks(run_late_weights)
+
+    def test_trace_has_the_calls_of_all_ranks(self):
+        calls = ["dispatch", "combine", "dispatch_send", "dispatch_recv", "combine_send", "combine_recv"]
+        with tempfile.TemporaryDirectory() as folder:
+            for document, text, failed in self.ranks(run_trace, os.path.join(folder, "trace.json")):
+                self.assertIn("with", text)
+                self.assertFalse(failed)
+                events = [e for e in document["traceEvents"] if e["ph"] == "X"]
+                for rank in range(RANKS):
+                    of_rank = [e for e in events if e["pid"] == rank]
+                    self.assertEqual([e["name"] for e in of_rank], calls)
+                    self.assertEqual({e["args"]["tokens"] for e in of_rank}, {COUNTS[rank]})
+                    begins = [e["ts"] for e in of_rank]
+                    self.assertEqual(begins, sorted(begins))
+                    self.assertGreaterEqual(begins[0], 0)
+                # No rank combines before each rank has begun its dispatch.
+                last = max(e["ts"] for e in events if e["name"] == "dispatch")
+                self.assertLess(last, min(e["ts"] + e["dur"] for e in events if e["name"] == "combine"))
 
     def test_comm(self):
         self.assertEqual(self.ranks(run_comm), [0, 1, 2, 3])
