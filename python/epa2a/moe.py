@@ -197,6 +197,7 @@ _fields = {
     "source_token": "source_token",
     "source_range": "source_range",
 }
+_sources = ("source_token", "source_range")
 for _name in _fields:
     setattr(Received, _name, property(lambda self, name=_name: self._array(name)))
 
@@ -286,7 +287,8 @@ class Moe(Owned):
         if plan is None:
             outputs = self._outputs_of(flags)
             if not sources:
-                del outputs["source_token"], outputs["source_range"]
+                for name in _sources:
+                    del outputs[name]
             plan = self._plans[flags, sources] = Plan(outputs, flags)
         return plan
 
@@ -396,6 +398,15 @@ class Moe(Owned):
             if name not in received._arrays:
                 setattr(struct, output.field, address + output.at)
 
+    def _receive_sources(self, received):
+        """Sets the pointers to the sources of rows, which the library stores in memory of the caller only."""
+        for name in _sources:
+            output = received._plan.outputs.get(name)
+            if output is not None:
+                array = arrays.empty(received.framework, output.shape, output.dtype, self.comm.device_number)
+                received._arrays[name] = array
+                setattr(received.struct, output.field, arrays.read(array, name).address)
+
     def _start(
         self, function, x, topk_idx, topk_weights, x_scale, recv, pow2_scales, ue8m0, scales_by_group, into,
         views, sources, keep_routes, host_counts, seen, stream, routing=None
@@ -413,6 +424,8 @@ class Moe(Owned):
             self._receive(received, into)
         elif into is not None:
             raise ArgumentError("views and into exclude each other; pass one of them.")
+        else:
+            self._receive_sources(received)
         struct = received.struct
         if host_counts:
             received._counts = (ctypes.c_uint32 * (self.local_experts + 1))()
@@ -443,8 +456,8 @@ class Moe(Owned):
         pow2_scales, ue8m0, scales_by_group
                          Form of the scales: see enum epa2a_dispatch_flag of epa2a.h.
         into             Received or dict of arrays for the outputs; None: new arrays.
-        views            True: the outputs are views of memory of the moe, without a copy. They are
-                         valid until the combine of this dispatch, and until close().
+        views            True: the outputs except the sources are views of memory of the moe, without
+                         a copy. They are valid until the combine of this dispatch, and until close().
         sources          True: deliver source_token and source_range; None: on hosts.
         keep_routes      True: the received rows have `routing`. Any number of combines may then follow
                          in any order, and dispatch_again().

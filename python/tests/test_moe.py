@@ -186,8 +186,13 @@ def run_halves_and_views(comm):
         got.y[e, : got.count[e]] = run_experts(got.x[e, : got.count[e]], comm.rank * LOCAL + e, "bf16")
     pending = moe.combine_send(got)
     check_sums(pending.wait(), x, index, weights)
+    copied = moe.dispatch(x, index, weights)
+    moe.discard(copied)
     for _ in range(5):  # views of each set
         got = moe.dispatch(x, index, weights, views=True)
+        assert got.source_range.tolist() == copied.source_range.tolist()
+        for begin, n in zip(got.start.tolist(), got.count.tolist()):
+            assert got.source_token[begin : begin + n].tolist() == copied.source_token[begin : begin + n].tolist()
         for e in range(LOCAL):
             n = got.count[e]
             got.y[e, :n] = run_experts(got.x[e, :n], comm.rank * LOCAL + e, "bf16")
