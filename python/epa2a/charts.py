@@ -31,6 +31,7 @@ from . import results, results_compare
 
 LINES_MOST = 24  # a reader cannot distinguish more
 ROWS_MOST = 64
+MATPLOTLIB_LEAST = (3, 7)  # legends outside of the axes
 FEW = 20  # samples; with fewer, p5 and p95 are minimum and maximum
 STEPS = 200  # of a cumulative distribution
 SUFFIXES = (".png", ".svg", ".pdf", ".txt")
@@ -68,9 +69,15 @@ class Chart:
 
     def figure(self):
         """Returns the chart as a Figure of matplotlib. The figure has no window and no state."""
+        import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
+        if matplotlib.__version_info__ < MATPLOTLIB_LEAST:
+            least = ".".join(map(str, MATPLOTLIB_LEAST))
+            raise results.ResultsError(
+                f"charts need matplotlib {least} or later; version {matplotlib.__version__} is installed"
+            )
         count = len(self.rows) if self.style == "bars" else 0
         figure = Figure(figsize=(9.6, max(5.4, 2 + 0.3 * count)), layout="constrained")
         FigureCanvasAgg(figure)

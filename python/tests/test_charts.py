@@ -80,3 +80,11 @@ def test_hostile_names_are_text(tmp_path):
         charts.draw(frame, kind).save(tmp_path / f"{kind}{suffix}")
     assert "<script>" not in (tmp_path / "stages.svg").read_text()
     assert "\x1b" not in charts.stages(frame).text()
+
+
+def test_an_old_matplotlib_is_named(frame, monkeypatch):
+    import matplotlib
+
+    monkeypatch.setattr(matplotlib, "__version_info__", (3, 6, 3))
+    with pytest.raises(results.ResultsError, match="3.7 or later"):
+        charts.draw(frame[0], "tokens").figure()
