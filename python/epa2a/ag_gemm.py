@@ -21,17 +21,24 @@ class AgGemm(Owned):
     max_rows  Maximum number of rows of A of one rank.
     b_scale   FP8: float32 [n / 128, k / 128], both rounded up.
     bias      float32 [n], added to each row of C.
+    out_dtype None: C is F16 if b is F16, else BF16. "fp8": a call returns C and its scales.
     options   For example "algorithm=ag_gemm_2d"."""
 
     _destroy = "epa2a_ag_gemm_destroy"
 
-    def __init__(self, comm, b, *, max_rows, b_scale=None, bias=None, options=""):
+    def __init__(self, comm, b, *, max_rows, b_scale=None, bias=None, out_dtype=None, options=""):
         self._init(comm)
         device = comm.device_number
         read = arrays.read(b, "b")
         self.dtype = "fp8" if b_scale is not None else "f16" if read.dtype == "f16" else "bf16"
         b_array = arrays.dense(b, "b", (None, None), (self.dtype,), device)
         self.n, self.k = b_array.shape
+        self.out_dtype = "f16" if self.dtype == "f16" else "bf16"
+        code = 0
+        if out_dtype is not None:
+            out_dtype = "fp8" if out_dtype == "fp8" else arrays.short_dtype(out_dtype)
+            code = library.choice("out_dtype", out_dtype, {"fp8": structs.FP8_E4M3, self.out_dtype: 0})
+            self.out_dtype = out_dtype
         self.max_rows = library.number("max_rows", max_rows, 0, 2**32 - 1)
         params = structs.AgGemmParams(
             max_rows=self.max_rows,
@@ -39,6 +46,7 @@ class AgGemm(Owned):
             k=self.k,
             dtype=_dtypes[self.dtype],
             options=library.options_text(options),
+            out_dtype=code,
         )
         self._weights = [b_array]
         if self.n:
@@ -55,7 +63,7 @@ class AgGemm(Owned):
         comm.call_waiting(self._lib.epa2a_ag_gemm_create, comm.handle, params, handle)
         self._adopt(handle)
 
-    def __call__(self, a, rows=None, a_scale=None, c=None, *, stream=None):
+    def __call__(self, a, rows=None, a_scale=None, c=None, *, c_scale=None, stream=None):
         """Computes C. Collective.
 
         a        [rows of this rank, k].
@@ -63,7 +71,10 @@ class AgGemm(Owned):
                  memory of the comm. None: each rank has as many rows as this rank.
         a_scale  FP8: float32 [rows of this rank, k / 128, rounded up].
         c        [at least the sum of rows, n]; None: a new array. Returns the first rows of c, or
-                 all rows of c if the numbers of rows are on a device."""
+                 all rows of c if the numbers of rows are on a device.
+        c_scale  FP8: float32 [at least the sum of rows, n / 128, rounded up]; None: a new array.
+
+        With out_dtype "fp8" the result is (c, c_scale)."""
         handle = self.handle
         comm, device = self.comm, self.comm.device_number
         framework = arrays.framework_of(a)
@@ -89,19 +100,28 @@ class AgGemm(Owned):
             scale = arrays.dense(a_scale, "a_scale", wanted, ("f32",), device).address
         elif a_scale is not None:
             raise ArgumentError("a_scale is for FP8 rows; leave it out.")
-        c_dtype = "f16" if self.dtype == "f16" else "bf16"
-        if c is None:
-            room = comm.ranks * self.max_rows if total is None else total
-            c = arrays.empty(framework, (room, self.n), c_dtype, device)
-        c_array = arrays.dense(c, "c", (None, self.n), (c_dtype,), device, writable=True)
-        if c_array.shape[0] < (total if total is not None else comm.ranks * self.max_rows):
-            raise ArgumentError(f"c has {c_array.shape[0]} rows; the product has {total} rows.")
+        if c_scale is not None and self.out_dtype != "fp8":
+            raise ArgumentError("c_scale is for FP8 output; create the AgGemm with out_dtype=\"fp8\".")
+        least = comm.ranks * self.max_rows if total is None else total
+        c, c_address = self._output(c, "c", least, self.n, self.out_dtype, framework)
         stream = arrays.stream_handle(stream, framework, device)
-        comm.call(
-            self._lib.epa2a_ag_gemm_run, handle, rows_array.address, a_array.address, scale, c_array.address,
-            stream
-        )  # fmt: skip
-        return c if total is None else c[:total]
+        inputs = handle, rows_array.address, a_array.address, scale
+        if self.out_dtype != "fp8":
+            comm.call(self._lib.epa2a_ag_gemm_run, *inputs, c_address, stream)
+            return c if total is None else c[:total]
+        c_scale, scale_address = self._output(c_scale, "c_scale", least, _blocks(self.n), "f32", framework)
+        comm.call(self._lib.epa2a_ag_gemm_run_fp8, *inputs, c_address, scale_address, stream)
+        return (c, c_scale) if total is None else (c[:total], c_scale[:total])
+
+    def _output(self, given, name, least, width, dtype, framework):
+        """Returns the array of the caller, or a new array, and its address."""
+        device = self.comm.device_number
+        if given is None:
+            given = arrays.empty(framework, (least, width), dtype, device)
+        found = arrays.dense(given, name, (None, width), (dtype,), device, writable=True)
+        if found.shape[0] < least:
+            raise ArgumentError(f"{name} has {found.shape[0]} rows; pass at least {least} rows.")
+        return given, found.address
 
     def _check_rows(self, rows):
         for n in rows:

@@ -96,6 +96,23 @@ def run_fp8_ag_gemm(comm):
     wanted = np.concatenate(values) @ b_values.T
     assert np.abs(c - wanted).max() <= np.abs(wanted).max() * 2.0**-8
     gemm.close()
+    # FP8 output has one scale for a row and 128 columns: half of the last of 4 bits of significance.
+    gemm = epa2a.AgGemm(comm, b, b_scale=b_scale, max_rows=most, out_dtype="fp8")
+    c, c_scale = gemm(codes[comm.rank], a_scale=scale[comm.rank])
+    assert c.dtype == TYPES["fp8"] and c.shape == (RANKS * most, n) and c_scale.shape == (RANKS * most, 1)
+    assert (np.abs(c.astype(np.float32) * c_scale - wanted) <= np.abs(wanted) * 2.0**-4 + c_scale * 2.0**-9).all()
+    room = np.empty((RANKS * most, n), TYPES["fp8"]), np.empty((RANKS * most, 1), np.float32)
+    again = gemm(codes[comm.rank], a_scale=scale[comm.rank], c=room[0], c_scale=room[1])
+    assert np.shares_memory(again[0], room[0]) and (room[0].view(np.uint8) == c.view(np.uint8)).all()
+    assert (room[1] == c_scale).all()
+    for arguments in {"c_scale": room[1][1:]}, {"c": room[0].astype(TYPES["bf16"])}:
+        try:
+            gemm(codes[comm.rank], a_scale=scale[comm.rank], **arguments)
+        except epa2a.ArgumentError as error:
+            assert next(iter(arguments)) in str(error)
+        else:
+            raise AssertionError(arguments)
+    gemm.close()
 
 
 def run_ag_gemm(comm):
