@@ -1,6 +1,7 @@
-"""epa2a.predict: predictions equal those of the C program on its own documents."""
+"""epa2a.predict: predictions equal those of the C program on recorded documents."""
 
 import copy
+import json
 import pathlib
 
 import numpy
@@ -9,11 +10,6 @@ import pytest
 import made
 from epa2a import predict, results
 
-YAML = """version: 1
-ranks: 2
-moe: {hidden: 256, experts: 32, topk: 4, max_tokens: 16, fp8_group_size: 128}
-algorithm: %s
-"""
 PARTS = ("ns", "low_ns", "high_ns", "local_ns", "bytes_ns", "messages_ns", "latency_ns", "link_bytes")
 
 
@@ -76,12 +72,14 @@ def test_noise_widens_the_bounds():
         assert world["total"]["low_ns"] <= world["total"]["ns"] <= world["total"]["high_ns"]
 
 
-@pytest.mark.parametrize("algorithm", ["ll_v2", "{name: ll_v2, dedup: true}"])
-@pytest.mark.parametrize("link", ["5GB/s,2us", "1GB/s,1us,100ns,node"])
-def test_predictions_equal_those_of_the_program(tmp_path, algorithm, link):
-    file = tmp_path / "x.yaml"
-    file.write_text(YAML % algorithm)
-    document = predict.measure(file, ["ranks_per_node=2"], link, "ranks=2:8", program=made.program())
+# epa2a predict x.yaml --set ranks_per_node=2 --link LINK --sweep ranks=2:8 --json -, one document a line: for ll_v2
+# with and without dedup, hidden 256, 32 experts, topk 4 and 16 tokens, over two links.
+RECORDED = pathlib.Path(__file__).with_name("predictions.jsonl").read_text().splitlines()
+
+
+@pytest.mark.parametrize("line", RECORDED, ids=lambda line: json.loads(line)["file"])
+def test_predictions_equal_those_of_the_program(line):
+    document = json.loads(line)
     prediction = predict.predict(document)
     for theirs, ours in zip(document["worlds"], prediction["worlds"], strict=True):
         for one, other in zip([*theirs["stages"], theirs["total"]], [*ours["stages"], ours["total"]], strict=True):
