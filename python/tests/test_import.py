@@ -25,7 +25,8 @@ class Import(unittest.TestCase):
         self.assertEqual(run(CHECK), "[]")
 
     def test_import_takes_less_than_300_ms(self):
-        code = "import time; a = time.perf_counter(); import epa2a; print(time.perf_counter() - a)"
+        # CPU time: other processes of the machine do not count.
+        code = "import time; a = time.process_time(); import epa2a; print(time.process_time() - a)"
         self.assertLess(min(float(run(code)) for _ in range(3)), 0.3)
 
     def test_modules_load_no_framework(self):
