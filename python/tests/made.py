@@ -8,8 +8,10 @@ import shutil
 import pytest
 
 
-def run(label, median_us, samples=200, noise=0.005, spread=random, **keys):
-    """Returns a result with stages dispatch, combine and total; a key with dots is a path."""
+def run(label, median_us, samples=200, noise=0.005, spread=None, **keys):
+    """Returns a result with stages dispatch, combine and total; a key with __ is a path. Equal
+    arguments give equal times."""
+    spread = spread or random.Random(f"{label} {median_us} {samples} {noise}")
     stages = []
     for name, share in (("dispatch", 0.4), ("combine", 0.6), ("total", 1)):
         times = [round(abs(1000 * median_us * share * spread.gauss(1, noise))) for _ in range(samples)]
