@@ -102,7 +102,7 @@ static bool mac_is(const unsigned char *a, const unsigned char *b)
 
 /* ---- messages: only these functions check the bytes of other hosts ---- */
 
-const char conn_magic[8] = "epa2ahub";
+const char conn_magic[8] = {'e', 'p', 'a', '2', 'a', 'h', 'u', 'b'};
 
 bool conn_get(const struct conn_message *m, void *out, size_t bytes, struct conn_message *rest)
 {
