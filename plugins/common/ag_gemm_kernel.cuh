@@ -211,44 +211,89 @@ EPA_DEV void store_each(const struct ag_gemm_args &a, const struct ag_gemm_place
     }
 }
 
-/* Quantises a box, if gemm_quantise() cannot: rows of C that are not a multiple of 16 bytes, columns
- * beyond C, rows that are not contiguous. Values beyond C are 0 or not finite, so they do not change
- * the scale. */
-EPA_DEV void quantise_each(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
-                           const struct job &j, uint32_t first, const float (&v)[64])
+/* Stores 16 codes of a row of C, in one store if rows of C are multiples of 16 bytes. */
+EPA_DEV void store_codes(const struct ag_gemm_args &a, uint32_t c_row, uint32_t column, uint4 codes)
 {
-    const uint32_t column = first + gemm_column(0);
+    const uint32_t word[4] = {codes.x, codes.y, codes.z, codes.w};
+    char *to = a.c + (size_t)c_row * a.n + column;
+
+    if (a.wide) {
+        if (column < a.n)
+            epa_dev_store16(to, codes);
+        return;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 16; i++)
+        if (column + i < a.n)
+            to[i] = (char)(word[i / 4] >> i % 4 * 8);
+}
+
+/* Quantises and stores a box like gemm_quantise(), also at the ends of rows of C and in rows that
+ * are not contiguous. Values beyond C are 0 or not finite, so they do not change the scale. One
+ * code serves all boxes, and each store finds its row again: two codes, or rows in registers, would
+ * need more registers than available. */
+EPA_DEV void quantise_box(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
+                          const struct job &j, uint32_t first, float (&v)[64])
+{
+    const uint32_t q = epa_dev_lane() % 4;
 
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        uint32_t c_row = c_row_of(a, p, j, gemm_row(2 * half));
-        float amax = 0.0f, scale;
+        auto c_row = [&] { return c_row_of(a, p, j, gemm_row(2 * half)); };
+        float amax = 0.0f, odd = 0.0f, scale, inverse, by;
 
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             float x = v[i / 2 * 4 + 2 * half + i % 2];
 
-            amax = gemm_finite(x) ? fmaxf(amax, fabsf(x)) : amax;
+            amax = fmaxf(amax, fabsf(x));
+            odd = __fmaf_rn(x, 0.0f, odd); /* NaN after an infinity or NaN */
+        }
+        if (__any_sync(EPA_DEV_ALL, odd != 0.0f)) {
+            amax = 0.0f;
+#pragma unroll
+            for (int i = 0; i < 32; i++) {
+                float x = v[i / 2 * 4 + 2 * half + i % 2];
+
+                amax = gemm_finite(x) ? fmaxf(amax, fabsf(x)) : amax;
+            }
         }
         amax = fmaxf(amax, __shfl_xor_sync(EPA_DEV_ALL, amax, 1));
         amax = fmaxf(amax, __shfl_xor_sync(EPA_DEV_ALL, amax, 2));
         scale = amax * (1.0f / 448.0f);
         scale = scale > 0.0f ? scale : 1.0f; /* also if the product underflows */
-        if (c_row == UINT32_MAX)
-            continue;
-        if (epa_dev_lane() % 4 == 0)
-            a.c_scale[(size_t)c_row * a.c_groups + first / GEMM_BOX] = scale;
+        if (q == 0 && c_row() != UINT32_MAX)
+            a.c_scale[(size_t)c_row() * a.c_groups + first / GEMM_BOX] = scale;
+        by = gemm_quotient_factor(scale);
+        scale *= by;
+        if (__any_sync(EPA_DEV_ALL, odd != 0.0f || by != 1.0f)) {
 #pragma unroll
-        for (int c = 0; c < 16; c++) {
-            char *to = a.c + (size_t)c_row * a.n + column + 8 * c;
-            uint32_t codes = __nv_cvt_float2_to_fp8x2(
-                make_float2(v[4 * c + 2 * half] / scale, v[4 * c + 2 * half + 1] / scale),
-                __NV_SATFINITE, __NV_E4M3);
+            for (int i = 0; i < 32; i++) {
+                float &x = v[i / 2 * 4 + 2 * half + i % 2];
 
-            if (column + 8 * c < a.n)
-                to[0] = (char)codes;
-            if (column + 8 * c + 1 < a.n)
-                to[1] = (char)(codes >> 8);
+                x = isinf(x) ? copysignf(448.0f * scale, x) : x * by;
+            }
+        }
+        inverse = __frcp_rn(scale);
+#pragma unroll
+        for (int c = 0; c < 16; c += 8) {
+            uint32_t word[4];
+
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int at = 4 * (c + 2 * i) + 2 * half;
+
+                word[i] = gemm_fp8x2(v[at], v[at + 1], scale, inverse) |
+                          gemm_fp8x2(v[at + 4], v[at + 5], scale, inverse) << 16;
+            }
+            gemm_quad_transpose(word);
+            /* Each word holds two columns of an even group of 8 and two of the next group. */
+            if (c_row() != UINT32_MAX)
+                store_codes(a, c_row(), first + 8 * c + 16 * q,
+                            make_uint4(__byte_perm(word[0], word[1], 0x5410),
+                                       __byte_perm(word[2], word[3], 0x5410),
+                                       __byte_perm(word[0], word[1], 0x7632),
+                                       __byte_perm(word[2], word[3], 0x7632)));
         }
     }
 }
@@ -277,12 +322,7 @@ EPA_DEV void store_tile(const struct ag_gemm_args &a, HEAD &head, const struct j
             v[i] = sum[b][i] + (a.bias != nullptr && column < a.n ? __ldg(a.bias + column) : 0.0f);
         }
         if constexpr (OUT_FP8) {
-            if (a.wide && j.whole && first + GEMM_BOX <= a.n)
-                gemm_quantise<GEMM_BOX>({a.c + (size_t)j.c_row * a.n + first, a.n, j.rows},
-                                        a.c_scale + (size_t)j.c_row * a.c_groups + first / GEMM_BOX,
-                                        a.c_groups, v);
-            else
-                quantise_each(a, p, j, first, v);
+            quantise_box(a, p, j, first, v);
         } else if (a.wide && j.whole && first + GEMM_BOX <= a.n) {
             struct gemm_out to = {a.c + ((size_t)j.c_row * a.n + first) * 2, (size_t)a.n * 2,
                                   j.rows};
@@ -313,7 +353,8 @@ EPA_DEV void multiply(const struct ag_gemm_args &a, HEAD &head)
 
     for (;;) {
         epa_dev_mbar_wait(&s.known[ring.stage], ring.phase);
-        /* The rest of the job is read once the sums no longer occupy the registers. */
+        /* The rest of the job is read once the sums no longer occupy the registers; with OUT_FP8, by
+         * the epilogue. */
         const struct job &known = s.job[ring.stage];
 
         if (known.rows == 0)
@@ -325,10 +366,17 @@ EPA_DEV void multiply(const struct ag_gemm_args &a, HEAD &head)
 
             gemm_multiply<TYPE, GEMM_FP8_GROUP>(head.ring, at, a.k_blocks, sum,
                                                 boxes_of<HEAD::BOXES>(a, known));
-            const struct job j = known_job(s, ring, true);
+            if constexpr (OUT_FP8) {
+                /* A copy of the job would need more registers than available. */
+                store_tile<F16, false, true>(a, head, known, sum);
+                note_product(a, s, known);
+                (void)known_job(s, ring, true);
+            } else {
+                const struct job j = known_job(s, ring, true);
 
-            store_tile<F16, false, OUT_FP8>(a, head, j, sum);
-            note_product(a, s, j);
+                store_tile<F16, false, false>(a, head, j, sum);
+                note_product(a, s, j);
+            }
         } else if constexpr (!OUT_FP8) {
             float sum[2][SMALL / 2];
 
