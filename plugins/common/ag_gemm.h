@@ -8,7 +8,8 @@
 
 /* Direction of transfers within a node. Between nodes rows are always pushed. */
 enum ag_gemm_mode { AG_GEMM_PUSH, AG_GEMM_PULL };
-/* Engine that moves a rank's own rows. Multiprocessors forward and pull the rows of other ranks. */
+/* Engine that moves a rank's own rows, or that forwards rows of other nodes (not AUTO then).
+ * Multiprocessors pull the rows of other ranks. */
 enum ag_gemm_mover { AG_GEMM_AUTO, AG_GEMM_COPY_ENGINE, AG_GEMM_SM };
 /* Order of tiles. */
 enum ag_gemm_order { AG_GEMM_ARRIVAL, AG_GEMM_SWIZZLE, AG_GEMM_NONE };
@@ -18,6 +19,7 @@ enum ag_gemm_library { AG_GEMM_KERNELS, AG_GEMM_TRY_CUBLASLT, AG_GEMM_CUBLASLT }
 
 struct ag_gemm_config {
     int mode, mover, order; /* the enums above */
+    int forward;            /* enum ag_gemm_mover; 0: SM */
     int library;            /* enum ag_gemm_library; other than KERNELS: mover is SM and
                              * `overlap` is false */
     bool two_level;         /* rows for another node go to its rank of the same place, which

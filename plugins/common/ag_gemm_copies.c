@@ -7,9 +7,10 @@
 #include <epa2a/trace_kernel.h>
 
 enum { TRIES = 8, DRAIN_S = 10 };
+#define WAITED UINT32_MAX /* in `to`: end of a wait */
 
 struct ag_gemm_copies {
-    uint32_t most, n;   /* n: copies of the last call */
+    uint32_t most, n;   /* n: copies and waits of the last call */
     cudaEvent_t *event; /* [most + 2]: begin, end of each copy, and the event of the host's clock */
     uint32_t *to;       /* [most] */
 };
@@ -72,6 +73,11 @@ cudaError_t ag_gemm_copies_end(struct ag_gemm_copies *c, cudaStream_t stream, ui
         return cudaSuccess;
     c->to[c->n++] = to;
     return record(c->event[c->n], stream);
+}
+
+cudaError_t ag_gemm_copies_waited(struct ag_gemm_copies *c, cudaStream_t stream)
+{
+    return ag_gemm_copies_end(c, stream, WAITED);
 }
 
 /* Waits for the stream; not for ever, since a rank writes its trace also after the failure of another
@@ -151,7 +157,8 @@ void ag_gemm_copies_write(const struct ag_gemm_copies *c, cudaStream_t stream,
         if (cudaEventElapsedTime(&ms, c->event[0], c->event[i + 1]) != cudaSuccess)
             return;
         end_ns = now + (uint64_t)((double)ms * 1e6);
-        add_copy(trace, c->to[i], block, lane, begin_ns, end_ns, error_ns);
+        if (c->to[i] != WAITED)
+            add_copy(trace, c->to[i], block, lane, begin_ns, end_ns, error_ns);
         begin_ns = end_ns;
     }
 }

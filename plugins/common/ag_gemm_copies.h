@@ -10,12 +10,14 @@
 /* Copies of the last call, in the order of their stream. */
 struct ag_gemm_copies;
 
-/* Allocates events for `n` copies of a call. Returns NULL after a failure. */
+/* Allocates events for `n` copies and waits of a call. Returns NULL after a failure. */
 struct ag_gemm_copies *ag_gemm_copies_create(uint32_t n);
 void ag_gemm_copies_destroy(struct ag_gemm_copies *);
 
 /* Queues a time stamp before the first copy of a call. NULL: does nothing, here and below. */
 cudaError_t ag_gemm_copies_begin(struct ag_gemm_copies *, cudaStream_t);
+/* Queues a time stamp after a wait of the stream, which is not part of the next copies. */
+cudaError_t ag_gemm_copies_waited(struct ag_gemm_copies *, cudaStream_t);
 /* Queues a time stamp after the copies to a rank. */
 cudaError_t ag_gemm_copies_end(struct ag_gemm_copies *, cudaStream_t, uint32_t to);
 

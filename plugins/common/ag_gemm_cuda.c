@@ -14,7 +14,13 @@
  *           after the load, the receiver sets a word of its own
  *
  * Warps of the kernel move rows. Alternatively copy engines push the rank's own rows: copies on a
- * separate stream, each followed by a copy of e, so that neither needs a multiprocessor. The extent
+ * separate stream, each followed by a copy of e, so that neither needs a multiprocessor. Copy
+ * engines can also forward the rows of other nodes: the stream waits for the gate of a chunk, a
+ * word that a mover of the kernel opens after it has seen e in the word of the chunk. The stream
+ * does not wait for the word itself, since such a wait has no time limit and compares with a
+ * constant, while in a graph only the device knows e. A mover that gives up opens the gates of all
+ * chunks, so that the stream ends in any case; it does not write e, which the copies would forward
+ * to the words of the receivers. The extent
  * of a copy is fixed when the copy is queued, but only the device knows the number of rows. Copy
  * engines therefore copy the full room of a rank, and the rank's rows begin at a fixed place in a
  * set. (max_rows rows of `a` must be readable.) The number e of a call is in device memory, one
@@ -27,8 +33,9 @@
  *       work on their streams has ended. This includes e - 2, the last call that used the set of e,
  *       so no rank reads that set any more.
  *   (2) The stream waits for the copies of e at its end, so their sources are not overwritten
- *       before: neither `a`, nor e in device memory, which the kernel of e + 1 overwrites for
- *       e + 2.
+ *       before: neither `a`, nor forwarded rows (their source puts rows of e + 2 after it has seen
+ *       e + 1 in this rank's words), nor e in device memory, which the kernel of e + 1 overwrites
+ *       for e + 2. Each gate is closed again before e + 1 begins.
  *   (3) Words only increase. A word has one sender, whose calls do not overlap.
  *
  * All blocks of a kernel are resident, so warps may wait for other warps and for other ranks. A
@@ -53,6 +60,7 @@
 
 #include "cublaslt.h"
 #include "device_setup.h"
+#include "side_stream.h"
 
 enum { MAPS = 4, CLUSTER_K = 4096 };
 
@@ -87,9 +95,7 @@ struct ag_cuda {
     struct gemm_rows_map *gathered; /* [AG_GEMM_SETS] */
     struct own_map *own;            /* [MAPS] */
     uint32_t owns;
-    /* Stream and events of the copy engines; NULL: multiprocessors move rows. */
-    cudaStream_t engines;
-    cudaEvent_t begun, copied;
+    struct side_stream engines;    /* stream of the copy engines; none: multiprocessors move rows */
     struct ag_gemm_copies *copies; /* NULL: the run has no profile */
     struct cublaslt *library;      /* NULL: the kernel multiplies */
     char by[160];                  /* description of the multiplying library */
@@ -123,52 +129,115 @@ static uint32_t set_of(const struct ag_cuda *c)
     return (uint32_t)(c->calls % AG_GEMM_SETS);
 }
 
-/* Queues copies of this rank's rows of a chunk, of their scales and of the word to one rank. */
-static cudaError_t push_chunk(struct ag_cuda *c, const struct epa_ag_gemm *g, uint32_t chunk,
-                              uint32_t peer)
+/* Returns the address of this rank's current set in the heap of a rank. */
+static char *set_at(const struct ag_cuda *c, uint32_t rank)
+{
+    return c->t->peer_heap[rank] + c->heap + set_of(c) * c->l.set_bytes;
+}
+
+/* Rows of a rank that copy engines move. */
+struct rows_from {
+    uint32_t source;
+    const char *rows, *scales; /* its first row, and the scales of this row */
+};
+
+/* Queues copies of a chunk of rows, of their scales and of the word `number` to one rank. */
+static cudaError_t copy_chunk(struct ag_cuda *c, const struct rows_from *from, uint32_t chunk,
+                              const uint64_t *number, uint32_t peer)
 {
     const struct ag_gemm_layout *l = &c->l;
-    uint32_t me = c->t->rank, first = chunk * l->chunk_rows;
+    uint32_t first = chunk * l->chunk_rows;
     uint64_t n = l->max_rows - first < l->chunk_rows ? l->max_rows - first : l->chunk_rows;
-    uint64_t row = (uint64_t)me * l->max_rows + first, scales = l->groups * sizeof(float);
-    char *set = c->t->peer_heap[peer] + c->heap + set_of(c) * l->set_bytes;
-    uint64_t *word = c->args->v.peer_signal[peer] + c->args->signal + me * l->chunks + chunk;
-    cudaError_t code =
-        cudaMemcpyAsync(set + row * l->row_bytes, (const char *)g->a + first * l->row_bytes,
-                        n * l->row_bytes, cudaMemcpyDeviceToDevice, c->engines);
+    uint64_t row = (uint64_t)from->source * l->max_rows + first;
+    uint64_t scales = l->groups * sizeof(float);
+    char *set = set_at(c, peer);
+    uint64_t *word =
+        c->args->v.peer_signal[peer] + c->args->signal + from->source * l->chunks + chunk;
+    cudaStream_t stream = c->engines.stream;
+    cudaError_t code = cudaMemcpyAsync(set + row * l->row_bytes, from->rows + first * l->row_bytes,
+                                       n * l->row_bytes, cudaMemcpyDeviceToDevice, stream);
 
     if (code == cudaSuccess && l->groups != 0)
-        code = cudaMemcpyAsync(set + l->scales_at + row * scales,
-                               (const char *)g->a_scale + first * scales, n * scales,
-                               cudaMemcpyDeviceToDevice, c->engines);
+        code = cudaMemcpyAsync(set + l->scales_at + row * scales, from->scales + first * scales,
+                               n * scales, cudaMemcpyDeviceToDevice, stream);
     if (code == cudaSuccess)
-        code = cudaMemcpyAsync(word, c->next_call[set_of(c)], sizeof(*word),
-                               cudaMemcpyDeviceToDevice, c->engines);
+        code = cudaMemcpyAsync(word, number, sizeof(*word), cudaMemcpyDeviceToDevice, stream);
     return code;
 }
 
-/* Queues the copies on a stream beside the main stream. The order begins with the rank before this
- * one, so that each receiver has one sender at a time. */
-static cudaError_t push_by_engines(struct ag_cuda *c, const struct epa_ag_gemm *g)
+/* Queues copies of a chunk to the ranks of a mask. The order begins with the rank before this one,
+ * so that each receiver has one sender at a time. */
+static cudaError_t copy_to_all(struct ag_cuda *c, const struct rows_from *from, uint32_t chunk,
+                               const uint64_t *number, uint32_t ranks)
 {
     uint32_t me = c->t->rank, size = c->l.size;
-    cudaError_t code = cudaEventRecord(c->begun, c->backend->stream);
+    cudaError_t code = cudaSuccess;
 
-    if (code == cudaSuccess)
-        code = cudaStreamWaitEvent(c->engines, c->begun, 0);
-    if (code == cudaSuccess)
-        code = ag_gemm_copies_begin(c->copies, c->engines);
+    for (uint32_t i = 1; i < size && code == cudaSuccess; i++) {
+        uint32_t peer = (me + size - i) % size;
+
+        if ((ranks >> peer & 1) == 0)
+            continue;
+        code = copy_chunk(c, from, chunk, number, peer);
+        if (code == cudaSuccess)
+            code = ag_gemm_copies_end(c->copies, c->engines.stream, peer);
+    }
+    return code;
+}
+
+/* Queues the copies of own rows. */
+static cudaError_t push_by_engines(struct ag_cuda *c, const struct epa_ag_gemm *g)
+{
+    const struct rows_from own = {c->t->rank, g->a, (const char *)g->a_scale};
+    cudaError_t code = cudaSuccess;
+
     for (uint32_t chunk = 0; chunk < c->l.chunks && code == cudaSuccess; chunk++)
-        for (uint32_t i = 1; i < size && code == cudaSuccess; i++) {
-            uint32_t peer = (me + size - i) % size;
+        code = copy_to_all(c, &own, chunk, c->next_call[set_of(c)], c->args->hop[0].store);
+    return code;
+}
 
-            if ((c->args->hop[0].store >> peer & 1) == 0)
-                continue;
-            code = push_chunk(c, g, chunk, peer);
+/* Queues the copies of rows of other nodes to this node, each after a wait for its gate, in the
+ * order of ag_gemm_open_gates(). Called after the launch of the kernel that opens the gates: without
+ * this kernel, the stream would wait forever. */
+static cudaError_t forward_by_engines(struct ag_cuda *c)
+{
+    const struct ag_gemm_layout *l = &c->l;
+    const char *set = set_at(c, c->t->rank);
+    cudaError_t code = cudaSuccess;
+
+    for (uint32_t chunk = 0; chunk < l->chunks && code == cudaSuccess; chunk++)
+        for (uint32_t h = 1; h < c->args->hops && code == cudaSuccess; h++) {
+            const struct ag_gemm_hop *hop = &c->args->hop[h];
+            uint64_t row = (uint64_t)hop->source * l->max_rows;
+            const struct rows_from far = {hop->source, set + row * l->row_bytes,
+                                          set + l->scales_at + row * l->groups * sizeof(float)};
+            uint32_t word = hop->source * l->chunks + chunk;
+
+            code = side_stream_take(&c->engines, c->args->gate + word);
             if (code == cudaSuccess)
-                code = ag_gemm_copies_end(c->copies, c->engines, peer);
+                code = ag_gemm_copies_waited(c->copies, c->engines.stream);
+            if (code == cudaSuccess)
+                code = copy_to_all(c, &far, chunk, c->args->forwarded + word, hop->store);
         }
-    return code == cudaSuccess ? cudaEventRecord(c->copied, c->engines) : code;
+    return code;
+}
+
+/* Begins the stream of the copy engines, and queues the copies that need no kernel. */
+static cudaError_t begin_engines(struct ag_cuda *c, const struct epa_ag_gemm *g)
+{
+    cudaError_t code = side_stream_begin(&c->engines, c->backend->stream);
+
+    if (code == cudaSuccess)
+        code = ag_gemm_copies_begin(c->copies, c->engines.stream);
+    return code == cudaSuccess && c->args->engines ? push_by_engines(c, g) : code;
+}
+
+/* Queues the other copies, and ends the stream of the copy engines. */
+static cudaError_t end_engines(struct ag_cuda *c)
+{
+    cudaError_t code = c->args->forwards ? forward_by_engines(c) : cudaSuccess;
+
+    return code == cudaSuccess ? side_stream_end(&c->engines) : code;
 }
 
 /* Queues the puts of own rows to ranks of other nodes, before the main kernel. */
@@ -246,7 +315,7 @@ static enum epa_status run_parts(struct epa_algorithm *base, struct epa_problem 
 {
     struct ag_cuda *c = cuda_of(base);
     const struct epa_ag_gemm *g = &problem->u.ag_gemm;
-    bool engines = gathers && c->engines != NULL && c->l.size > 1;
+    bool engines = gathers && c->engines.stream != NULL && c->l.size > 1;
     enum epa_status status;
 
     c->last.status = EPA_OK;
@@ -255,14 +324,16 @@ static enum epa_status run_parts(struct epa_algorithm *base, struct epa_problem 
     status =
         device_check_call(&c->last, c->backend, cudaSetDevice(c->backend->device), "cudaSetDevice");
     if (status == EPA_OK && engines)
-        status = device_check_call(&c->last, c->backend, push_by_engines(c, g), "queueing copies");
+        status = device_check_call(&c->last, c->backend, begin_engines(c, g), "queueing copies");
     if (status == EPA_OK && gathers)
         status = launch_kernel(c, g, true, multiplies && c->config.overlap);
+    if (status == EPA_OK && engines)
+        status = device_check_call(&c->last, c->backend, end_engines(c), "queueing copies");
     if (status == EPA_OK && multiplies && !(gathers && c->config.overlap))
         status = queue_product(c, g);
     if (status == EPA_OK && engines)
         status = device_check_call(&c->last, c->backend,
-                                   cudaStreamWaitEvent(c->backend->stream, c->copied, 0),
+                                   side_stream_join(&c->engines, c->backend->stream),
                                    "waiting for copies");
     return status;
 }
@@ -310,7 +381,7 @@ static void write_trace(struct epa_algorithm *base)
     struct ag_cuda *c = cuda_of(base);
 
     base->trace_end = NULL;
-    ag_gemm_copies_write(c->copies, c->engines, c->trace, c->blocks,
+    ag_gemm_copies_write(c->copies, c->engines.stream, c->trace, c->blocks,
                          c->blocks * AG_GEMM_WARPS * AG_GEMM_INTERVALS);
     ag_gemm_trace_write(c->name, c->backend, c->trace, c->args, c->blocks);
 }
@@ -324,12 +395,7 @@ static void destroy_ag_gemm(struct epa_algorithm *base)
         write_trace(base);
     cublaslt_destroy(c->library);
     ag_gemm_copies_destroy(c->copies);
-    if (c->begun != NULL)
-        (void)cudaEventDestroy(c->begun);
-    if (c->copied != NULL)
-        (void)cudaEventDestroy(c->copied);
-    if (c->engines != NULL)
-        (void)cudaStreamDestroy(c->engines);
+    side_stream_close(&c->engines);
     if (c->memory != NULL)
         c->backend->ops->free(c->backend, c->memory);
     free(c->args);
@@ -415,29 +481,35 @@ static enum epa_status load_kernel(struct ag_cuda *c, const struct epa_ag_gemm *
     return status;
 }
 
+/* Returns the maximum number of copies of a call by copy engines, and of waits. */
+static uint32_t most_copies(const struct ag_cuda *c)
+{
+    uint32_t n = c->l.size - 1;
+
+    for (uint32_t h = 1; h < c->args->hops; h++)
+        n += 1 + (uint32_t)__builtin_popcount(c->args->hop[h].store);
+    return n * c->l.chunks;
+}
+
 /* Opens the stream of the copy engines. If ranks share a GPU, their kernels leave no room for the
  * small kernels that implement copies within that GPU. */
 static enum epa_status open_engines(struct ag_cuda *c, struct epa_error *err)
 {
+    const char *key = c->l.forwards ? "algorithm.forward" : "algorithm.mover";
     bool whole = device_is_whole(c->backend);
     cudaError_t code;
 
     c->early = whole && !c->l.padded;
-    if (!c->l.padded || (!whole && c->config.mover == AG_GEMM_AUTO))
+    if (!c->l.padded || (!whole && c->config.mover == AG_GEMM_AUTO && !c->l.forwards))
         return EPA_OK;
     if (!whole)
-        return epa_fail_key(
-            err, EPA_ERR_CONFIG, "algorithm.mover",
-            "%s: algorithm.mover: copy_engine needs a GPU for each rank, and GPU %d is "
-            "shared; set it to sm",
-            c->name, c->backend->device);
-    code = cudaStreamCreateWithFlags(&c->engines, cudaStreamNonBlocking);
-    if (code == cudaSuccess)
-        code = cudaEventCreateWithFlags(&c->begun, cudaEventDisableTiming);
-    if (code == cudaSuccess)
-        code = cudaEventCreateWithFlags(&c->copied, cudaEventDisableTiming);
+        return epa_fail_key(err, EPA_ERR_CONFIG, key,
+                            "%s: %s: copy_engine needs a GPU for each rank, and GPU %d is shared; "
+                            "set it to sm",
+                            c->name, key, c->backend->device);
+    code = side_stream_open(&c->engines, c->l.forwards);
     if (code == cudaSuccess && c->base.trace_end != NULL) {
-        c->copies = ag_gemm_copies_create((c->l.size - 1) * c->l.chunks);
+        c->copies = ag_gemm_copies_create(most_copies(c));
         code = c->copies != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
     }
     if (code == cudaSuccess)
@@ -509,7 +581,8 @@ static void fill_args(struct ag_cuda *c, const struct epa_algorithm_params *p)
     a->comm_blocks = c->config.comm_blocks;
     a->padded = l->padded;
     a->across = c->config.across_ranks;
-    a->engines = c->engines != NULL;
+    a->engines = c->engines.stream != NULL && l->engines;
+    a->forwards = l->forwards;
     a->b_scale = g->b_scale;
     a->bias = g->bias ? g->bias_of : NULL;
 }

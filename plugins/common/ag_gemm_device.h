@@ -82,10 +82,11 @@ struct ag_gemm_args {
     uint32_t tile_rows;                         /* rows of a cluster's tiles; panel: number of
                                                  * tiles down */
     uint32_t order, comm_blocks;
-    bool padded;  /* rank r's rows begin at r * max_rows, otherwise directly after the rows of
+    bool padded;   /* rank r's rows begin at r * max_rows, otherwise directly after the rows of
                    * rank r - 1 */
-    bool across;  /* tiles cross the borders between ranks */
-    bool engines; /* copy engines push the rank's own rows */
+    bool across;   /* tiles cross the borders between ranks */
+    bool engines;  /* copy engines push the rank's own rows */
+    bool forwards; /* copy engines forward rows of other nodes */
     bool moves, multiplies;        /* work of this kernel; with both, tiles wait for their rows */
     bool wide;                     /* 16-byte stores to rows of C are possible */
     uint8_t turn[AG_GEMM_RANKS];   /* ranks in the order of their tiles */
@@ -111,6 +112,10 @@ struct ag_gemm_args {
     uint32_t *taken[2]; /* [panels]: tiles taken; kernels alternate between the two arrays */
     uint32_t panels;
     uint64_t *next_call; /* number of the next call; copy engines read it */
+    /* [size * chunks] each, for rows of other nodes that copy engines forward. gate: 1 once the
+     * stream of the copies may go on, then 0 again. forwarded: call whose rows have arrived, which
+     * the copy engines write to the words of the receivers. */
+    uint64_t *gate, *forwarded;
     /* Intervals: [bands of tiles][columns][AG_GEMM_TILE_NOTES], then
      * [movers][ag_gemm_steps()][AG_GEMM_COPY_NOTES]; NULL: no profile. */
     struct ag_gemm_note *notes;

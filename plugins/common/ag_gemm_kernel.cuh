@@ -406,8 +406,12 @@ EPA_DEV void move(const struct ag_gemm_args &a, HEAD &head, uint64_t call, bool 
                              &s.last[warp]};
 
     ag_gemm_move_all(a, s.places, m, call);
-    if (blockIdx.x == 0 && warp == 0)
-        ag_gemm_wait_all(a, call);
+    if (blockIdx.x != 0 || warp != 0)
+        return;
+    if (a.forwards && epa_dev_lane() == 0)
+        ag_gemm_open_gates(a, s.places, call);
+    __syncwarp();
+    ag_gemm_wait_all(a, call);
 }
 
 /* Synchronizes all threads of the cluster. */

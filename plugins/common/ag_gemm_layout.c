@@ -59,10 +59,11 @@ static enum epa_status check_shape(const char *name, const struct epa_ag_gemm *g
             "%s: algorithm.cluster: 2 needs algorithm.blocks (%u) of two or more, and "
             "algorithm.comm_blocks (%u) that are even",
             name, c->blocks, c->comm_blocks);
-    if (c->mode == AG_GEMM_PULL && c->mover == AG_GEMM_COPY_ENGINE)
-        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.mode algorithm.mover",
+    if (c->mode == AG_GEMM_PULL &&
+        (c->mover == AG_GEMM_COPY_ENGINE || c->forward == AG_GEMM_COPY_ENGINE))
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.mode algorithm.mover algorithm.forward",
                             "%s: copy engines push rows; set algorithm.mode: push, or "
-                            "algorithm.mover: sm",
+                            "algorithm.mover and algorithm.forward: sm",
                             name);
     if (c->two_level && world->size % world->local_size != 0)
         return epa_fail_key(
@@ -105,9 +106,11 @@ enum epa_status ag_gemm_layout_make(const char *name, const struct epa_ag_gemm *
 
     if (status != EPA_OK)
         return status;
-    l.padded =
+    l.engines =
         c->mover == AG_GEMM_COPY_ENGINE || (c->mover == AG_GEMM_AUTO && c->mode == AG_GEMM_PUSH &&
                                             g->max_rows * l.row_bytes >= ENGINE_BYTES);
+    l.forwards = c->forward == AG_GEMM_COPY_ENGINE && l.two_level && world->local_size > 1;
+    l.padded = l.engines || l.forwards;
     l.chunks = c->chunks != 0 ? c->chunks : choose_chunks(g, &l);
     l.chunk_rows = (g->max_rows + l.chunks - 1) / l.chunks;
     l.chunk_rows = l.chunk_rows > 0 ? l.chunk_rows : 1;
@@ -129,6 +132,8 @@ uint64_t ag_gemm_place_private(const struct ag_gemm_layout *l, uint32_t blocks, 
     a->count = device_take(memory, &at, blocks * sizeof(*a->count));
     a->stored = device_take(memory, &at, (2 * words + 2 + l->chunks) * sizeof(*a->stored));
     a->placed = device_take(memory, &at, (words + 2) * sizeof(*a->placed));
+    a->gate = device_take(memory, &at, l->forwards ? words * sizeof(*a->gate) : 0);
+    a->forwarded = device_take(memory, &at, l->forwards ? words * sizeof(*a->forwarded) : 0);
     a->taken[0] = device_take(memory, &at, l->panels * sizeof(uint32_t));
     a->taken[1] = device_take(memory, &at, l->panels * sizeof(uint32_t));
     for (uint32_t i = 0; i < AG_GEMM_SETS; i++)

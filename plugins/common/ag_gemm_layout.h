@@ -16,7 +16,10 @@ struct ag_gemm_args; /* ag_gemm_device.h */
 struct ag_gemm_layout {
     uint32_t size, max_rows, groups, chunks, chunk_rows, panels;
     uint64_t row_bytes, scales_at, set_bytes;
-    bool two_level, padded;
+    bool two_level;
+    bool engines;  /* copy engines push own rows, unless mover: auto finds ranks that share a GPU */
+    bool forwards; /* copy engines forward rows of other nodes */
+    bool padded;   /* the rows of a rank begin at a fixed place: copies have a fixed extent */
 };
 
 /* Computes the layout. Rejects settings that need other options; `name` begins the message. */

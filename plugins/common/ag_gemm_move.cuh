@@ -273,10 +273,11 @@ EPA_DEV bool ag_gemm_wait_chunk(const struct ag_gemm_args &a, uint32_t source, u
 }
 
 /* Steps of the transfers of a call, the same order in all movers. 1: own rows to their receivers,
- * unless copy engines push them; then rows of other nodes to this node, as they arrive. 2: own rows
- * that share a tile with rows of other ranks, to this rank's set: those after the border before
- * them, and those before the border after them (tiles with own rows only read them at the caller's
- * address). 3: pulled rows of other ranks, beginning with the rank after this one. */
+ * unless copy engines push them; then rows of other nodes to this node, as they arrive, unless copy
+ * engines forward them. 2: own rows that share a tile with rows of other ranks, to this rank's set:
+ * those after the border before them, and those before the border after them (tiles with own rows
+ * only read them at the caller's address). 3: pulled rows of other ranks, beginning with the rank
+ * after this one. */
 struct ag_gemm_step {
     struct ag_gemm_move move;
     uint32_t source, chunk, counter;
@@ -297,7 +298,7 @@ EPA_DEV bool ag_gemm_step_at(const struct ag_gemm_args &a, const struct ag_gemm_
     if (i < pushed) {
         uint32_t h = i / a.chunks;
 
-        if (h == 0 && a.engines)
+        if (h == 0 ? a.engines : a.forwards)
             return false;
         own = h == 0;
         out.source = a.hop[h].source;
@@ -406,6 +407,35 @@ EPA_DEV void ag_gemm_move_all(const struct ag_gemm_args &a, const struct ag_gemm
     }
     if (epa_dev_lane() == 0)
         ag_gemm_finish_part<0>(a, *m.last, call);
+}
+
+/* Lets the copy engines forward the chunks of other nodes that have arrived, in the order in which
+ * their stream waits. A stream has no time limit: after a failed wait, the gates of all remaining
+ * chunks open, too. `forwarded` keeps the number of an earlier call then, so that no receiver reads
+ * the rows in this call. Called by one lane. */
+EPA_DEV void ag_gemm_open_gates(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
+                                uint64_t call)
+{
+    bool ok = true;
+
+#pragma unroll 1
+    for (uint32_t i = 0; i < (a.hops - 1) * a.chunks; i++) {
+        const uint32_t chunk = i / (a.hops - 1), h = i % (a.hops - 1) + 1;
+        const uint32_t source = a.hop[h].source, word = source * a.chunks + chunk;
+        const uint32_t begun = ag_gemm_now();
+
+        ok = ok && ag_gemm_wait(a, ag_gemm_signal_word(a, source, chunk), call,
+                                {0, AG_GEMM_WAIT_PASS, source, chunk});
+        if (ok)
+            a.forwarded[word] = call;
+        epa_dev_store_release(a.gate + word, 1); /* pairs with side_stream_take() */
+        if (AG_GEMM_PROFILE && ok)
+            ag_gemm_note_at(a,
+                            ag_gemm_copy_note(&a, 0, h * a.chunks + chunk) + AG_GEMM_AWAIT_CHUNK -
+                                AG_GEMM_TILE_NOTES,
+                            (uint32_t)call, begun, source,
+                            p.c_start[source] + ag_gemm_chunk(a, p, source, chunk).first, 0);
+    }
 }
 
 /* Waits until each rank has signalled all of its chunks, including chunks without rows. If tiles

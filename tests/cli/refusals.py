@@ -88,7 +88,7 @@ CASES = [
     gemm("ag_gemm_2d", "60", gemm="{m: 96, n: 128, k: 60}"),
     gemm("ag_then_gemm", "60", gemm="{m: 96, n: 128, k: 60}"),
     gemm("{name: ag_gemm_2d, tile_rows: 7}", "7"),
-    gemm("{name: ag_gemm_2d, mover: copy_engine}", "copy_engine"),
+    *(gemm(f"{{name: ag_gemm_2d, {option}: copy_engine}}", "copy_engine") for option in ("mover", "forward")),
     gemm("{name: ag_gemm_2d, gather: 2d}", "3", ranks="4", ranks_per_node="3", transport="{name: ucx}"),
     gather("allgather", "24", allgather="{max_rows: 8, row_bytes: 24}"),
     gather("{name: allgather, blocks: 4}", "4"),

@@ -11,10 +11,13 @@
  * PULL 0: movers, or with ENGINES 1 copy engines, store own rows in the sets of their node. PULL 1:
  * movers store own rows in the own set, and the other ranks of the node copy them. Between nodes a
  * put transfers the rows from the own set at any time. The rank of the same place receives them, and
- * its movers pass them on to its node.
+ * its movers pass them on to its node. FORWARD 1: copy engines pass them on, once a mover has opened
+ * the gate of the rows. FAILS 1: a mover may give up its wait for such rows; then all waits of kernels
+ * end, but the copy engines still wait for their gates. Without a reuse of sets (E <= B), the rows of
+ * a word that copy engines set are in place nevertheless, and all streams end.
  *
- * Parameters by -D: N, P, E, B, MOVERS (of a kernel, 1 or 2), PULL, ENGINES, ROWS (a bit for each
- * rank with rows), and at most one MUTANT_*. */
+ * Parameters by -D: N, P, E, B, MOVERS (of a kernel, 1 or 2), PULL, ENGINES, FORWARD, FAILS, ROWS (a
+ * bit for each rank with rows), and at most one MUTANT_*. */
 
 #include "common.pml"
 
@@ -30,6 +33,11 @@
 #define PUTS(p, q) (NODE(p) != NODE(q) && SENDER(p, q) == p)
 /* p passes rows of s on to its node. */
 #define PASSES(p, s) (P > 1 && NODE(p) != NODE(s) && COUNTERPART(s, p) == p)
+/* Copy engines of p forward rows of s; a node of one has no rank to forward to. */
+#define HAS_MATES(p) (P > 1 && NODE(p) * P + 1 < N)
+#define FORWARDS(p, s) (FORWARD && PASSES(p, s) && HAS_MATES(p))
+#define KEEPS(s, p) !FORWARDS(p, s)
+#define USES_ENGINES(p) ((ENGINES && HAS_MATES(p)) || !OF_ALL(KEEPS, p))
 #define LOADS(q, s) (PULL && q != s && NODE(SENDER(s, q)) == NODE(q))
 #define HAS_ROWS(s) ((ROWS >> (s)) % 2 == 1)
 
@@ -44,8 +52,12 @@ byte stored[N * N], loaded[N * N]; /* counters of parts: passed on or sent, load
 byte number[N * 2]; /* number of a call, for copy engines */
 byte a[N];          /* own rows at the caller's address */
 byte begun[N], moved[N], copied[N], put[N * N];
+bit gate[N * N];         /* [rank][source]: the copy engines may forward rows */
+byte forwarded[N * N];   /* number of the call that they then write to words */
+bool failed;
 
-#define ARRIVED(w) (MUTANT_EQ -> (w) == e : (MUTANT_CALL_BEFORE -> (w) + 1 >= e : (w) >= e))
+#define SEEN(w) (MUTANT_EQ -> (w) == e : (MUTANT_CALL_BEFORE -> (w) + 1 >= e : (w) >= e))
+#define ARRIVED(w) (failed || SEEN(w))
 
 /* For each s < N with a condition. */
 #define SKIP(s, condition) \
@@ -119,6 +131,21 @@ inline load_part(s)
     }
 }
 
+/* Lets the copy engines forward rows of s. After a failure, too, but without the number. */
+inline open_gate(s)
+{
+    if
+    :: atomic { SEEN(word[AT(r, s)]) ->
+        IF(!MUTANT_GATE_FIRST, forwarded[AT(r, s)] = e);
+        gate[AT(r, s)] = 1 };
+        IF(MUTANT_GATE_FIRST, forwarded[AT(r, s)] = e)
+    :: atomic { FAILS || failed ->
+        failed = true;
+        IF(MUTANT_NUMBER_OF_FAILURE, forwarded[AT(r, s)] = e);
+        IF(!MUTANT_GATE_STAYS, gate[AT(r, s)] = 1) }
+    fi
+}
+
 proctype mover(byte r; byte m)
 {
     byte e, q, s;
@@ -131,24 +158,39 @@ proctype mover(byte r; byte m)
         :: P > 1 && !ENGINES -> send_part(r)
         :: else
         fi;
-        EACH_WITH(s, PASSES(r, s),
+        EACH_WITH(s, PASSES(r, s) && !FORWARD,
             (MUTANT_PASS_WITHOUT_WAIT || ARRIVED(word[AT(r, s)]));
             send_part(s));
+        EACH_WITH(s, FORWARDS(r, s) && m == 0, open_gate(s));
         EACH_WITH(s, LOADS(r, s), load_part(s));
         moved[r]++
     :: else -> break
     od
 }
 
+/* Copies rows of s to q, and the number that a mover has written. */
+inline forward_rows(s)
+{
+    atomic {
+        IF(HAS_ROWS(s), EACH(m, MOVERS, ROW(q, s, e, m) = TORN))
+    };
+    atomic {
+        IF(HAS_ROWS(s), EACH(m, MOVERS,
+            ROW(q, s, e, m) = ROW(r, s, e, m);
+            assert(forwarded[AT(r, s)] < e || ROW(q, s, e, m) == e)));
+        raise(q, s, forwarded[AT(r, s)])
+    }
+}
+
 /* The stream of the copy engines, beside the kernel. */
 proctype engine(byte r)
 {
-    byte e, q, m;
+    byte e, q, s, m;
 
     do
     :: e < E ->
         atomic { begun[r] > e -> e++ };
-        EACH_WITH(q, MATES(r, q),
+        EACH_WITH(q, MATES(r, q) && ENGINES,
             IF(MUTANT_WORD_FIRST, raise(q, r, NUMBER(e)));
             atomic {
                 IF(HAS_ROWS(r), EACH(m, MOVERS, assert(a[r] == e); ROW(q, r, e, m) = TORN))
@@ -157,6 +199,12 @@ proctype engine(byte r)
                 IF(HAS_ROWS(r), EACH(m, MOVERS, assert(a[r] == e); ROW(q, r, e, m) = e))
             };
             IF(!MUTANT_WORD_FIRST, raise(q, r, NUMBER(e))));
+        EACH_WITH(s, FORWARDS(r, s),
+            atomic {
+                gate[AT(r, s)] == 1 || MUTANT_NO_GATE ->
+                IF(!MUTANT_GATE_NOT_CLOSED, gate[AT(r, s)] = 0)
+            };
+            EACH_WITH(q, MATES(r, q), forward_rows(s)));
         copied[r] = e
     :: else -> break
     od
@@ -206,7 +254,7 @@ inline read_rows()
 {
     EACH(s, N,
         IF(HAS_ROWS(s), EACH(m, MOVERS,
-            assert((s == r && OWN_ROWS_ARE_APART -> a[r] : ROW(r, s, e, m)) == e))))
+            assert(failed || (s == r && OWN_ROWS_ARE_APART -> a[r] : ROW(r, s, e, m)) == e))))
 }
 
 /* The main stream of a rank: a tile with rows of all ranks, and the end of the kernel. */
@@ -223,7 +271,7 @@ proctype rank(byte r)
             OF_ALL(HAS_WORD) && (MUTANT_KERNELS_OVERLAP || moved[r] == e * MOVERS) ->
             NUMBER(e + 1) = e + 1
         };
-        (MUTANT_NO_COPY_WAIT || !ENGINES || copied[r] == e)
+        (MUTANT_NO_COPY_WAIT || !USES_ENGINES(r) || copied[r] == e)
     :: else -> break
     od
 }
@@ -238,7 +286,7 @@ init {
             run rank(p);
             run mover(p, 0);
             IF(MOVERS > 1, run mover(p, 1));
-            IF(ENGINES, run engine(p));
+            IF(USES_ENGINES(p), run engine(p));
             EACH(q, N, IF(PUTS(p, q), run network(p, q)));
             p++
         :: else -> break

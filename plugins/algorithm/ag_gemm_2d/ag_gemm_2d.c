@@ -13,6 +13,7 @@ static const struct ag2_config defaults = {
     .order = AG_GEMM_ARRIVAL,
     .across_ranks = true,
     .mover = AG_GEMM_AUTO,
+    .forward = AG_GEMM_SM,
     .panel = 16,
 };
 
@@ -41,6 +42,12 @@ static const struct epa_choice movers[] = {
     {"auto", AG_GEMM_AUTO, "copy engines from 1 MiB per rank on, if they can push the rows"},
     {"copy_engine", AG_GEMM_COPY_ENGINE, "copy engines push a rank's own rows"},
     {"sm", AG_GEMM_SM, "multiprocessors"},
+    {0},
+};
+
+static const struct epa_choice forwards[] = {
+    {"sm", AG_GEMM_SM, "multiprocessors"},
+    {"copy_engine", AG_GEMM_COPY_ENGINE, "copy engines, whose stream waits for the rows"},
     {0},
 };
 
@@ -92,6 +99,11 @@ static const struct epa_option options[] = {
      EPA_CHOICE(struct ag2_config, mover),
      .choices = movers,
      .help = "on GPUs, unit that moves a rank's own rows",
+     .tune = "cuda: *"},
+    {.name = "forward",
+     EPA_CHOICE(struct ag2_config, forward),
+     .choices = forwards,
+     .help = "on GPUs with gather: 2d, unit that passes rows of other nodes on within its node",
      .tune = "cuda: *"},
     {.name = "cluster",
      EPA_U32(struct ag2_config, cluster),
@@ -180,13 +192,13 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
     };
     enum epa_status status;
 
-    if (c->mover != defaults.mover || c->panel != defaults.panel || c->comm_blocks != 0 ||
-        c->blocks != 0 || c->cluster != 0)
-        return epa_fail_key(
-            err, EPA_ERR_CONFIG,
-            "algorithm.mover algorithm.cluster algorithm.panel algorithm.comm_blocks algorithm.blocks",
-            "ag_gemm_2d: algorithm.mover, cluster, panel, comm_blocks and blocks are "
-            "options of GPUs; leave them out");
+    if (c->mover != defaults.mover || c->forward != defaults.forward ||
+        c->panel != defaults.panel || c->comm_blocks != 0 || c->blocks != 0 || c->cluster != 0)
+        return epa_fail_key(err, EPA_ERR_CONFIG,
+                            "algorithm.mover algorithm.forward algorithm.cluster algorithm.panel "
+                            "algorithm.comm_blocks algorithm.blocks",
+                            "ag_gemm_2d: algorithm.mover, forward, cluster, panel, comm_blocks and "
+                            "blocks are options of GPUs; leave them out");
     c->tile_rows = c->tile_rows != 0 ? c->tile_rows : TILE_ROWS;
     c->tile_cols = c->tile_cols != 0 ? c->tile_cols : TILE_COLS;
     status = check_shape(g, world, c, err);
@@ -230,6 +242,7 @@ static enum epa_status device_config(const struct ag2_config *c, struct ag_gemm_
     *out = (struct ag_gemm_config){
         .mode = c->mode,
         .mover = c->mover,
+        .forward = c->forward,
         .order = c->order,
         .two_level = c->gather == AG2_TWO_LEVEL,
         .across_ranks = c->across_ranks,

@@ -19,7 +19,7 @@ struct ag2_config {
     /* tile_rows, tile_cols: 0: 256 on hosts, 128 and 256 on GPUs */
     uint32_t chunks, tile_rows, tile_cols;
     bool across_ranks, comm_worker;
-    int mover; /* CUDA code: enum ag_gemm_mover; also the following line */
+    int mover, forward; /* CUDA code: enum ag_gemm_mover; also the following line */
     uint32_t cluster, panel, comm_blocks, blocks;
 };
 

@@ -211,6 +211,12 @@ FILES = {
             "two nodes of two, each to all, pulled within":
                 "ranks: 4, gemm.n: 400, ranks_per_node: 2, algorithm: {mode: pull, gather: 1d}",
             "four nodes of one": "ranks: 4, gemm.n: 400, ranks_per_node: 1",
+            **{f"two nodes of two, forwarded by copy engines{name}":
+                f"ranks: 4, gemm.n: 255, ranks_per_node: 2, algorithm: {{forward: copy_engine{more}}}{other}" for name, more, other in (
+                    ("", "", ""), (", ranks straggle", "", ", verify.straggle: 2ms"),
+                    (", all rows, fp8", ", mover: copy_engine", ", gemm: {dtype: fp8, k: 336}"),
+                    (", 64 chunks, a block for communication", ", chunks: 64, comm_blocks: 1", ""))},
+            "one node, nothing to forward": "ranks: 2, algorithm.forward: copy_engine",
             "several groups, whole tiles, fp8": "gemm: {dtype: fp8, m: 384, n: 768, k: 512}, tokens: full",
             **{f"the baseline{name}": f"algorithm: {{name: ag_then_gemm{library}}}{more}" for name, library, more in (
                 ("", "", ""), (", own kernels", ", library: kernels", ""),

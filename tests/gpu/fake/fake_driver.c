@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Defines a function without further effect that may fail with `failure`; with CUDA_SUCCESS it
@@ -142,23 +143,49 @@ static CUresult CUDAAPI set_access(CUdeviceptr_v2 at, size_t bytes, const CUmemA
                : CUDA_SUCCESS;
 }
 
+enum { WAIT_NS = 20000 };
+
 struct words {
     unsigned n;
     CUstreamBatchMemOpParams op[];
 };
 
+/* Waits without a time limit, as a GPU: the stream has no other work meanwhile. The comparison wraps
+ * around. */
+static void wait_for_word(const uint64_t *word, uint64_t wanted)
+{
+    /* Acquire: pairs with the release of a kernel. */
+    while ((int64_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - wanted) < 0)
+        nanosleep(&(struct timespec){.tv_nsec = WAIT_NS}, NULL);
+}
+
 static void run_words(void *data)
 {
     const struct words *w = data;
 
-    for (unsigned i = 0; i < w->n; i++)
-        /* Release: pairs with the acquire load of the thread that polls the word. */
-        __atomic_store_n((uint64_t *)(uintptr_t)w->op[i].writeValue.address,
-                         w->op[i].writeValue.value64, __ATOMIC_RELEASE);
+    for (unsigned i = 0; i < w->n; i++) {
+        uint64_t *word = (uint64_t *)(uintptr_t)w->op[i].writeValue.address;
+
+        if (w->op[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64)
+            wait_for_word(word, w->op[i].waitValue.value64);
+        else
+            /* Release: pairs with the acquire load of the thread that polls the word. */
+            __atomic_store_n(word, w->op[i].writeValue.value64, __ATOMIC_RELEASE);
+    }
 }
 
-/* Supports word writes only, at most 256, each after a fence, as the real function: its second
- * version rejects CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER. */
+/* The structs of waits and of writes have the same layout. */
+static bool is_word(const CUstreamBatchMemOpParams *op)
+{
+    return op->writeValue.address % sizeof(uint64_t) == 0 &&
+           ((op->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 &&
+             op->writeValue.flags == CU_STREAM_WRITE_VALUE_DEFAULT) ||
+            (op->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 &&
+             op->waitValue.flags == CU_STREAM_WAIT_VALUE_GEQ));
+}
+
+/* Supports waits (>=) and writes of words only, at most 256, writes after a fence, as the real
+ * function: its second version rejects CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER. */
 static CUresult CUDAAPI batch_words(CUstream stream, unsigned n, CUstreamBatchMemOpParams *ops,
                                     unsigned flags)
 {
@@ -167,9 +194,7 @@ static CUresult CUDAAPI batch_words(CUstream stream, unsigned n, CUstreamBatchMe
     bool ok = w != NULL;
 
     for (unsigned i = 0; i < n && ok; i++)
-        ok = ops[i].operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 &&
-             ops[i].writeValue.flags == CU_STREAM_WRITE_VALUE_DEFAULT &&
-             ops[i].writeValue.address % sizeof(uint64_t) == 0;
+        ok = is_word(&ops[i]);
     if (ok) {
         w->n = n;
         memcpy(w->op, ops, n * sizeof(*ops));
