@@ -33,6 +33,8 @@ struct ag_gemm_config {
     uint32_t panel;         /* number of tiles down before the next column of tiles */
     uint32_t comm_blocks;   /* blocks that only move rows; 0: one warp of each block moves rows */
     uint32_t blocks;        /* maximum number of blocks; 0: one per multiprocessor */
+    uint32_t put_blocks;    /* multiprocessors that put rows to other nodes during the kernel, which
+                             * leaves them free; 0: all, before the kernel */
 };
 
 enum { AG_GEMM_TILE_ROWS = 128, AG_GEMM_TILE_COLS = 256 };

@@ -38,6 +38,9 @@
  *       for e + 2. Each gate is closed again before e + 1 begins.
  *   (3) Words only increase. A word has one sender, whose calls do not overlap.
  *
+ * Rows for nodes that only puts reach are copied and put by another kernel (ag_gemm_far.cu), before
+ * this kernel, or beside it on multiprocessors that this kernel leaves free.
+ *
  * All blocks of a kernel are resident, so warps may wait for other warps and for other ranks. A
  * mover waits for words from other nodes and, with pull, for words from its own node. The senders
  * of those words set them before they wait for any word that depends on this rank. */
@@ -96,6 +99,7 @@ struct ag_cuda {
     struct own_map *own;            /* [MAPS] */
     uint32_t owns;
     struct side_stream engines;    /* stream of the copy engines; none: multiprocessors move rows */
+    struct side_stream puts;       /* stream of put_far(); none: the main stream */
     struct ag_gemm_copies *copies; /* NULL: the run has no profile */
     struct cublaslt *library;      /* NULL: the kernel multiplies */
     char by[160];                  /* description of the multiplying library */
@@ -240,16 +244,23 @@ static cudaError_t end_engines(struct ag_cuda *c)
     return code == cudaSuccess ? side_stream_end(&c->engines) : code;
 }
 
-/* Queues the puts of own rows to ranks of other nodes, before the main kernel. */
+/* Queues the puts of own rows to ranks of other nodes, before the main kernel or beside it. */
 static cudaError_t put_far(const struct ag_cuda *c, const struct ag_gemm_args *a)
 {
     const struct ag_gemm_layout *l = &c->l;
     const struct ag_gemm_far_args far = {.a = *a,
+                                         .number = c->next_call[set_of(c)],
                                          .ring = *c->t->ring,
                                          .peers = c->far,
                                          .copied = a->stored + 2 * l->size * l->chunks + 2};
+    cudaError_t code;
 
-    return ag_gemm_far_queue(c->backend->stream, c->backend->multiprocessors, &far);
+    if (c->puts.stream == NULL)
+        return ag_gemm_far_queue(c->backend->stream, c->backend->multiprocessors, &far);
+    code = side_stream_begin(&c->puts, c->backend->stream);
+    if (code == cudaSuccess)
+        code = ag_gemm_far_queue(c->puts.stream, c->config.put_blocks, &far);
+    return code == cudaSuccess ? side_stream_end(&c->puts) : code;
 }
 
 static cudaLaunchAttribute cluster_attribute(const struct ag_cuda *c)
@@ -329,6 +340,10 @@ static enum epa_status run_parts(struct epa_algorithm *base, struct epa_problem 
         status = launch_kernel(c, g, true, multiplies && c->config.overlap);
     if (status == EPA_OK && engines)
         status = device_check_call(&c->last, c->backend, end_engines(c), "queueing copies");
+    if (status == EPA_OK && gathers)
+        status =
+            device_check_call(&c->last, c->backend, side_stream_join(&c->puts, c->backend->stream),
+                              "waiting for puts");
     if (status == EPA_OK && multiplies && !(gathers && c->config.overlap))
         status = queue_product(c, g);
     if (status == EPA_OK && engines)
@@ -396,12 +411,36 @@ static void destroy_ag_gemm(struct epa_algorithm *base)
     cublaslt_destroy(c->library);
     ag_gemm_copies_destroy(c->copies);
     side_stream_close(&c->engines);
+    side_stream_close(&c->puts);
     if (c->memory != NULL)
         c->backend->ops->free(c->backend, c->memory);
     free(c->args);
     free(c->gathered);
     free(c->own);
     free(c);
+}
+
+/* Leaves ranks that the kernels cannot store to for the puts, and opens the stream of the puts. */
+static enum epa_status find_far(struct ag_cuda *c, struct epa_error *err)
+{
+    const struct epa_device_view *v = c->t->view;
+    struct ag_gemm_hop *own = &c->args->hop[0];
+    cudaError_t code;
+
+    for (uint32_t r = 0; r < c->l.size && c->t->ring != NULL; r++)
+        if (v->peer_heap[r] == NULL && (own->store >> r & 1) != 0)
+            c->far |= 1u << r;
+    own->store &= (uint16_t)~c->far;
+    own->signal &= (uint16_t)~c->far;
+    if (c->far == 0)
+        return EPA_OK;
+    code = ag_gemm_far_load();
+    if (code == cudaSuccess && c->config.put_blocks != 0)
+        code = side_stream_open(SIDE_STREAM_PUTS, &c->puts);
+    return code == cudaSuccess
+               ? EPA_OK
+               : epa_fail(err, EPA_ERR_SYSTEM, "%s: the kernel of puts to other nodes: %s", c->name,
+                          cudaGetErrorString(code));
 }
 
 static enum epa_status load_kernel_code(struct ag_cuda *c, struct epa_error *err)
@@ -461,10 +500,17 @@ static enum epa_status load_kernel(struct ag_cuda *c, const struct epa_ag_gemm *
 {
     uint64_t bands = ((uint64_t)c->l.size * c->l.max_rows + GEMM_ROWS - 1) / GEMM_ROWS;
     uint64_t columns = (g->n + 2 * GEMM_BOX - 1) / (2 * GEMM_BOX);
+    uint32_t reserved = c->far != 0 ? c->config.put_blocks : 0;
     bool asked = c->config.cluster == 2;
     enum epa_status status;
 
-    c->blocks = c->backend->multiprocessors;
+    if (reserved != 0 && reserved + (asked ? 2 : 1) > c->backend->multiprocessors)
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.put_blocks",
+                            "%s: algorithm.put_blocks (%u) leaves none of %u multiprocessors to "
+                            "multiply%s",
+                            c->name, reserved, c->backend->multiprocessors,
+                            asked ? " in clusters of two" : "");
+    c->blocks = c->backend->multiprocessors - reserved;
     if (c->config.blocks != 0 && c->config.blocks < c->blocks)
         c->blocks = c->config.blocks;
     if (c->config.tile_cols == 0)
@@ -499,7 +545,7 @@ static enum epa_status open_engines(struct ag_cuda *c, struct epa_error *err)
     bool whole = device_is_whole(c->backend);
     cudaError_t code;
 
-    c->early = whole && !c->l.padded;
+    c->early = whole && !c->l.padded && c->puts.stream == NULL;
     if (!c->l.padded || (!whole && c->config.mover == AG_GEMM_AUTO && !c->l.forwards))
         return EPA_OK;
     if (!whole)
@@ -507,7 +553,7 @@ static enum epa_status open_engines(struct ag_cuda *c, struct epa_error *err)
                             "%s: %s: copy_engine needs a GPU for each rank, and GPU %d is shared; "
                             "set it to sm",
                             c->name, key, c->backend->device);
-    code = side_stream_open(&c->engines, c->l.forwards);
+    code = side_stream_open(c->l.forwards ? SIDE_STREAM_TAKES : SIDE_STREAM_PLAIN, &c->engines);
     if (code == cudaSuccess && c->base.trace_end != NULL) {
         c->copies = ag_gemm_copies_create(most_copies(c));
         code = c->copies != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
@@ -517,23 +563,6 @@ static enum epa_status open_engines(struct ag_cuda *c, struct epa_error *err)
     return epa_fail_key(err, code == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
                         EPA_LIMIT_NAMED, "%s: a stream for copies: %s", c->name,
                         cudaGetErrorString(code));
-}
-
-/* Leaves ranks that the kernels cannot store to for the puts. */
-static enum epa_status find_far(struct ag_cuda *c, struct epa_error *err)
-{
-    const struct epa_device_view *v = c->t->view;
-    struct ag_gemm_hop *own = &c->args->hop[0];
-
-    for (uint32_t r = 0; r < c->l.size && c->t->ring != NULL; r++)
-        if (v->peer_heap[r] == NULL && (own->store >> r & 1) != 0)
-            c->far |= 1u << r;
-    own->store &= (uint16_t)~c->far;
-    own->signal &= (uint16_t)~c->far;
-    return c->far == 0 || ag_gemm_far_load() == cudaSuccess
-               ? EPA_OK
-               : epa_fail(err, EPA_ERR_SYSTEM, "%s: the kernel of puts to other nodes: %s", c->name,
-                          cudaGetErrorString(cudaGetLastError()));
 }
 
 static enum epa_status alloc_private(struct ag_cuda *c, struct epa_error *err)
@@ -689,9 +718,9 @@ enum epa_status ag_gemm_cuda_create(const char *name, const struct epa_algorithm
     if (status == EPA_OK)
         status = device_check(name, p, AG_GEMM_SETS * c->l.set_bytes, true, err);
     if (status == EPA_OK)
-        status = load_kernel(c, g, err);
-    if (status == EPA_OK)
         status = find_far(c, err);
+    if (status == EPA_OK)
+        status = load_kernel(c, g, err);
     if (status == EPA_OK)
         status = open_engines(c, err);
     if (status == EPA_OK) {

@@ -111,7 +111,7 @@ struct ag_gemm_args {
                          * then the two borders of own rows */
     uint32_t *taken[2]; /* [panels]: tiles taken; kernels alternate between the two arrays */
     uint32_t panels;
-    uint64_t *next_call; /* number of the next call; copy engines read it */
+    uint64_t *next_call; /* number of the next call; copy engines and puts read it */
     /* [size * chunks] each, for rows of other nodes that copy engines forward. gate: 1 once the
      * stream of the copies may go on, then 0 again. forwarded: call whose rows have arrived, which
      * the copy engines write to the words of the receivers. */
@@ -144,6 +144,7 @@ EPA_BOTH uint64_t ag_gemm_copy_note(const struct ag_gemm_args *a, uint32_t mover
 /* Argument of the kernel that puts own rows to ranks of other nodes. */
 struct ag_gemm_far_args {
     struct ag_gemm_args a;
+    const uint64_t *number; /* number of the call */
     struct epa_device_ring ring;
     uint32_t peers;   /* mask of those ranks */
     uint32_t *copied; /* [chunks]: blocks that have copied; 0 between calls */

@@ -1,12 +1,23 @@
-/* AllGather and GEMM, rows for ranks of other nodes: a kernel before the main kernel. It copies
- * this rank's rows to its own set, and queues puts from there to the same place of each such rank,
- * chunk after chunk, while the next kernel runs. The source of the puts is not the caller's buffer:
- * the proxy may read it after the call has ended, when the caller overwrites it.
+/* AllGather and GEMM, rows for ranks of other nodes: a kernel before the main kernel, or beside it. It
+ * copies this rank's rows to its own set, and queues puts from there to the same place of each such
+ * rank, chunk after chunk, while the main kernel runs. The source of the puts is not the caller's
+ * buffer: the proxy may read it after the call has ended, when the caller overwrites it.
  *
  * No kernel overwrites the own set before those puts are done: the call after the next one is the
  * first to write it, and the next call ends after those ranks have signalled it. They began the
- * next call after they had received this rank's rows. (Within a call the kernel after this one may
- * write own rows there again: the same bytes.) */
+ * next call after they had received this rank's rows. (Within a call the main kernel may write and
+ * read own rows there: the same bytes.)
+ *
+ * Beside the main kernel, this kernel has few blocks, on a stream of its own. The main kernels of two
+ * nodes wait for the puts of each other. If a main kernel occupied all multiprocessors, the kernel of
+ * its puts would not start before the main kernel ends: CUDA does not order the starts of kernels of
+ * two streams. Both main kernels would wait until their time-out. So the main kernel leaves one
+ * multiprocessor free for each block of this kernel, and both kernels run beside each other,
+ * whichever starts first. This kernel waits only for room in the ring, which the proxy makes without a
+ * multiprocessor, so it ends, also if blocks or clusters of the main kernel cannot start before its
+ * end. The main kernel may end before this kernel begins, if the other nodes are faster, so this
+ * kernel reads the number of the call in a word that the previous call wrote. The next call begins
+ * after both kernels have ended. */
 #include <epa2a/quant.cuh>
 #include <epa2a/ring.cuh>
 
@@ -15,15 +26,28 @@
 namespace
 {
 
-enum { THREADS = 512 };
+enum {
+    THREADS = 1024,
+    LOADS = 4 /* per thread, before its stores: a multiprocessor then copies faster than a NIC */
+};
 
 /* The whole grid copies; addresses and sizes are multiples of 16. */
 EPA_DEV void copy_rows(char *to, const char *from, uint64_t bytes)
 {
-    const uint64_t step = (uint64_t)gridDim.x * THREADS;
+    const uint64_t step = (uint64_t)gridDim.x * THREADS, n = bytes / 16;
 
-    for (uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x; i < bytes / 16; i += step)
-        epa_dev_store16(to + i * 16, epa_dev_load16(from + i * 16));
+    for (uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += LOADS * step) {
+        uint4 v[LOADS];
+
+#pragma unroll
+        for (uint32_t j = 0; j < LOADS; j++)
+            if (i + j * step < n)
+                v[j] = epa_dev_load16(from + (i + j * step) * 16);
+#pragma unroll
+        for (uint32_t j = 0; j < LOADS; j++)
+            if (i + j * step < n)
+                epa_dev_store16(to + (i + j * step) * 16, v[j]);
+    }
 }
 
 /* Copies words, since the scales of a row may not be a multiple of 16 bytes. */
@@ -76,7 +100,7 @@ __global__ void __launch_bounds__(THREADS)
     const struct ag_gemm_args &a = f.a;
     const uint32_t me = a.v.rank, peer = (me + 1 + threadIdx.x) % a.v.size;
     const uint32_t rows = min(__ldcg(a.rows + me), a.max_rows);
-    const uint64_t call = __ldcg(&a.count[0].calls) + 1; /* the next kernel will count this call */
+    const uint64_t call = __ldcg(f.number);
     char *heap = a.v.peer_heap[me];
     uint64_t start = (uint64_t)me * a.max_rows;
     bool ok = threadIdx.x < a.v.size && (f.peers >> peer & 1) != 0;

@@ -9,6 +9,7 @@ extern "C" {
 #endif
 
 cudaError_t ag_gemm_far_load(void);
+/* Queues the kernel. Each multiprocessor has room for a block. */
 cudaError_t ag_gemm_far_queue(cudaStream_t, uint32_t blocks, const struct ag_gemm_far_args *);
 
 #ifdef __cplusplus

@@ -20,20 +20,20 @@ static cudaError_t find_batch_words(struct side_stream *out)
     return code;
 }
 
-cudaError_t side_stream_open(struct side_stream *out, bool takes_words)
+cudaError_t side_stream_open(enum side_stream_level level, struct side_stream *out)
 {
-    int least = 0, greatest = 0;
+    int least = 0, greatest = 0, priority;
     cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
 
-    /* A lower number is a higher priority. */
+    /* A lower number is a higher priority. A device with few priorities limits it. */
+    priority = least - (int)level > greatest ? least - (int)level : greatest;
     if (code == cudaSuccess)
-        code = cudaStreamCreateWithPriority(&out->stream, cudaStreamNonBlocking,
-                                            takes_words && greatest < least ? least - 1 : least);
+        code = cudaStreamCreateWithPriority(&out->stream, cudaStreamNonBlocking, priority);
     if (code == cudaSuccess)
         code = cudaEventCreateWithFlags(&out->begun, cudaEventDisableTiming);
     if (code == cudaSuccess)
         code = cudaEventCreateWithFlags(&out->ended, cudaEventDisableTiming);
-    return code == cudaSuccess && takes_words ? find_batch_words(out) : code;
+    return code == cudaSuccess && level == SIDE_STREAM_TAKES ? find_batch_words(out) : code;
 }
 
 void side_stream_close(struct side_stream *s)

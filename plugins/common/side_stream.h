@@ -3,7 +3,6 @@
 #ifndef SIDE_STREAM_H
 #define SIDE_STREAM_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include <cudaTypedefs.h>
@@ -15,11 +14,16 @@ struct side_stream {
     PFN_cuStreamBatchMemOp_v11070 batch_words; /* NULL: the stream does not wait for words */
 };
 
-/* Opens the stream. `takes_words`: side_stream_take() is used; the stream then has a priority between
- * those of kernels and of the proxies of transports, since streams of one priority may share a
- * hardware queue: a kernel or a proxy's copy behind the wait in that queue, for which the wait waits,
- * would never start. */
-cudaError_t side_stream_open(struct side_stream *out, bool takes_words);
+/* Streams of one priority may share a hardware queue, in which work waits for the work before it, of
+ * another stream, too. Streams whose work waits for each other have different levels. Proxies of
+ * transports have the highest priority. */
+enum side_stream_level {
+    SIDE_STREAM_PLAIN, /* priority of the main stream */
+    SIDE_STREAM_TAKES, /* the stream waits for words of kernels, by side_stream_take() */
+    SIDE_STREAM_PUTS   /* kernels of the main stream, of other ranks, too, wait for its kernels */
+};
+
+cudaError_t side_stream_open(enum side_stream_level, struct side_stream *out);
 /* Accepts a partly opened stream. */
 void side_stream_close(struct side_stream *);
 

@@ -16,8 +16,12 @@
  * end, but the copy engines still wait for their gates. Without a reuse of sets (E <= B), the rows of
  * a word that copy engines set are in place nevertheless, and all streams end.
  *
- * Parameters by -D: N, P, E, B, MOVERS (of a kernel, 1 or 2), PULL, ENGINES, FORWARD, FAILS, ROWS (a
- * bit for each rank with rows), and at most one MUTANT_*. */
+ * BESIDE 1: a kernel beside the main kernel puts rows to other nodes. A rank has two multiprocessors.
+ * The kernel of puts needs one, the main kernel has blocks on all but SPARE of them, and the two
+ * kernels start in any order. BESIDE 0: the kernel of puts precedes the main kernel.
+ *
+ * Parameters by -D: N, P, E, B, MOVERS (of a kernel, 1 or 2), PULL, ENGINES, FORWARD, FAILS, BESIDE,
+ * SPARE, ROWS (a bit for each rank with rows), and at most one MUTANT_*. */
 
 #include "common.pml"
 
@@ -55,6 +59,8 @@ byte begun[N], moved[N], copied[N], put[N * N];
 bit gate[N * N];         /* [rank][source]: the copy engines may forward rows */
 byte forwarded[N * N];   /* number of the call that they then write to words */
 bool failed;
+byte idle[N];            /* multiprocessors without a block; of use with BESIDE only */
+byte called[N], ended[N], put_ended[N]; /* calls: begun, whose main kernel and puts have ended */
 
 #define SEEN(w) (MUTANT_EQ -> (w) == e : (MUTANT_CALL_BEFORE -> (w) + 1 >= e : (w) >= e))
 #define ARRIVED(w) (failed || SEEN(w))
@@ -93,7 +99,8 @@ inline signal_node(s)
 }
 
 /* Stores part m of the rows of s: own rows, or rows that this rank passes on. */
-#define STORES_TO(q, s) ((MATES(r, q) && !PULL) || (q == r && s == r && P == N))
+#define STORES_TO(q, s) \
+    ((MATES(r, q) && !PULL) || (q == r && s == r && (P == N || (PULL && BESIDE))))
 
 inline send_part(s)
 {
@@ -101,7 +108,7 @@ inline send_part(s)
         IF(MUTANT_SIGNAL_FIRST, count_part(stored[AT(r, s)], last); IF(last, signal_node(s)));
         IF(HAS_ROWS(s),
             assert((s == r -> a[r] : ROW(r, s, e, m)) == e);
-            EACH(q, N, IF(STORES_TO(q, s), ROW(q, s, e, m) = TORN)))
+            EACH(q, N, IF(STORES_TO(q, s) && ROW(q, s, e, m) != e, ROW(q, s, e, m) = TORN)))
     };
     atomic {
         IF(HAS_ROWS(s),
@@ -210,7 +217,32 @@ proctype engine(byte r)
     od
 }
 
-/* The kernel that copies own rows to the own set and puts them; then the put arrives. */
+/* The kernel that copies own rows to the own set and puts them, beside the main kernel. The main
+ * kernel may write the same rows there. */
+proctype putter(byte r)
+{
+    byte e, q, m, numbered;
+
+    do
+    :: e < E ->
+        atomic { called[r] > e && idle[r] > 0 -> e++; idle[r]-- };
+        atomic {
+            numbered = (MUTANT_NUMBER_OF_KERNEL -> ended[r] + 1 : NUMBER(e));
+            IF(HAS_ROWS(r), EACH(m, MOVERS,
+                assert(a[r] == numbered);
+                IF(ROW(r, r, e, m) != e, ROW(r, r, e, m) = TORN)))
+        };
+        atomic {
+            IF(HAS_ROWS(r), EACH(m, MOVERS, assert(a[r] == numbered); ROW(r, r, e, m) = e));
+            EACH(q, N, IF(PUTS(r, q), put[AT(r, q)] = numbered));
+            idle[r]++;
+            put_ended[r] = e
+        }
+    :: else -> break
+    od
+}
+
+/* A put arrives. */
 proctype network(byte r; byte q)
 {
     byte e, m;
@@ -232,12 +264,20 @@ proctype network(byte r; byte q)
     od
 }
 
-inline begin_kernel()
+inline begin_call()
 {
     a[r] = e;
-    EACH(q, N, IF(PUTS(r, q),
+    IF(BESIDE, called[r] = e);
+    EACH(q, N, IF(PUTS(r, q) && !BESIDE,
         EACH(m, MOVERS, ROW(r, r, e, m) = e);
-        put[AT(r, q)] = e));
+        put[AT(r, q)] = e))
+}
+
+#define BLOCKS (2 - (MUTANT_NO_SPARE -> 0 : SPARE))
+
+inline begin_kernel()
+{
+    IF(BESIDE, idle[r] = idle[r] - BLOCKS);
     IF(P == 1 || (ENGINES && P < N), placed[AT(r, r)] = e);
     begun[r] = e
 }
@@ -264,13 +304,16 @@ proctype rank(byte r)
 
     do
     :: e < E ->
-        atomic { e++; begin_kernel() };
+        atomic { e++; begin_call(); IF(!BESIDE, begin_kernel()) };
+        IF(BESIDE, atomic { idle[r] >= BLOCKS -> begin_kernel() });
         atomic { OF_ALL(MAY_READ) -> read_rows() };
         atomic { read_rows() };
         atomic {
             OF_ALL(HAS_WORD) && (MUTANT_KERNELS_OVERLAP || moved[r] == e * MOVERS) ->
-            NUMBER(e + 1) = e + 1
+            NUMBER(e + 1) = e + 1;
+            IF(BESIDE, ended[r] = e; idle[r] = idle[r] + BLOCKS)
         };
+        (MUTANT_NO_PUT_WAIT || !BESIDE || put_ended[r] == e);
         (MUTANT_NO_COPY_WAIT || !USES_ENGINES(r) || copied[r] == e)
     :: else -> break
     od
@@ -286,6 +329,8 @@ init {
             run rank(p);
             run mover(p, 0);
             IF(MOVERS > 1, run mover(p, 1));
+            idle[p] = 2;
+            IF(BESIDE, run putter(p));
             IF(USES_ENGINES(p), run engine(p));
             EACH(q, N, IF(PUTS(p, q), run network(p, q)));
             p++

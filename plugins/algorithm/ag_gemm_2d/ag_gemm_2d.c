@@ -127,6 +127,12 @@ static const struct epa_option options[] = {
      EPA_U32(struct ag2_config, blocks),
      .max = 65535,
      .help = "on GPUs, maximum number of thread blocks; 0: one per multiprocessor"},
+    {.name = "put_blocks",
+     EPA_U32(struct ag2_config, put_blocks),
+     .max = 1024,
+     .help = "on GPUs, number of multiprocessors that put rows to other nodes beside the product, "
+             "which does not use them; 0: all put before the product",
+     .tune = "cuda: 0 1 2 4"},
     {0},
 };
 
@@ -193,12 +199,13 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
     enum epa_status status;
 
     if (c->mover != defaults.mover || c->forward != defaults.forward ||
-        c->panel != defaults.panel || c->comm_blocks != 0 || c->blocks != 0 || c->cluster != 0)
+        c->panel != defaults.panel || c->comm_blocks != 0 || c->blocks != 0 || c->cluster != 0 ||
+        c->put_blocks != 0)
         return epa_fail_key(err, EPA_ERR_CONFIG,
                             "algorithm.mover algorithm.forward algorithm.cluster algorithm.panel "
-                            "algorithm.comm_blocks algorithm.blocks",
-                            "ag_gemm_2d: algorithm.mover, forward, cluster, panel, comm_blocks and "
-                            "blocks are options of GPUs; leave them out");
+                            "algorithm.comm_blocks algorithm.blocks algorithm.put_blocks",
+                            "ag_gemm_2d: algorithm.mover, forward, cluster, panel, comm_blocks, "
+                            "blocks and put_blocks are options of GPUs; leave them out");
     c->tile_rows = c->tile_rows != 0 ? c->tile_rows : TILE_ROWS;
     c->tile_cols = c->tile_cols != 0 ? c->tile_cols : TILE_COLS;
     status = check_shape(g, world, c, err);
@@ -253,6 +260,7 @@ static enum epa_status device_config(const struct ag2_config *c, struct ag_gemm_
         .panel = c->panel,
         .comm_blocks = c->comm_blocks,
         .blocks = c->blocks,
+        .put_blocks = c->put_blocks,
     };
     return EPA_OK;
 }

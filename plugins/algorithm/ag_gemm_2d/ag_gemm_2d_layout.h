@@ -20,7 +20,7 @@ struct ag2_config {
     uint32_t chunks, tile_rows, tile_cols;
     bool across_ranks, comm_worker;
     int mover, forward; /* CUDA code: enum ag_gemm_mover; also the following line */
-    uint32_t cluster, panel, comm_blocks, blocks;
+    uint32_t cluster, panel, comm_blocks, blocks, put_blocks;
 };
 
 enum { AG2_SETS = 2, AG2_RANKS = GEMM_PLACES };
