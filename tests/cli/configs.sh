@@ -54,6 +54,9 @@ for config in "$folder"/*.yaml; do
         set -- "$@" --set expert.kind=mlp --set expert.ffn=128 --set moe.hidden=256
     # token_flag computes only synthetic experts itself, which no layer has.
     [ "$api" = none ] || ! grep -q 'name: token_flag' "$config" || set -- "$@" --set algorithm.fuse_expert=false
+    # Without them only layers of real experts have parts.
+    [ "$api" != calls ] || grep -q 'kind: mlp' "$config" || ! grep -q 'name: token_flag' "$config" ||
+        set -- "$@" --set algorithm.parts=0
     ! grep -qE 'max_tokens: (64|128|256)[,}]' "$config" || set -- "$@" --set moe.max_tokens=16
     ! grep -q '^profile:' "$config" || set -- "$@" --set "profile.file=$out/${config##*/}"
     ranks=
