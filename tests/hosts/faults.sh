@@ -144,7 +144,8 @@ kill_in_mid_run() {
 
 # With mpirun the rank may be starting MPI together with the others: the reaction of MPI and mpirun
 # is theirs, but all processes must end, and a message must say that a rank was killed or failed.
-# With env a process that is killed before it connects is missing after launcher.start.
+# With env a process that is killed before it connects is missing after launcher.start. If it is rank
+# 0, the other ranks cannot connect.
 kill_in_set_up() {
     local rank pid start_ms=$((3000 + 4 * whole_ms))
     for _ in $([ "$launch" = mpirun ] && echo 1 2 || echo 1 2 3 4); do
@@ -157,7 +158,7 @@ kill_in_set_up() {
             says 'rank [0-3] .*(was killed by|exited on) signal 9|is gone|1 process returned'
         else
             ends "4 5 137" $((8000 + start_ms))
-            says "$(cause)|rank $rank of 4 did not connect within"
+            says "$(cause)|rank $rank of 4 did not connect within|cannot reach rank $rank within"
         fi
     done
 }
