@@ -319,7 +319,7 @@ enum epa_status registry_create(const struct registry_params *params, struct reg
     return EPA_OK;
 }
 
-static void close_all(void *arg)
+static void call_dlclose(void *arg)
 {
     struct registry *registry = arg;
 
@@ -333,7 +333,7 @@ void registry_destroy(struct registry *registry)
 {
     if (registry == NULL)
         return;
-    registry->around_load(close_all, registry);
+    registry->around_load(call_dlclose, registry);
     free(registry->entry);
     text_free(&registry->searched);
     text_free(&registry->empty);
@@ -372,7 +372,7 @@ struct opening {
     int failed; /* errno after a failure */
 };
 
-static void open_file(void *arg)
+static void call_dlopen(void *arg)
 {
     struct opening *opening = arg;
 
@@ -399,7 +399,7 @@ static enum epa_status load_file(const struct registry *registry, struct registr
         status = elf_file_check(path, err);
     if (status != EPA_OK)
         return status;
-    registry->around_load(open_file, &opening);
+    registry->around_load(call_dlopen, &opening);
     entry->handle = opening.handle;
     if (entry->handle == NULL)
         return explain_dlopen(path, opening.failed, err);
