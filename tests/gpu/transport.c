@@ -1,13 +1,14 @@
 /* Promises of the nvlink transport only; tests/contract covers the common ones. This file tests
  * refusals with reasons, and an error after a rank has left. Ranks share a GPU if there are too
  * few. */
+#include <cuda_runtime_api.h>
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include "../contract/ranks.h"
 
-enum { MIB = 1 << 20, HEAP = 8 * MIB, SIGNALS = 8 };
+enum { MIB = 1 << 20, HEAP = 8 * MIB, SIGNALS = 8, BUSY_S = 3 };
 
 static bool forked, ipc; /* launcher and memory kind of this program */
 
@@ -100,6 +101,26 @@ static void open_with_one_too_few(struct rank *r)
               "%s", err.text);
 }
 
+static void stay_busy(void *seconds)
+{
+    sleep(*(const unsigned *)seconds);
+}
+
+/* The kernel that replies starts after earlier work of the stream, so replies begin late. */
+static void read_clock_of_busy_gpu(struct rank *r)
+{
+    unsigned seconds = BUSY_S;
+    int64_t low = 0, high = 0;
+    enum epa_status status;
+
+    claim(r, cudaLaunchHostFunc(r->backend->stream, stay_busy, &seconds) == cudaSuccess, "queue");
+    status = r->backend->ops->clock(r->backend, &low, &high);
+    claim(r, status == EPA_OK && low <= high, "status %d, from %lld to %lld ns", status,
+          (long long)low, (long long)high);
+    status = r->backend->ops->sync(r->backend);
+    claim(r, status == EPA_OK, "status %d of sync", status);
+}
+
 int main(int argc, char **argv)
 {
     static const struct promise promises[] = {
@@ -111,6 +132,7 @@ int main(int argc, char **argv)
          .fails = true},
         {"kernels that wait for it leave", measure_who_has_gone, {4}, .fails = true},
         {"as is one that goes during set-up", open_with_one_too_few, {4}, .fails = true},
+        {"a busy GPU replies with its time late", read_clock_of_busy_gpu, {1}},
     };
 
     if (argc < 5) {

@@ -14,7 +14,7 @@ static __global__ void answer(const __grid_constant__ epa_device_view v, struct 
         uint64_t asked;
 
         while ((asked = epa_dev_load_acquire(&w->asked)) < i)
-            if (epa_dev_poll_expired(v, &poll, CLOCK_WAITS_NS, {}, asked, i))
+            if (epa_dev_poll_expired(v, &poll, CLOCK_REQUEST_NS, {}, asked, i))
                 return;
         epa_dev_store_relaxed(&w->time_ns, epa_dev_time());
         epa_dev_store_release(&w->answered, i);

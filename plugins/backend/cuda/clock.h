@@ -7,7 +7,11 @@
 
 #include <epa2a/transport.h>
 
-#define CLOCK_WAITS_NS 2000000000u /* time limit of the kernel for the host's next request */
+/* Time limits of the host for a reply and of the kernel for the next request. Earlier kernels of the
+ * stream, other processes on the GPU and a loaded machine delay replies. The host ends the kernel
+ * when its own limit expires, so the limit of the kernel serves only if the host ends. */
+#define CLOCK_REPLY_NS 20000000000u
+#define CLOCK_REQUEST_NS (2u * CLOCK_REPLY_NS)
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,7 +19,7 @@ extern "C" {
 
 /* In pinned memory that host and kernel share. */
 struct clock_words {
-    uint64_t asked;    /* round that the host requests; the host stores with release */
+    uint64_t asked; /* round that the host requests, or UINT64_MAX; the host stores with release */
     uint64_t time_ns;  /* device time in round `answered` */
     uint64_t answered; /* round of the reply; the kernel stores with release */
 };

@@ -234,10 +234,14 @@ static enum epa_status ask_clock(struct cuda *c, struct clock_words *words, int6
         /* Release and acquire pair with the kernel answer(). */
         __atomic_store_n(&words->asked, round, __ATOMIC_RELEASE);
         while (__atomic_load_n(&words->answered, __ATOMIC_ACQUIRE) < round) {
-            waited = epa_waited_ns(&wait_begun, waited, CLOCK_WAITS_NS);
-            if (waited > CLOCK_WAITS_NS)
-                return epa_fail(&c->last, EPA_ERR_TIMEOUT, "cuda: the clock of GPU %d: no answer",
-                                c->base.device);
+            waited = epa_waited_ns(&wait_begun, waited, CLOCK_REPLY_NS);
+            if (waited > CLOCK_REPLY_NS) {
+                /* The kernel replies to all rounds and ends. */
+                __atomic_store_n(&words->asked, UINT64_MAX, __ATOMIC_RELEASE);
+                return epa_fail(&c->last, EPA_ERR_TIMEOUT,
+                                "cuda: GPU %d did not reply with its time within %d s",
+                                c->base.device, (int)(CLOCK_REPLY_NS / 1000000000u));
+            }
             epa_backoff(waited, CLOCK_SPIN_NS);
         }
         now = epa_now_ns();

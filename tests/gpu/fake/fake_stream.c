@@ -201,6 +201,25 @@ cudaError_t fake_queue(cudaStream_t stream, void (*run)(void *), const void *dat
     return cudaSuccess;
 }
 
+struct host_call {
+    cudaHostFn_t run;
+    void *data;
+};
+
+static void run_host_call(void *data)
+{
+    const struct host_call *call = data;
+
+    call->run(call->data);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t run, void *data)
+{
+    struct host_call call = {run, data};
+
+    return fake_fails() ? cudaErrorUnknown : fake_queue(stream, run_host_call, &call, sizeof(call));
+}
+
 /* ---- streams ---- */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
