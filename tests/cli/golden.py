@@ -43,6 +43,8 @@ import sys
 import tempfile
 
 LIMIT = 200  # characters of a line
+# LeakSanitizer stops all threads of a process that ends and prints this line for a thread that ended meanwhile.
+NOT_OF_THE_PROGRAM = re.compile(r"^(\[rank \d+\] )?==\d+==Unable to get registers from thread \d+\.\n", re.M)
 WILD = {"{n}": r"[-0-9.,+e]+", "{w}": r"[^ \t]+", "{*}": r".*?"}
 
 
@@ -140,7 +142,7 @@ class Case:
             if not good:
                 print(f"  the exit code is {code}, not {self.code}")
             for stream, mark, name in (("out", ">", "output"), ("err", "!", "error")):
-                text = decode(pathlib.Path(top, stream))
+                text = NOT_OF_THE_PROGRAM.sub("", decode(pathlib.Path(top, stream)))
                 for name_of, path in (("$TMP", folder), ("$BUILD", os.environ["BUILD"]), ("$SRC", os.environ["SRC"])):
                     text = text.replace(path, name_of)
                 if not self.fits(stream, text):
