@@ -129,7 +129,9 @@ def plant_borders():
             "src/tool/run/a.c": "/* The caller writes json_t. */\n"}
     for path, bad in (("src/tool/run/a.c", '#include "base/json.h"\n'), ("src/tool/session/a.h", "struct json_t;\nvoid a(json_t *);\n"),
                       ("src/lib/a.c", "#include <jansson.h>\n"), ("plugins/common/a.c", "#include <jansson.h>\n"),
-                      ("src/tool/report/results.c", "#include <jansson.h>\n"), ("src/tool/result/warnings.c", '#include "base/json.h"\n'), ("src/tool/cli/cmd_bench.c", '#include "base/json.h"\n')):
+                      ("src/tool/report/results.c", "#include <jansson.h>\n"), ("src/tool/report/results.c", "x = json_loadfd(fd, 0, 0);\n"),
+                      ("src/tool/cli/compare_turns.c", '#include "base/json.h"\n'), ("src/tool/cli/side_result.c", "json_t *x;\n"),
+                      ("src/tool/result/warnings.c", '#include "base/json.h"\n'), ("src/tool/cli/cmd_bench.c", '#include "base/json.h"\n')):
         expect(with_tree(borders.main, good), with_tree(borders.main, {**good, path: bad}), 1, f"{path}:")
     good["src/tool/report/figures_json.h"] = '#include "base/json.h"\n'
     good["src/tool/trace/write.h"] = "struct text;\n"

@@ -33,7 +33,7 @@
 #include "cli/progress_line.h"
 #include "cli/run_messages.h"
 #include "cli/runs.h"
-#include "cli/turn_json.h"
+#include "cli/side_result.h"
 #include "run/stop_signals.h"
 #include "cli/turns.h"
 #include "config/experiment.h"
@@ -177,10 +177,8 @@ static enum epa_status read_side_file(const struct sides *s, uint32_t side, stru
 }
 
 /* Passes the result of a side to the parent, and returns the exit code. */
-static int pass_side_result(const struct sides *s, const struct run *run,
-                            const struct result *result, int fd)
+static int pass_side_result(const struct run *run, const struct result *result, int fd)
 {
-    const struct facts facts = {.machine = &s->machine};
     int code = run_is_skipped(run, result->status) ? EXIT_SKIPPED : result->figures->exit_code;
 
     if (result->trace_error.status != EPA_OK)
@@ -190,7 +188,7 @@ static int pass_side_result(const struct sides *s, const struct run *run,
         run_print_result(run, &run->process_id, result);
     if (code == EXIT_OK && result->trace_error.status != EPA_OK)
         code = EXIT_RESOURCE;
-    return code == EXIT_OK && !turn_json_write(fd, result, &facts) ? EXIT_RESOURCE : code;
+    return code == EXIT_OK && !side_result_write(fd, result) ? EXIT_RESOURCE : code;
 }
 
 /* Takes the turn of a side in its process, and returns the exit code of the process. */
@@ -232,7 +230,7 @@ static int run_side(const struct sides *s, uint32_t side, int fd)
         return run_is_skipped(&runs.run[0], result.status) ? EXIT_SKIPPED
                                                            : exit_code(result.status, SIGINT);
     }
-    code = pass_side_result(s, &runs.run[0], &result, fd);
+    code = pass_side_result(&runs.run[0], &result, fd);
     stop = stop_signals_read(how.stop_fd);
     if (stop != 0)
         output_stop();
@@ -471,16 +469,10 @@ static void watch_sides(struct sides *s, struct side_process process[2], int her
 /* Reads the result of a side from its file. */
 static int read_side(struct sides *s, uint32_t side, int fd, struct results *out)
 {
-    struct epa_error err = {EPA_OK, ""};
-
-    if (!turn_json_read(fd, s->cli->arg[side], out, &err)) {
-        fail_side(s, side, EXIT_INTERNAL, "has ended without a result");
-        return EXIT_INTERNAL;
-    }
-    if (err.status == EPA_OK)
+    if (side_result_read(fd, s->cli->arg[side], out))
         return EXIT_OK;
-    results_free(out);
-    return cli_fail(&err);
+    fail_side(s, side, EXIT_INTERNAL, "has ended without a result");
+    return EXIT_INTERNAL;
 }
 
 /* Takes a turn of both sides. Side `first` starts first. If other programs use the cores, both sides
@@ -583,7 +575,7 @@ static enum epa_status choose_stages(struct sides *s, struct arena *arena, struc
 static void set_turn_length(struct sides *s, uint64_t pair_ns, uint64_t budget_ns)
 {
     const char *total = s->stage[s->turns.total];
-    double iterations = results_number(&s->first[0].run[0], "iterations"), fastest;
+    double iterations = s->first[0].run[0].iterations, fastest;
     double part = (double)budget_ns / ROUNDS_WANTED / (double)pair_ns;
     uint64_t aside, rounds, round, n;
 

@@ -27,6 +27,100 @@ static const struct operation collective = {.name = "collective",
                                             .head = collective_head,
                                             .unit = "bytes"};
 
+/* ---- keys of experiments and machines ---- */
+
+/* Returns true if a key is one of those words, or below one. */
+static bool is_below_one_of(const char *words, const char *key)
+{
+    for (size_t bytes; *words != '\0'; words += bytes + (words[bytes] == ' ')) {
+        bytes = strcspn(words, " ");
+        if (strncmp(key, words, bytes) == 0 && (key[bytes] == '\0' || key[bytes] == '.'))
+            return true;
+    }
+    return false;
+}
+
+/* Returns true if a key of the experiment, or of the machine, belongs to the part. */
+static bool is_of_part(enum results_part part, const char *key)
+{
+    switch (part) {
+    case RESULTS_SHAPE:
+        return key_role_of(key) == KEY_TASK;
+    case RESULTS_MEANS:
+        return key_role_of(key) == KEY_MEANS;
+    case RESULTS_MACHINE: /* clocks, power and heat of a GPU vary during its work */
+        return !is_below_one_of(
+            "device.clock device.memory_clock device.throttle device.power "
+            "device.temperature host kernel load_average timer_ns memory_bytes build.version "
+            "build.git build.compiler build.libc build.plugin_abi "
+            "build.isa_refused environment links",
+            key);
+    case RESULTS_ALL:
+        break;
+    }
+    return true;
+}
+
+static void flatten(const json_t *from, enum results_part part, const char *prefix, json_t *out)
+{
+    for (struct json_walk it = {json_is_object(from) ? from : NULL}; json_next(&it);) {
+        char path[256];
+
+        snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix == '\0' ? "" : ".", it.key);
+        if (json_is_object(it.value))
+            flatten(it.value, part, path, out);
+        else if (is_of_part(part, path))
+            json_object_set(out, path, it.value);
+    }
+}
+
+json_t *results_part(const json_t *experiment, enum results_part part)
+{
+    json_t *out = json_object();
+
+    flatten(experiment, part, "", out);
+    return out;
+}
+
+void results_add_value(struct text *out, const json_t *value, bool quoted)
+{
+    if (json_is_string(value) && !quoted)
+        text_add(out, "%s", json_string_value(value));
+    else if (value != NULL)
+        json_write(out, value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_DIGITS);
+    else
+        text_add(out, "absent");
+}
+
+/* Reads the keys of an experiment or a machine that belong to a part. */
+static uint32_t read_keys(const json_t *from, enum results_part part, struct arena *arena,
+                          struct results_key **out)
+{
+    json_auto_t *all = results_part(from, part);
+    uint32_t n = 0;
+
+    *out = arena_alloc(arena, json_object_size(all) * sizeof(**out));
+    for (struct json_walk it = {all}; json_next(&it);) {
+        text_auto value = {0}, shown = {0};
+
+        results_add_value(&value, it.value, false);
+        results_add_value(&shown, it.value, true);
+        (*out)[n++] = (struct results_key){
+            .path = arena_printf(arena, "%s", it.key),
+            .value = arena_printf(arena, "%s", value.bytes > 0 ? value.data : ""),
+            .shown = arena_printf(arena, "%s", shown.data),
+            .is_means = is_of_part(RESULTS_MEANS, it.key)};
+    }
+    return n;
+}
+
+uint32_t results_keys(const json_t *experiment, struct arena *arena, struct results_key **out)
+{
+    return read_keys(experiment, RESULTS_ALL, arena, out);
+}
+
+/* ---- reading ---- */
+
 /* Returns a count; 0: unknown. */
 static uint64_t count_at(const json_t *from, const char *path)
 {
@@ -167,6 +261,9 @@ static enum epa_status read_run(const struct results *r, const char *path, const
     read_figures(from, to);
     to->n_keys = results_keys(json_object_get(from, "experiment"), r->arena, &key);
     to->key = key;
+    to->n_facts = read_keys(json_object_get(from, "machine"), RESULTS_MACHINE, r->arena, &key);
+    to->fact = key;
+    to->iterations = json_number_at(from, "iterations");
     to->elapsed_s = json_number_at(from, "elapsed_s");
     read_summary(document, to);
     read_delivers(r, json_object_get(from, "delivers"), to);
@@ -283,17 +380,6 @@ const char *results_order(const struct results *r, uint64_t *seed)
 
 /* ---- differences between runs ---- */
 
-/* Returns true if a key is one of those words, or below one. */
-static bool is_below_one_of(const char *words, const char *key)
-{
-    for (size_t bytes; *words != '\0'; words += bytes + (words[bytes] == ' ')) {
-        bytes = strcspn(words, " ");
-        if (strncmp(key, words, bytes) == 0 && (key[bytes] == '\0' || key[bytes] == '.'))
-            return true;
-    }
-    return false;
-}
-
 bool results_picked(const struct results_run *run, const struct results_wish *wish)
 {
     for (uint32_t i = 0; i < wish->n_only; i++)
@@ -384,62 +470,10 @@ void results_warn_failed(const struct results *r)
     }
 }
 
-/* Returns true if a key of the experiment, or of the machine, belongs to the part. */
-static bool is_of_part(enum results_part part, const char *key)
-{
-    switch (part) {
-    case RESULTS_SHAPE:
-        return key_role_of(key) == KEY_TASK;
-    case RESULTS_MEANS:
-        return key_role_of(key) == KEY_MEANS;
-    case RESULTS_MACHINE: /* clocks, power and heat of a GPU vary during its work */
-        return !is_below_one_of(
-            "device.clock device.memory_clock device.throttle device.power "
-            "device.temperature host kernel load_average timer_ns memory_bytes build.version "
-            "build.git build.compiler build.libc build.plugin_abi "
-            "build.isa_refused environment links",
-            key);
-    case RESULTS_ALL:
-        break;
-    }
-    return true;
-}
-
-static void flatten(const json_t *from, enum results_part part, const char *prefix, json_t *out)
-{
-    for (struct json_walk it = {json_is_object(from) ? from : NULL}; json_next(&it);) {
-        char path[256];
-
-        snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix == '\0' ? "" : ".", it.key);
-        if (json_is_object(it.value))
-            flatten(it.value, part, path, out);
-        else if (is_of_part(part, path))
-            json_object_set(out, path, it.value);
-    }
-}
-
-json_t *results_part(const json_t *experiment, enum results_part part)
-{
-    json_t *out = json_object();
-
-    flatten(experiment, part, "", out);
-    return out;
-}
-
 static json_t *part_of(const struct results_run *run, enum results_part part)
 {
     return results_part(
         json_object_get(run->json, part == RESULTS_MACHINE ? "machine" : "experiment"), part);
-}
-
-void results_add_value(struct text *out, const json_t *value, bool quoted)
-{
-    if (json_is_string(value) && !quoted)
-        text_add(out, "%s", json_string_value(value));
-    else if (value != NULL)
-        json_write(out, value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_DIGITS);
-    else
-        text_add(out, "absent");
 }
 
 const char *results_value(const struct results_run *run, const char *section, const char *key)
@@ -473,45 +507,35 @@ void results_experiment(const struct results_run *run, struct text *out)
     json_write(out, json_object_get(run->json, "experiment"), JSON_INDENT(1));
 }
 
-uint32_t results_keys(const json_t *experiment, struct arena *arena, struct results_key **out)
+/* Returns the value of a key as `shown`; NULL: absent. */
+static const char *find_shown(const struct results_key *key, uint32_t n, const char *path)
 {
-    json_auto_t *all = results_part(experiment, RESULTS_ALL);
-    uint32_t n = 0;
-
-    *out = arena_alloc(arena, json_object_size(all) * sizeof(**out));
-    for (struct json_walk it = {all}; json_next(&it);) {
-        text_auto value = {0};
-
-        results_add_value(&value, it.value, false);
-        (*out)[n++] = (struct results_key){
-            .path = arena_printf(arena, "%s", it.key),
-            .value = arena_printf(arena, "%s", value.bytes > 0 ? value.data : ""),
-            .is_means = is_of_part(RESULTS_MEANS, it.key)};
-    }
-    return n;
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(key[i].path, path) == 0)
+            return key[i].shown;
+    return NULL;
 }
 
 bool results_differ(const struct results_run *a, const struct results_run *b,
                     enum results_part part, char *what, uint32_t room)
 {
-    json_auto_t *of_a = part_of(a, part), *of_b = part_of(b, part), *all = json_copy(of_a);
-    const char *found = NULL;
-    text_auto text = {0};
+    bool machine = part == RESULTS_MACHINE;
+    const struct results_key *of_a = machine ? a->fact : a->key, *of_b = machine ? b->fact : b->key;
+    uint32_t n_a = machine ? a->n_facts : a->n_keys, n_b = machine ? b->n_facts : b->n_keys;
 
-    json_object_update_missing(all, of_b);
-    for (struct json_walk it = {all}; json_next(&it);) {
-        if (found == NULL &&
-            !json_equal(json_object_get(of_a, it.key), json_object_get(of_b, it.key)))
-            found = it.key;
+    for (uint32_t i = 0; i < n_a + n_b; i++) { /* keys of `a`, then keys that only `b` has */
+        const struct results_key *key = i < n_a ? &of_a[i] : &of_b[i - n_a];
+        const char *in_a = i < n_a ? key->shown : find_shown(of_a, n_a, key->path);
+        const char *in_b = i < n_a ? find_shown(of_b, n_b, key->path) : key->shown;
+
+        if (!is_of_part(part, key->path) ||
+            (in_a != NULL && in_b != NULL && strcmp(in_a, in_b) == 0))
+            continue;
+        snprintf(what, room, "%s: %s, and %s", key->path, in_a != NULL ? in_a : "absent",
+                 in_b != NULL ? in_b : "absent");
+        return true;
     }
-    if (found == NULL)
-        return false;
-    text_add(&text, "%s: ", found);
-    results_add_value(&text, json_object_get(of_a, found), true);
-    text_add(&text, ", and ");
-    results_add_value(&text, json_object_get(of_b, found), true);
-    snprintf(what, room, "%s", text.data);
-    return true;
+    return false;
 }
 
 void results_question(const struct results_run *run, const char *const *across, uint32_t n,

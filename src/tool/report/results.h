@@ -15,9 +15,10 @@
 struct operation;
 struct op_property;
 
-/* A key of an experiment, "moe.hidden", and its value in plain notation. */
+/* A key of an experiment or a machine, "moe.hidden", and its value in plain notation and, `shown`, in
+ * JSON notation: strings in quotes. */
 struct results_key {
-    const char *path, *value;
+    const char *path, *value, *shown;
     bool is_means; /* RESULTS_MEANS */
 };
 
@@ -40,11 +41,14 @@ struct results_run {
     struct run_figures figures;    /* the same rows, and figures of summaries */
     double elapsed_s;
     double time_ns[ROW_TIMES]; /* in "summary" of a document with this run alone; NaN: unknown */
+    double iterations;         /* requested; NaN: unknown */
     const struct results_key *key; /* [n_keys] of the experiment */
     uint32_t n_keys;
+    const struct results_key *fact; /* [n_facts] of the machine, as of RESULTS_MACHINE */
+    uint32_t n_facts;
     const struct op_property *delivers; /* [n_delivers] output properties; none: unknown */
     uint32_t n_delivers;
-    const json_t *json; /* the whole result */
+    const json_t *json; /* the whole result of a file; NULL: of compare --run */
 };
 
 /* Results of one file or more; initially {0}. */

@@ -186,7 +186,8 @@ static void copy_keys(struct report_row *row, const struct results_key *key, uin
 
     for (uint32_t i = 0; i < n; i++)
         copy[i] = (struct results_key){arena_printf(arena, "%s", key[i].path),
-                                       arena_printf(arena, "%s", key[i].value), key[i].is_means};
+                                       arena_printf(arena, "%s", key[i].value),
+                                       arena_printf(arena, "%s", key[i].shown), key[i].is_means};
     row->key = copy;
     row->n_keys = n;
 }
