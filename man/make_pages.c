@@ -15,8 +15,6 @@
 #include "config/option_text.h"
 #include "options/option.h"
 #include "launch/program_registry.h"
-#include "report/summary.h"
-#include "report/fill_json.h"
 #include "experiment/batch_keys.h"
 
 enum { PAGE_COLUMNS = 72 /* 80 columns, less the indentation of 7 that man adds */ };
@@ -46,18 +44,32 @@ static void add_roff(struct text *out, const char *text)
     }
 }
 
-static void put(const char *form, json_t *of)
+/* Prints text in roff syntax. */
+static void put(const char *text)
 {
     text_auto out = {0};
 
-    (void)fill_add(&out, form, of, add_roff);
-    fputs(out.data, stdout);
-    json_decref(of);
+    add_roff(&out, text);
+    fputs(out.data != NULL ? out.data : "", stdout);
 }
 
-static json_t *item(const char *name, const char *help)
+/* Prints text between `before` and `after`; nothing without text. */
+static void put_between(const char *before, const char *text, const char *after)
 {
-    return json_object_of("name", json_text(name), "help", json_text_or_null(help), NULL);
+    if (text == NULL || text[0] == '\0')
+        return;
+    fputs(before, stdout);
+    put(text);
+    fputs(after, stdout);
+}
+
+/* Prints the paragraph of an entry: its name in bold, and its help. */
+static void put_entry(const char *name, const char *help)
+{
+    put_between(".TP\n\\fB", name, "\\fR\n");
+    fputs("\\&", stdout);
+    put_between("", help, "");
+    putchar('\n');
 }
 
 /* ---- the command line ---- */
@@ -66,10 +78,9 @@ static void put_commands(const struct page *page)
 {
     (void)page;
     for (const struct command *c = commands; c->name != NULL; c++) {
-        json_t *of = item(c->name, c->help);
-
-        json_object_set_new(of, "args", json_text(c->args));
-        put(".TP\n\\fB{name}\\fR \\fI[{args}]\\fR\n\\&{help}.\n", of);
+        put_between(".TP\n\\fB", c->name, "\\fR \\fI");
+        put(c->args);
+        put_between("\\fR\n\\&", c->help, ".\n");
     }
 }
 
@@ -77,34 +88,36 @@ static void put_options(const struct page *page)
 {
     (void)page;
     for (const struct option *o = options; o->is.name != NULL; o++) {
-        json_t *of = item(o->is.name, o->is.help);
         text_auto takers = {0};
 
         for (const struct command *c = commands; c->name != NULL && o->commands != ANY; c++)
             if ((o->commands & c->bit) != 0)
                 text_add(&takers, "%s`%s`", takers.bytes > 0 ? ", " : "", c->name);
-        json_object_set_new(of, "letter", json_text_or_null((const char[]){o->letter, 0}));
-        json_object_set_new(of, "value", json_text_or_null(o->value));
-        json_object_set_new(of, "takers", json_text_or_null(takers.data));
-        put(".TP\n[\\fB\\-{letter}\\fR, ]\\fB{name}\\fR \\fI[{value}]\\fR\n\\&{help}.\n"
-            "[Taken by {takers}.\n]",
-            of);
+        fputs(".TP\n", stdout);
+        put_between("\\fB\\-", (const char[]){o->letter, 0}, "\\fR, ");
+        put_between("\\fB", o->is.name, "\\fR \\fI");
+        put_between("", o->value, "");
+        put_between("\\fR\n\\&", o->is.help, ".\n");
+        put_between("Taken by ", takers.data, ".\n");
     }
 }
 
 static void put_exit_codes(const struct page *page)
 {
     (void)page;
-    for (const struct exit_meaning *m = exit_meanings; m->help != NULL; m++)
-        put(".TP\n\\fB{code}\\fR\n\\&{help}\n",
-            json_object_of("code", json_integer(m->code), "help", json_text(m->help), NULL));
+    for (const struct exit_meaning *m = exit_meanings; m->help != NULL; m++) {
+        char code[16];
+
+        snprintf(code, sizeof(code), "%d", m->code);
+        put_entry(code, m->help);
+    }
 }
 
 static void put_environment(const struct page *page)
 {
     (void)page;
     for (const struct variable *v = environment; v->name != NULL; v++)
-        put(".TP\n\\fB{name}\\fR\n\\&{help}\n", item(v->name, v->help));
+        put_entry(v->name, v->help);
 }
 
 /* ---- keys ---- */
@@ -113,22 +126,21 @@ static void put_key(const char *section, const struct epa_option *o, const void 
 {
     text_auto name = {0}, value = {0};
     char range[OPTION_RANGE_ROOM];
-    json_t *of;
 
     text_add(&name, "%s%s%s", section, *section == '\0' ? "" : ".", o->name);
     option_range(o, ", ", range, sizeof(range));
     if (option_is_set(o, defaults))
         option_text(o, defaults, &value);
-    of = item(name.data, o->help);
-    json_object_set_new(of, "type", json_text(option_type(o)));
-    json_object_set_new(of, "range", json_text_or_null(*range != '\0' ? range : NULL));
-    json_object_set_new(of, "default", json_text_or_null(value.data));
-    put(".TP\n\\fB{name}\\fR ({type}[{range}][; default {default}])\n\\&{help}.\n", of);
+    put_between(".TP\n\\fB", name.data, "\\fR (");
+    put(option_type(o));
+    put_between("", range, "");
+    put_between("; default ", value.data, "");
+    put_between(")\n\\&", o->help, ".\n");
     if (o->choices == NULL)
         return;
     printf(".RS\n");
     for (const struct epa_choice *c = o->choices; c->name != NULL; c++)
-        put(".TP\n\\fB{name}\\fR\n\\&[{help}]\n", item(c->name, c->help));
+        put_entry(c->name, c->help);
     printf(".RE\n");
 }
 
@@ -144,14 +156,14 @@ static void put_experiment(const struct page *page)
     printf(".SS At the top\n");
     put_keys("", &experiment_options);
     for (const struct section *s = experiment_sections; s->name != NULL; s++) {
-        json_t *of = item(s->name, s->help);
+        const char *chosen = s->plugin ? s->chosen : NULL;
 
-        json_object_set_new(of, "chosen", json_text_or_null(s->plugin ? s->chosen : NULL));
-        json_object_set_new(of, "main", json_text_or_null(s->main));
-        put(".SS {name}\n{help}.\n[A plugin's name (default \\fB{chosen}\\fR), or a map of "
-            "\\fBname\\fR and that plugin's options.\n"
-            "|A value alone is the value of \\fB{main}\\fR.\n]",
-            of);
+        put_between(".SS ", s->name, "\n");
+        put_between("", s->help, ".\n");
+        put_between("A plugin's name (default \\fB", chosen,
+                    "\\fR), or a map of \\fBname\\fR and that plugin's options.\n");
+        if (chosen == NULL || chosen[0] == '\0')
+            put_between("A value alone is the value of \\fB", s->main, "\\fR.\n");
         put_keys(s->name, &s->options);
     }
 }
@@ -160,7 +172,7 @@ static void put_batch(const struct page *page)
 {
     (void)page;
     for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
-        put(".TP\n\\fB{name}\\fR\n\\&{help}\n", item(key->name, key->help));
+        put_entry(key->name, key->help);
 }
 
 static void put_plugins(const struct page *page)
@@ -168,13 +180,14 @@ static void put_plugins(const struct page *page)
     for (uint32_t i = 0; i < page->n; i++) {
         const struct registry_entry *entry = &page->entry[i];
         const char *section = topics_section(entry->kind)->name;
+        const char *help = entry->plugin != NULL ? entry->plugin->summary : NULL;
 
-        json_t *of = item(entry->name, entry->plugin != NULL ? entry->plugin->summary : NULL);
-
-        json_object_set_new(of, "section", json_text(section));
-        put(".SS {section}: {name}\n[{help}.\n|It could not be loaded when this page was made; "
-            "\\fBepa2a help {name}\\fR lists its options.\n]",
-            of);
+        put_between(".SS ", section, ": ");
+        put_between("", entry->name, "\n");
+        put_between("", help, ".\n");
+        if (help == NULL || help[0] == '\0')
+            put_between("It could not be loaded when this page was made; \\fBepa2a help ",
+                        entry->name, "\\fR lists its options.\n");
         if (entry->plugin != NULL)
             put_keys(section, &entry->plugin->options);
     }
@@ -189,13 +202,15 @@ static void put_pages(const struct page *page)
 
         if (p->add != NULL)
             continue;
-        put(".SS {name}\n.nf\n", item(p->topic, NULL));
+        put_between(".SS ", p->topic, "\n.nf\n");
         fold_add(&folded, p->text, FOLD_PAGE, PAGE_COLUMNS);
         for (const char *line = folded.data; *line != '\0'; line = strchr(line, '\n') + 1) {
             text_auto text = {0};
 
             text_add(&text, "%.*s", (int)strcspn(line, "\n"), line);
-            put("\\&[{help}]\n", item("", text.data));
+            fputs("\\&", stdout);
+            put(text.data);
+            putchar('\n');
         }
         printf(".fi\n");
     }
