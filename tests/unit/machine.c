@@ -1,6 +1,7 @@
 /* Tests of the machine facts in results and of the findings of doctor. The facts are read from a
  * folder in place of /proc, /sys and /dev. tests/cli/doctor.py checks the real machine. */
 #include "test.h"
+#include <math.h>
 #include <sched.h>
 #include <sys/resource.h>
 
@@ -8,7 +9,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "doctor/doctor.h"
+#include "base/memory.h"
+#include "doctor/doctor_json.h"
 #include "doctor/machine.h"
 
 #include "result/result.h"
@@ -199,13 +201,16 @@ static void put(const char *root, const char *path, const char *text)
 TEST(machine_facts_follow_from_the_files)
 {
     for (size_t i = 0; i < LENGTH(machines); i++) {
+        struct arena *arena = arena_create();
+        struct machine machine;
         char root[512];
         json_t *m;
 
         root_create(root, sizeof(root));
         for (uint32_t f = 0; f < MOST && machines[i].file[f].path != NULL; f++)
             put(root, machines[i].file[f].path, machines[i].file[f].value);
-        m = machine_collect(root);
+        machine_collect(root, arena, &machine);
+        m = hardware_json(&machine);
         for (uint32_t w = 0; w < MOST && machines[i].want[w].path != NULL; w++) {
             json_t *want = json_of(machines[i].want[w].value),
                    *got = json_at(m, machines[i].want[w].path);
@@ -218,6 +223,7 @@ TEST(machine_facts_follow_from_the_files)
         }
         assert_true(json_number_at(m, "machine.cores") >= 1);
         json_decref(m);
+        arena_destroy(arena);
         root_destroy(root);
     }
 }
@@ -244,54 +250,6 @@ TEST(the_address_space_left_is_the_limit_less_what_is_mapped)
 }
 
 /* ---- findings of doctor ---- */
-
-static const char good[] =
-    "{'machine': {'cores': 8, 'cores_online': 8, 'cores_quota': null, 'numa_nodes': 2,"
-    " 'governor': 'performance', 'clocksource': 'tsc', 'arch': 'x86_64', 'load_average': 0,"
-    " 'huge_pages': 'madvise', 'shmem_huge_pages': 'advise'},"
-    " 'memory': {'available_bytes': 8589934592, 'address_space_bytes': null,"
-    " 'locked_bytes': null, 'open_files': 4096,"
-    " 'dev_shm': {'bytes': 4294967296, 'free_bytes': 4294967296, 'left_files': 0}},"
-    " 'devices': {'rdma': [{'device': 'mlx5_0', 'port': 1, 'state': 'ACTIVE'}],"
-    " 'gpus': ['0000:01:00.0'], 'gpu_driver': '580', 'programs': [{'name': 'mpirun'}],"
-    " 'libraries': [{'name': 'cuBLASLt'}]},"
-    " 'plugins': [{'name': 'cuda'}, {'name': 'mpi'}, {'name': 'nvlink'}, {'name': 'shm'},"
-    " {'name': 'ucx', 'loaded': true}, {'name': 'verbs'}, {'name': 'alltoallv'}]}";
-
-/* Changes of the good machine, PATH=JSON;..., and the single expected finding; no finding if `list`
- * is NULL. */
-static const struct {
-    const char *set, *list, *what, *fix;
-} findings[] = {
-    {"", NULL, NULL, NULL},
-    {"machine.governor='powersave'", "warnings", "governor .. powersave",
-     "cpupower frequency-set -g performance"},
-    {"machine.governor=null", NULL, NULL, NULL},
-    {"machine.load_average=4.5", "warnings", "4.5 .. 8 cores", "top"},
-    {"machine.cores_quota=2.5", "warnings", "2.50 .. 8 cores", "cpu.max"},
-    {"machine.cores_quota=8", NULL, NULL, NULL},
-    {"machine.cores=4", "warnings", "4 of 8 cores", "taskset"},
-    {"machine.clocksource='hpet'", "warnings", "hpet", "echo tsc"},
-    {"machine.clocksource='hpet';machine.arch='aarch64'", NULL, NULL, NULL},
-    {"machine.shmem_huge_pages='never'", "warnings", "huge pages .. never", "shmem_enabled"},
-    {"memory.dev_shm.free_bytes=67108864", "warnings", "/dev/shm .. 64.0 MiB", "--shm-size"},
-    {"memory.dev_shm.left_files=2;memory.dev_shm.left_bytes=3145728;"
-     "memory.dev_shm.left_first='ucx_shm_posix_1'",
-     "warnings", "2 files .. /dev/shm .. 3.00 MiB", "rm /dev/shm/ucx_shm_posix_1"},
-    {"memory.locked_bytes=8388608", "warnings", "8.00 MiB", "ulimit -l unlimited"},
-    {"memory.locked_bytes=8388608;devices.rdma=[]", /* the limit matters only with RDMA */
-     "missing", "RDMA", "rdma_rxe"},
-    {"devices.rdma.0.state='DOWN'", "warnings", "ACTIVE .. mlx5_0", "rdma link show"},
-    {"devices.gpu_driver=null", "missing", "1 GPUs .. driver", "nvidia-driver"},
-    {"devices.programs=[]", "missing", "mpirun .. PATH", "apt install openmpi-bin"},
-    {"devices.libraries=[]", "missing", "libcublasLt.so.13 .. ag_then_gemm .. own kernels",
-     "LD_LIBRARY_PATH"},
-    {"plugins.4.name='other'", "missing", "transport ucx .. built",
-     "UCX (Debian: libucx-dev) .. build"},
-    {"plugins.4.lacks=true;plugins.4.text='its library libucp.so.0 is missing'", "missing",
-     "transport ucx .. libucp.so.0", "apt install libucx0"},
-    {"plugins.4.loaded=false;plugins.4.text='its function open is missing'", NULL, NULL, NULL},
-};
 
 /* The cases are cgroup v2 and v1; only groups with a quota count. */
 TEST(throttling_by_a_cpu_quota_is_counted)
@@ -323,36 +281,157 @@ TEST(throttling_by_a_cpu_quota_is_counted)
     }
 }
 
-TEST(each_finding_has_a_remedy)
+/* A machine with its plugins, and the registry entry of transport ucx. */
+struct judged {
+    struct arena *arena;
+    struct machine machine;
+    struct machine_port port;
+    const char *gpu;
+    struct machine_program program;
+    struct examined plugin[7];
+    struct registry_entry ucx;
+};
+
+/* Returns a machine without findings. */
+static void judged_init(struct judged *j)
 {
-    for (size_t i = 0; i < LENGTH(findings); i++) {
-        struct registry_entry ucx = {.kind = EPA_PLUGIN_TRANSPORT, .name = "ucx"};
-        json_t *d = json_of(good), *found;
-        char text[256], *rest = text, *word;
-        size_t n;
+    static const char *const name[] = {"cuda", "mpi", "nvlink", "shm", "ucx", "verbs", "alltoallv"};
+    struct machine *m = &j->machine;
+    struct machine_facts *f = &m->facts;
 
-        snprintf(text, sizeof(text), "%s", findings[i].set);
-        while ((word = strtok_r(rest, ";", &rest)) != NULL) {
-            char *value = strchr(word, '='), *key;
+    *j = (struct judged){.arena = arena_create(),
+                         .port = {"mlx5_0", "ACTIVE", "", "", 1},
+                         .gpu = "0000:01:00.0",
+                         .program = {"mpirun", "/usr/bin/mpirun", ""},
+                         .ucx = {.kind = EPA_PLUGIN_TRANSPORT, .name = "ucx"}};
+    for (size_t i = 0; i < LENGTH(name); i++)
+        j->plugin[i] = (struct examined){.name = name[i], .text = "", .loaded = true};
+    f->cores = 8;
+    f->numa_nodes = 2;
+    f->timer_ns = NAN;
+    strcpy(f->governor, "performance");
+    strcpy(f->clocksource, "tsc");
+    strcpy(f->arch, "x86_64");
+    strcpy(f->huge_pages, "madvise");
+    strcpy(f->shmem_huge_pages, "advise");
+    m->cores_online = 8;
+    m->cores_quota = NAN;
+    m->memory = (struct machine_memory){.available_bytes = UINT64_C(8) << 30,
+                                        .address_space_bytes = UINT64_MAX,
+                                        .locked_bytes = UINT64_MAX,
+                                        .open_files = 4096,
+                                        .available_by = "MemAvailable",
+                                        .shm_bytes = UINT64_C(4) << 30,
+                                        .shm_free_bytes = UINT64_C(4) << 30};
+    m->port = &j->port;
+    m->gpu = &j->gpu;
+    m->program = &j->program;
+    m->gpu_driver = "580";
+    m->library[0].name = "cuBLASLt";
+    m->n_ports = m->n_gpus = m->n_programs = m->n_libraries = 1;
+}
 
-            *value++ = '\0';
-            key = strrchr(word, '.');
-            *key++ = '\0';
-            json_object_set_new(json_at(d, word), key, json_of(value));
-        }
-        ucx.lacks_library = json_is_true(json_at(d, "plugins.4.lacks"));
-        machine_judge(d, NULL, &ucx, 1);
-        n = json_array_size(json_at(d, "warnings")) + json_array_size(json_at(d, "missing"));
-        if (n != (findings[i].list != NULL)) {
-            json_dumpf(json_at(d, "warnings"), stderr, 0);
-            json_dumpf(json_at(d, "missing"), stderr, 0);
-            fail_msg("%zu findings with %s", n, findings[i].set);
-        }
-        found = findings[i].list != NULL ? json_at(json_at(d, findings[i].list), "0") : NULL;
-        if (found != NULL) {
-            assert_words(json_text_at(found, "what"), findings[i].what);
-            assert_words(json_text_at(found, "fix"), findings[i].fix);
-        }
-        json_decref(d);
+static void print_all(const struct finding *finding, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        fprintf(stderr, "%s: %s\n", finding[i].what, finding[i].fix);
+}
+
+/* Judges the machine, and checks its single finding, a warning or a missing part; no finding if `what`
+ * is NULL. */
+static void check_finding(struct judged *j, const char *change, bool warns, const char *what,
+                          const char *fix)
+{
+    struct findings found;
+    const struct finding *first = warns ? found.warning : found.missing;
+
+    machine_judge(&j->machine, j->plugin, LENGTH(j->plugin), NULL, &j->ucx, 1, j->arena, &found);
+    if (found.n_warnings + found.n_missing != (what != NULL) ||
+        (what != NULL && (warns ? found.n_warnings : found.n_missing) != 1)) {
+        print_all(found.warning, found.n_warnings);
+        print_all(found.missing, found.n_missing);
+        fail_msg("%u findings with %s", found.n_warnings + found.n_missing, change);
     }
+    if (what != NULL) {
+        assert_words(first->what, what);
+        assert_words(first->fix, fix);
+    }
+    arena_destroy(j->arena);
+}
+
+#define CHECK(change, warns, what, fix) \
+    do { \
+        struct judged j; \
+        struct machine *m = &j.machine; \
+\
+        judged_init(&j); \
+        change; \
+        (void)m; \
+        check_finding(&j, #change, warns, what, fix); \
+    } while (0)
+
+TEST(each_finding_about_cores_has_a_remedy)
+{
+    CHECK(, true, NULL, NULL);
+    CHECK(strcpy(m->facts.governor, "powersave"), true, "governor .. powersave",
+          "cpupower frequency-set -g performance");
+    CHECK(m->facts.governor[0] = '\0', true, NULL, NULL);
+    CHECK(m->facts.load_average = 4.5, true, "4.5 .. 8 cores", "top");
+    CHECK(m->cores_quota = 2.5, true, "2.50 .. 8 cores", "cpu.max");
+    CHECK(m->cores_quota = 8, true, NULL, NULL);
+    CHECK(m->facts.cores = 4, true, "4 of 8 cores", "taskset");
+    CHECK(m->cores_online = -1, true, NULL, NULL);
+    CHECK((m->facts.cores = 1, m->cores_online = 1), true, "one core", "");
+    CHECK(m->virtual = true, true, "virtual machine", "");
+    CHECK(m->numa_balancing = true, true, "NUMA balancing", "sysctl kernel.numa_balancing=0");
+    CHECK((m->numa_balancing = true, m->facts.numa_nodes = 1), true, NULL, NULL);
+    CHECK(strcpy(m->facts.clocksource, "hpet"), true, "hpet", "echo tsc");
+    CHECK((strcpy(m->facts.clocksource, "hpet"), m->facts.timer_ns = 70), true, "steps are 70 ns",
+          "echo tsc");
+    CHECK((strcpy(m->facts.clocksource, "hpet"), strcpy(m->facts.arch, "aarch64")), true, NULL,
+          NULL);
+    CHECK((m->facts.build.isa_refused = "amx", m->facts.build.isa = "avx2"), true,
+          "EPA2A_ISA=amx .. avx2 is used", "unset EPA2A_ISA");
+    CHECK((m->facts.build.debug = true, m->facts.build.type = "debug",
+           m->facts.build.sanitizers = "address"),
+          true, "debug build (debug, sanitizers address)", "--buildtype=release");
+}
+
+TEST(each_finding_about_memory_has_a_remedy)
+{
+    CHECK(strcpy(m->facts.shmem_huge_pages, "never"), true, "huge pages .. never", "shmem_enabled");
+    CHECK(strcpy(m->facts.shmem_huge_pages, "deny"), true, "huge pages .. deny", "shmem_enabled");
+    CHECK(strcpy(m->facts.huge_pages, "never"), true, "huge pages: never",
+          "transparent_hugepage/enabled");
+    CHECK(m->memory.address_space_bytes = 1 << 30, true, "limited to 1.00 GiB", "ulimit -v");
+    CHECK(m->memory.open_files = 256, true, "may open 256 files", "ulimit -n");
+    CHECK(m->memory.available_bytes = 1 << 20, true, "1.00 MiB of memory .. (MemAvailable)", "");
+    CHECK(m->memory.available_bytes = UINT64_MAX, true, NULL, NULL);
+    CHECK(m->memory.shm_free_bytes = 67108864, true, "/dev/shm .. 64.0 MiB", "--shm-size");
+    CHECK((m->memory.shm_bytes = 0, m->memory.shm_free_bytes = 0), true, NULL, NULL);
+    CHECK((m->memory.left_files = 2, m->memory.left_bytes = 3145728,
+           strcpy(m->memory.left_first, "ucx_shm_posix_1")),
+          true, "2 files .. /dev/shm .. 3.00 MiB: ucx_shm_posix_1, ...",
+          "rm /dev/shm/ucx_shm_posix_1 and the like, once");
+    CHECK((m->memory.left_files = 1, strcpy(m->memory.left_first, "ucx_shm_posix_1")), true,
+          "ucx_shm_posix_1", "rm /dev/shm/ucx_shm_posix_1, once");
+    CHECK(m->memory.locked_bytes = 8388608, true, "8.00 MiB", "ulimit -l unlimited");
+    CHECK((m->memory.locked_bytes = 8388608, m->n_ports = 0), /* the limit matters only with RDMA */
+          false, "RDMA", "rdma_rxe");
+}
+
+TEST(each_finding_about_devices_and_plugins_has_a_remedy)
+{
+    CHECK(j.port.state = "DOWN", true, "ACTIVE (mlx5_0 port 1: DOWN)", "rdma link show");
+    CHECK(m->gpu_driver = "", false, "1 GPUs .. driver", "nvidia-driver");
+    CHECK(m->n_gpus = 0, false, "no GPU of NVIDIA", "");
+    CHECK(m->n_programs = 0, false, "mpirun .. PATH", "apt install openmpi-bin");
+    CHECK(m->n_libraries = 0, false, "libcublasLt.so.13 .. ag_then_gemm .. own kernels",
+          "LD_LIBRARY_PATH");
+    CHECK(j.plugin[4].name = "other", false, "transport ucx .. built",
+          "UCX (Debian: libucx-dev) .. build");
+    CHECK((j.ucx.lacks_library = true, j.plugin[4].text = "its library libucp.so.0 is missing"),
+          false, "transport ucx .. libucp.so.0", "apt install libucx0");
+    CHECK((j.plugin[4].loaded = false, j.plugin[4].text = "its function open is missing"), true,
+          NULL, NULL);
 }

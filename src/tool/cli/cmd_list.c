@@ -19,7 +19,7 @@
 #include "cli/list_configs.h"
 #include "cli/list_models.h"
 #include "doctor/doctor.h"
-#include "doctor/machine.h"
+#include "doctor/doctor_json.h"
 #include "op/operations.h"
 #include "registry/check.h"
 #include "launch/program_registry.h"
@@ -92,6 +92,8 @@ static json_t *entry_json(const struct registry_entry *entry)
 
 static json_t *plugins_json(const struct registry_entry *entry, uint32_t n, int only)
 {
+    struct library_found library[LIBRARY_IDS];
+    uint32_t n_libraries = only < 0 ? machine_libraries(library) : 0;
     json_t *plugins = json_array();
 
     for (uint32_t i = 0; i < n; i++)
@@ -99,7 +101,7 @@ static json_t *plugins_json(const struct registry_entry *entry, uint32_t n, int 
             json_array_append_new(plugins, entry_json(&entry[i]));
     return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "plugin_abi",
                           json_integer(EPA_ABI), "plugins", plugins, "libraries",
-                          only < 0 ? libraries_json() : json_array(), NULL);
+                          libraries_json(library, n_libraries), NULL);
 }
 
 #define NEEDS_CUDA "needs on CUDA memory: a transport with [{needs_cuda}|nothing in particular]"

@@ -2,6 +2,7 @@
  * These functions do not fail: unreadable values are null. */
 #include "report/origin_json.h"
 
+#include "report/recorded_variables.h"
 #include "report/result_parts.h"
 
 #include <dlfcn.h>
@@ -24,15 +25,6 @@
 #include "config/experiment_show.h"
 #include "trace/write.h"
 
-extern char **environ;
-
-json_t *facts_line(const char *root, const char *path)
-{
-    char line[256];
-
-    return sysfile_line(root, path, line, sizeof(line)) ? json_text_or_null(line) : json_null();
-}
-
 json_t *build_json(const struct build_facts *b)
 {
     return json_object_of("version", json_text(b->version), "git", json_text_or_null(b->git),
@@ -43,45 +35,16 @@ json_t *build_json(const struct build_facts *b)
                           "isa_refused", json_text_or_null(b->isa_refused), NULL);
 }
 
-/* Returns true if the name of a variable is allowed in a result. */
-static bool is_allowed(const char *variable)
+static void add_variable(void *arg, const char *name, size_t bytes, const char *value)
 {
-    static const char *const prefix[] = {
-        "EPA2A_",   "UCX_", "OMPI_MCA_",     "NCCL_",
-        "NVSHMEM_", "OMP_", "SLURM_JOB_ID=", "CUDA_VISIBLE_DEVICES="};
-
-    for (size_t i = 0; i < sizeof(prefix) / sizeof(prefix[0]); i++)
-        if (strncmp(variable, prefix[i], strlen(prefix[i])) == 0)
-            return strchr(variable, '=') != NULL;
-    return false;
-}
-
-/* Users publish results: values that may be credentials are redacted. */
-static bool is_secret(const char *variable)
-{
-    static const char *const word[] = {"key", "token", "secret", "passw", "credential"};
-    const char *value = strchr(variable, '=') + 1, *scheme = strstr(value, "://");
-    char name[128];
-
-    snprintf(name, sizeof(name), "%.*s", (int)(value - variable - 1), variable);
-    for (size_t i = 0; i < sizeof(word) / sizeof(word[0]); i++) {
-        if (strcasestr(name, word[i]) != NULL)
-            return true;
-    }
-    return scheme != NULL && strchr(scheme, '@') != NULL; /* scheme://user:password@host */
+    json_object_setn_new(arg, name, bytes, json_text(value));
 }
 
 static json_t *environment_json(void)
 {
     json_t *out = json_object();
 
-    for (char **at = environ; at != NULL && *at != NULL; at++) {
-        const char *equals = strchr(*at, '=');
-
-        if (is_allowed(*at))
-            json_object_setn_new(out, *at, (size_t)(equals - *at),
-                                 json_text(is_secret(*at) ? "(redacted)" : equals + 1));
-    }
+    recorded_variables_each(add_variable, out);
     return out;
 }
 

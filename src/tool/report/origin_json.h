@@ -10,10 +10,6 @@
 json_t *machine_json(const struct machine_facts *);
 json_t *build_json(const struct build_facts *);
 
-/* Returns the first line of a file as text; null: the file is unreadable or empty. `root` is the
- * prefix of /proc and /sys: "" except in tests. */
-json_t *facts_line(const char *root, const char *path);
-
 /* Adds "experiment" to "plugins". */
 void result_put_origin(json_t *result, const struct experiment *, const struct facts *);
 /* Returns "world"; "fault" is null in a normal run. */
