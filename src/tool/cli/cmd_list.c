@@ -5,11 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <epa2a/plugin.h>
+#include <epa2a/algorithm.h>
 
 #include "base/exit_code.h"
 #include "base/fold.h"
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "base/text.h"
@@ -17,147 +16,135 @@
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
 #include "cli/list_configs.h"
+#include "cli/list_json.h"
 #include "cli/list_models.h"
 #include "doctor/doctor.h"
-#include "doctor/doctor_json.h"
+#include "doctor/machine.h"
+#include "launch/program_registry.h"
 #include "op/operations.h"
 #include "registry/check.h"
-#include "launch/program_registry.h"
-#include "report/fill_json.h"
-#include "result/result.h"
 
-static const struct words {
-    uint32_t bit;
-    const char *text;
-} memory_words[] = {
-    {EPA_MEMORY_HOST, "host memory"},
-    {EPA_MEMORY_CUDA, "CUDA memory"},
-    {0},
-};
-static const struct words transport_words[] = {
-    {EPA_TRANSPORT_HOST, "puts by the CPU"},
-    {EPA_TRANSPORT_DEVICE, "puts by GPU kernels"},
-    {EPA_TRANSPORT_LOAD_STORE, "loads and stores"},
-    {EPA_TRANSPORT_SIGNAL_ADD, "adding signals"},
-    {EPA_TRANSPORT_ANY_SOURCE, "puts from outside the heap"},
-    {EPA_TRANSPORT_NODES, "several nodes"},
-    {EPA_TRANSPORT_THREADS, "several threads"},
-    {0},
-};
-
-static json_t *words_json(const struct words *words, uint32_t bits)
+/* Adds the words of a set, or "nothing in particular". */
+static void add_words(struct text *out, const struct list_words *words, uint32_t bits)
 {
-    json_t *out = json_array();
+    size_t before = out->bytes;
 
     for (; words->text != NULL; words++)
         if ((bits & words->bit) != 0)
-            json_array_append_new(out, json_text(words->text));
-    return out;
+            text_add(out, "%s%s", out->bytes > before ? ", " : "", words->text);
+    if (out->bytes == before)
+        text_add(out, "nothing in particular");
 }
 
-/* Returns the facts of a plugin: memory, and the capabilities that it needs or provides. */
-static json_t *entry_json(const struct registry_entry *entry)
+/* Adds a line of words with its indentation. */
+static void add_words_line(struct text *out, int indent, const char *head,
+                           const struct list_words *words, uint32_t bits)
 {
-    const struct epa_algorithm_plugin *algorithm = (const void *)entry->plugin;
-    const struct epa_transport_plugin *transport = (const void *)entry->plugin;
-    char way[256];
-    const struct epa_backend_plugin *backend = (const void *)entry->plugin;
-    json_t *out = json_object_of(
-        "kind", json_text(plugin_kind_name(entry->kind)), "name", json_text(entry->name), "file",
-        json_text_or_null(entry->file), "hides", json_text_or_null(entry->hides), "why_not",
-        json_text_or_null(entry->plugin == NULL ? entry->why : NULL), "summary",
-        json_text_or_null(entry->plugin != NULL ? entry->plugin->summary : NULL), NULL);
-
-    if (entry->plugin == NULL)
-        return out;
-    if (entry->kind == EPA_PLUGIN_ALGORITHM) {
-        const struct operation *op = operation_of(algorithm->op);
-
-        json_object_set_new(out, "solves", json_text_or_null(op != NULL ? op->name : NULL));
-        json_object_set_new(out, "memory", words_json(memory_words, algorithm->memory));
-        json_object_set_new(out, "needs_host", words_json(transport_words, algorithm->needs_host));
-        json_object_set_new(out, "needs_cuda", words_json(transport_words, algorithm->needs_cuda));
-    } else if (entry->kind == EPA_PLUGIN_TRANSPORT) {
-        json_object_set_new(out, "memory", words_json(memory_words, transport->memory));
-        json_object_set_new(out, "gives", words_json(transport_words, transport->flags));
-        json_object_set_new(out, "between_nodes", json_boolean(transport->between_nodes != NULL));
-        json_object_set_new(
-            out, "data_of_gpus",
-            json_text_or_null(doctor_gpu_data(transport, way, sizeof(way)) ? way : NULL));
-    } else if (entry->kind == EPA_PLUGIN_BACKEND) {
-        json_object_set_new(out, "memory", words_json(memory_words, backend->memory));
-    }
-    return out;
+    text_add(out, "%*s%s", indent, "", head);
+    add_words(out, words, bits);
+    text_add(out, "\n");
 }
 
-static json_t *plugins_json(const struct registry_entry *entry, uint32_t n, int only)
+static void add_algorithm(struct text *out, int indent, const struct epa_algorithm_plugin *a)
 {
-    struct library_found library[LIBRARY_IDS];
-    uint32_t n_libraries = only < 0 ? machine_libraries(library) : 0;
-    json_t *plugins = json_array();
+    static const char host[] = "needs on host memory: a transport with ";
+    static const char cuda[] = "needs on CUDA memory: a transport with ";
+    const struct operation *op = a != NULL ? operation_of(a->op) : NULL;
 
-    for (uint32_t i = 0; i < n; i++)
-        if (only < 0 || entry[i].kind == (enum epa_plugin_kind)only)
-            json_array_append_new(plugins, entry_json(&entry[i]));
-    return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "plugin_abi",
-                          json_integer(EPA_ABI), "plugins", plugins, "libraries",
-                          libraries_json(library, n_libraries), NULL);
+    text_add(out, "%*ssolves: %s\n", indent, "", op != NULL ? op->name : "?");
+    if (a != NULL && (a->memory & EPA_MEMORY_HOST) != 0)
+        add_words_line(out, indent, host, list_transport_words, a->needs_host);
+    if (a != NULL && (a->memory & EPA_MEMORY_CUDA) != 0)
+        add_words_line(out, indent, cuda, list_transport_words, a->needs_cuda);
 }
 
-#define NEEDS_CUDA "needs on CUDA memory: a transport with [{needs_cuda}|nothing in particular]"
-
-/* Lines about a plugin in the table. The first line follows its name. */
-static const char *const facts[] = {
-    "[{summary}|cannot be loaded: {why_not}]",
-    "{kind=algorithm}solves: [{solves}|?]",
-    "{kind=algorithm}{memory.0=host memory}needs on host memory: a transport with "
-    "[{needs_host}|nothing in particular]",
-    "{kind=algorithm}[{memory.0=CUDA memory}" NEEDS_CUDA "|{memory.1=CUDA memory}" NEEDS_CUDA "]",
-    "{kind=transport}in: [{memory}|nothing in particular]",
-    "{kind=transport}gives: [{gives}|nothing in particular]",
-    "{between_nodes=true}between nodes (between_nodes): any transport that moves data of GPUs "
-    "direct or staged",
-    "{kind=transport}data of GPUs: {data_of_gpus}",
-    "{kind=backend}gives: [{memory}|nothing in particular]",
-    "[{file}|built in]",
-    "hides {hides}",
-};
-
-static void add_plugins(struct text *text, const json_t *plugins)
+static void add_transport(struct text *out, int indent, const struct epa_transport_plugin *t,
+                          const char *gpu_data)
 {
-    const char *last = "";
+    add_words_line(out, indent, "in: ", list_memory_words, t != NULL ? t->memory : 0);
+    add_words_line(out, indent, "gives: ", list_transport_words, t != NULL ? t->flags : 0);
+    if (t != NULL && t->between_nodes != NULL)
+        text_add(
+            out,
+            "%*sbetween nodes (between_nodes): any transport that moves data of GPUs direct or "
+            "staged\n",
+            indent, "");
+    if (gpu_data != NULL)
+        text_add(out, "%*sdata of GPUs: %s\n", indent, "", gpu_data);
+}
+
+/* Adds the lines of a plugin. The first follows its name. */
+static void add_plugin(struct text *out, int indent, const struct listed *of)
+{
+    const struct registry_entry *entry = of->entry;
+    const struct epa_plugin *plugin = entry->plugin;
+    const struct epa_backend_plugin *backend = (const void *)plugin;
+
+    text_add(out, "  %-*s", indent - 2, entry->name);
+    if (plugin == NULL)
+        text_add(out, "cannot be loaded: %s\n", entry->why);
+    else if (plugin->summary != NULL && plugin->summary[0] != '\0')
+        text_add(out, "%s\n", plugin->summary);
+    if (entry->kind == EPA_PLUGIN_ALGORITHM)
+        add_algorithm(out, indent, (const void *)plugin);
+    else if (entry->kind == EPA_PLUGIN_TRANSPORT)
+        add_transport(out, indent, (const void *)plugin, of->gpu_data);
+    else if (entry->kind == EPA_PLUGIN_BACKEND)
+        add_words_line(out, indent, "gives: ", list_memory_words,
+                       backend != NULL ? backend->memory : 0);
+    text_add(out, "%*s%s\n", indent, "", entry->file != NULL ? entry->file : "built in");
+    if (entry->hides != NULL && entry->hides[0] != '\0')
+        text_add(out, "%*shides %s\n", indent, "", entry->hides);
+}
+
+static void add_plugins(struct text *text, const struct listed *listed, uint32_t n)
+{
     int indent = 0;
 
-    for (struct json_walk it = {plugins}; json_next(&it);) {
-        int width = (int)strlen(json_text_at(it.value, "name")) + 4;
+    for (uint32_t i = 0; i < n; i++) {
+        int width = (int)strlen(listed[i].entry->name) + 4;
 
         indent = width > indent ? width : indent;
     }
-    for (struct json_walk it = {plugins}; json_next(&it);) {
-        const char *kind = json_text_at(it.value, "kind");
+    for (uint32_t i = 0; i < n; i++) {
+        enum epa_plugin_kind kind = listed[i].entry->kind;
 
-        if (strcmp(kind, last) != 0)
-            text_add(text, "%s%ss\n", it.n == 1 ? "" : "\n", kind);
-        last = kind;
-        text_add(text, "  %-*s", indent - 2, json_text_at(it.value, "name"));
-        for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++) {
-            text_auto line = {0};
-
-            if (fill_add(&line, facts[i], it.value, NULL))
-                text_add(text, "%*s%s\n", i == 0 ? 0 : indent, "", line.data);
-        }
+        if (i == 0 || listed[i - 1].entry->kind != kind)
+            text_add(text, "%s%ss\n", i == 0 ? "" : "\n", plugin_kind_name(kind));
+        add_plugin(text, indent, &listed[i]);
     }
 }
 
-static void add_libraries(struct text *text, const json_t *libraries)
+static void add_libraries(struct text *text, const struct library_found *library, uint32_t n)
 {
-    if (json_array_size(libraries) > 0)
+    if (n > 0)
         text_add(text, "\nlibraries\n");
-    for (struct json_walk it = {libraries}; json_next(&it);) {
-        text_add(text, "  %-12s  ", json_text_at(it.value, "name"));
-        fill_add(text, "{version}, {path}, {use}", it.value, NULL);
-        text_add(text, "\n");
+    for (uint32_t i = 0; i < n; i++)
+        text_add(text, "  %-12s  %s, %s, %s\n", library[i].name, library[i].version,
+                 library[i].file, library[i].use);
+}
+
+/* Returns the plugins of the kind `only`, -1: of all kinds, with the path of their GPU data. */
+static struct listed *choose_plugins(const struct registry_entry *entry, uint32_t n, int only,
+                                     struct arena *arena, uint32_t *n_listed)
+{
+    struct listed *out = arena_alloc(arena, n * sizeof(*out));
+
+    *n_listed = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct epa_transport_plugin *transport =
+            entry[i].kind == EPA_PLUGIN_TRANSPORT ? (const void *)entry[i].plugin : NULL;
+        struct listed *one = &out[*n_listed];
+        char way[256];
+
+        if (only >= 0 && entry[i].kind != (enum epa_plugin_kind)only)
+            continue;
+        one->entry = &entry[i];
+        if (transport != NULL && doctor_gpu_data(transport, way, sizeof(way)))
+            one->gpu_data = arena_printf(arena, "%s", way);
+        ++*n_listed;
     }
+    return out;
 }
 
 /* Returns the kind of the argument; -1: all kinds. */
@@ -190,9 +177,11 @@ int cmd_list(const struct cli *cli)
     struct registry *registry = NULL;
     const struct registry_entry *entry;
     text_auto text = {0};
-    json_t *document;
+    struct library_found library[LIBRARY_IDS];
+    struct arena *arena;
+    struct listed *listed;
     FILE *own;
-    uint32_t n;
+    uint32_t n, n_libraries;
     int only, code = EXIT_OK;
     enum epa_status status;
 
@@ -207,21 +196,24 @@ int cmd_list(const struct cli *cli)
         return cli_fail(&err);
     n = registry_list(registry, &entry);
     own = stdout_lend(); /* plugins describe their devices, and libraries their version */
-    document = plugins_json(entry, n, only);
+    arena = arena_create();
+    listed = choose_plugins(entry, n, only, arena, &n);
+    n_libraries = only < 0 ? machine_libraries(library) : 0;
     stdout_take_back(own);
-    add_plugins(&text, json_object_get(document, "plugins"));
-    add_libraries(&text, json_object_get(document, "libraries"));
+    add_plugins(&text, listed, n);
+    add_libraries(&text, library, n_libraries);
     if (text.bytes == 0)
         fprintf(stderr, "epa2a: no %s found\n",
                 only < 0 ? "plugin" : plugin_kind_name((enum epa_plugin_kind)only));
     else if (!cli_has_stdout(cli))
         fold_print(stdout, text.data, FOLD_LINES);
-    if (cli_write_json(cli, document, &err) != EPA_OK)
+    if (cli_write_json(cli, list_json(listed, n, library, n_libraries), &err) != EPA_OK)
         code = cli_fail(&err);
     if (registry_empty(registry) != NULL) {
         fprintf(stderr, "epa2a: %s\n", registry_empty(registry));
         code = EXIT_RESOURCE;
     }
+    arena_destroy(arena);
     registry_destroy(registry);
     return code;
 }

@@ -21,7 +21,7 @@ struct form_values {
     uint32_t n;
 };
 
-/* Matches a line with a form, the inverse of fill_add(): blanks stand for any number of blanks, {}
+/* Matches a line with a form, which contains names in braces: blanks stand for any number of blanks, {}
  * for an ignored word, {NAME%s} for a word and {NAME} for a number (repeated NAME+: the sum;
  * repeated NAME: the product), a final * for any text. Returns NULL after a match; `out` has its
  * values. Otherwise returns the position of the mismatch, and *wanted is the expected text; NULL:
