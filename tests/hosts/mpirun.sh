@@ -1,14 +1,15 @@
 #!/bin/bash
 # mpirun on one host: promises of launcher mpi that need no network.
-#   mpirun.sh EPA2A CONFIG KIND [FINALIZE]
+#   mpirun.sh EPA2A CONFIG KIND [LIBRARY]
 #     KIND: verify    only rank 0 reports, and the report names the launcher
 #           again     several launches of one command, in the processes of the first
 #           refused   outside of mpirun, with another size, with variables of another job
 #           kill      a rank in mid-run
 #           crash     a rank in mid-run, and the launches after it; Open MPI 4.1 may hang
 #           setup     a rank while MPI starts
+#           join      a rank that has left MPI_Init and not connected: LIBRARY stops it there
 #           term      one of the processes receives SIGTERM
-#           leave     a rank is stopped as it leaves MPI: FINALIZE is loaded before MPI
+#           leave     a rank is stopped as it leaves MPI: LIBRARY is loaded before MPI
 #           orphan    the starter of a rank ends before the rank has met the others
 set -u
 epa2a=$1 config=$2 kind=$3
@@ -147,6 +148,15 @@ setup) # a rank dies while MPI starts: mpirun or rank 0 reports the signal, and 
     for one in "${ranks[@]}"; do [ "${one% *}" != 3 ] || kill -KILL "${one#* }"; done
     ends 137
     says 'rank 3 .*(was killed by|exited on) signal 9 \(Killed\)'
+    grep -Eq '"status": "(died|interrupted)"' "$work/out.json" || fail "no document says that the run ended early"
+    ;;
+join) # mpirun sends SIGKILL to rank 0 one second after SIGTERM
+    LD_PRELOAD=$4 job 4 bench "$config" "${endless[@]}" --json "$work/out.json"
+    until [ "$(grep -cE '^rank (0 has sent its address|1 stops)' "$work/err")" = 2 ] || ! runs "$pid"; do rest 0.01; done
+    find_processes
+    for one in "${ranks[@]}"; do [ "${one% *}" != 1 ] || kill -KILL "${one#* }"; done
+    ends 137
+    says 'rank 1 .*(was killed by|exited on) signal 9 \(Killed\)'
     grep -Eq '"status": "(died|interrupted)"' "$work/out.json" || fail "no document says that the run ended early"
     ;;
 term)

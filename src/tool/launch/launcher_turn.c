@@ -335,6 +335,15 @@ uint32_t launcher_polls(const struct launcher *l, struct pollfd *out)
     return 1 + rendezvous_poll_room(l->size);
 }
 
+/* Returns true if no further rank connects. Other ranks cannot connect before meet() has sent them the
+ * address. After SIGTERM mpirun ends the ranks that have not connected, too, and sends SIGKILL one second
+ * later. */
+static bool ends_alone(const struct launcher *l)
+{
+    return l->params.meet != NULL &&
+           (l->launch->stopping || (!l->met && control_aborted(l->control)));
+}
+
 bool launcher_turn(struct launcher *l, const struct pollfd *fds)
 {
     uint64_t now = epa_now_ns();
@@ -342,9 +351,8 @@ bool launcher_turn(struct launcher *l, const struct pollfd *fds)
     l->began_ns += epa_pause_ns(&l->turned_ns, now, l->settings->start_ns);
     check_rank(l);
     advance_connection(l, fds[0].revents, now);
-    /* Other ranks cannot connect before meet() has sent them the address. */
     if (l->rendezvous != NULL)
-        rendezvous_turn(l->rendezvous, fds + 1, !l->met && control_aborted(l->control));
+        rendezvous_turn(l->rendezvous, fds + 1, ends_alone(l));
     warn_of_death(l, now);
     if (l->rendezvous == NULL)
         return l->judged;
