@@ -16,6 +16,7 @@
 #                         whole output of mpirun to out.0 and err.0. The limit is 100 s.
 #   finish                waits for it; $codes has the exit code of each rank, or of mpirun
 #   find_processes        see ../faults/late.sh
+#   nothing_left          checks that no process and no file is left
 
 . "$(dirname "$0")/../faults/late.sh"
 . "$(dirname "$0")/../contract/algorithm/mpirun.sh"
@@ -174,4 +175,17 @@ finish() {
         codes="$codes $?"
     done
     codes=${codes# }
+}
+
+# mpirun removes the files of MPI after the end of the ranks.
+nothing_left() {
+    local begun files
+    none_left
+    begun=$(now_ms)
+    files=$(ls /dev/shm)
+    while [ -n "$files" ] && [ $(($(now_ms) - begun)) -le "$late_ms" ]; do
+        rest 0.01
+        files=$(ls /dev/shm)
+    done
+    [ -z "$files" ] || fail "left in /dev/shm: $files"
 }

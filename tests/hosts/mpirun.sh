@@ -87,6 +87,13 @@ all_come() {
     fail "the ranks never came"
 }
 
+# catches_term PID: true if the process blocks SIGTERM, to read it from a descriptor
+catches_term() {
+    local blocked
+    blocked=$(sed -n 's/^SigBlk:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
+    [ $((0x${blocked:-0} & 0x4000)) != 0 ]
+}
+
 # all_iterate: waits until all ranks have left MPI_Init and iterate, each in one process.
 all_iterate() {
     local one
@@ -145,6 +152,9 @@ crash) # the process of the rank reports the signal, and mpirun learns of no dea
 setup) # a rank dies while MPI starts: mpirun or rank 0 reports the signal, and rank 0 has a document
     job 4 bench "$config" "${endless[@]}" --json "$work/out.json"
     all_come
+    for one in "${ranks[@]}"; do # mpirun sends SIGTERM to rank 0, which then writes the document
+        until [ "${one% *}" != 0 ] || catches_term "${one#* }" || ! runs "${one#* }"; do rest 0.005; done
+    done
     for one in "${ranks[@]}"; do [ "${one% *}" != 3 ] || kill -KILL "${one#* }"; done
     ends 137
     says 'rank 3 .*(was killed by|exited on) signal 9 \(Killed\)'
@@ -162,8 +172,9 @@ join) # mpirun sends SIGKILL to rank 0 one second after SIGTERM
 term)
     job 4 bench "$config" "${endless[@]}"
     all_come
-    rest 1
-    kill -TERM "${ranks[RANDOM % 4]#* }"
+    victim=${ranks[RANDOM % 4]#* }
+    until catches_term "$victim" || ! runs "$victim"; do rest 0.005; done
+    kill -TERM "$victim"
     ends 143
     ;;
 leave) # MPI itself has no limit. mpirun reports that a process did not finalize, or crashes.
