@@ -34,6 +34,15 @@ def has_hash():
         return False
 
 
+def reserve_port():
+    """Returns a bound socket, which keeps its port from other programs. Rank 0 can listen there, since both set
+    SO_REUSEADDR."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
+
+
 def main():
     unittest.main(verbosity=2)
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -311,12 +310,6 @@ def rank(comm):
     x = np.zeros((4, 128), np.uint16)
     got = moe.dispatch_send(x, np.zeros((4, 1), np.int32), np.ones((4, 1), np.float32))
     sys.exit(0)
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Alone:
     rank, size = 0, 1
     def allgather(self, mine):
@@ -324,12 +317,6 @@ class Alone:
 comm = epa2a.Comm(Alone(), device="cpu")
 rank(comm)
 """
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Alone:
@@ -383,11 +370,11 @@ class Processes(unittest.TestCase):
     def test_ctrl_c_ends_the_creation_of_a_comm(self):
         variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
         begin = time.monotonic()
-        with subprocess.Popen(
+        with support.reserve_port() as port, subprocess.Popen(
             [sys.executable, "-c", f"import epa2a; epa2a.Comm(device='cpu', timeout={TIMEOUT})"],
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **variables, "MASTER_PORT": str(free_port())},
+            env={**os.environ, **variables, "MASTER_PORT": str(port.getsockname()[1])},
         ) as process:
             # A second thread waits for rank 1.
             while process.poll() is None and len(os.listdir(f"/proc/{process.pid}/task")) < 2:

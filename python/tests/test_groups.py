@@ -4,7 +4,6 @@ import importlib.util
 import multiprocessing
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,12 +15,6 @@ from epa2a import exchange
 from support import epa2a, np
 
 RANKS = 2
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def data_of(rank, length):
@@ -109,7 +102,8 @@ class Groups(unittest.TestCase):
 
     @unittest.skipUnless(support.has_hash(), "neither OpenSSL nor the kernel hashes")
     def test_variables_of_torchrun(self):
-        self.ranks(run_environment, free_port())
+        with support.reserve_port() as port:
+            self.ranks(run_environment, port.getsockname()[1])
 
     def test_process_group_of_torch(self):
         if importlib.util.find_spec("torch") is None:

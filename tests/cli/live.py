@@ -339,9 +339,10 @@ def held_by_a_fifo():
 
 def others():
     """Each process of ranks started by other programs shows its own rank, and says so."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    reserved = socket.socket()  # keeps the port from other programs; rank 0 sets SO_REUSEADDR, too
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    port = reserved.getsockname()[1]
     started = [Command("bench", CONFIG, *ENDLESS, "--set", "ranks=2", "--set", "launcher.name=env",
                        env={"TERM": "xterm", "RANK": str(r), "WORLD_SIZE": "2", "LOCAL_RANK": str(r),
                             "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})

@@ -65,7 +65,7 @@ def main(epa2a, source):
         skip("this host has no address but the loopback")
     host = os.uname().nodename.split(".")[0]
     with tempfile.TemporaryDirectory(prefix="epa2a-slurm-") as folder:
-        work, base = pathlib.Path(folder), 30000 + os.getpid() % 20000
+        work, base = pathlib.Path(folder), 20000 + os.getpid() % 10000  # below the ports that the kernel chooses
         for name in ("state", "spool-n1", "spool-n2", "job"):
             (work / name).mkdir()
         (work / "slurm.conf").write_text(CONF.format(host=host, work=work, address=addresses[0], port=base, port1=base + 1,

@@ -7,14 +7,17 @@ import subprocess
 import sys
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def reserve_port():
+    """A bound socket keeps its port from other programs. Rank 0 can listen there, since both set SO_REUSEADDR."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
 
 
 def main(program, ranks, *wrapper):
-    shared = os.environ | {"WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    reserved = reserve_port()
+    shared = os.environ | {"WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserved.getsockname()[1])}
     running = [subprocess.Popen([*wrapper, program], env=shared | {"RANK": str(r)}, stdout=subprocess.PIPE, text=True)
                for r in range(int(ranks))]
     failed = 0

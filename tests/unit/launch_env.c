@@ -50,18 +50,6 @@ static struct started *started_create(void)
     return out;
 }
 
-static uint32_t free_port(void)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t bytes = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, bytes), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
-    close(fd);
-    return ntohs(at.sin_port);
-}
-
 typedef enum epa_status rank_main(struct epa_bootstrap *boot, void *arg);
 
 static struct epa_launch launch_of(uint32_t size, rank_main *main)
@@ -286,7 +274,8 @@ static enum epa_status launch_kept(const struct plan *p, uint32_t r, struct epa_
 /* Runs the plan with one process per rank. */
 static void run(const struct plan *p)
 {
-    uint32_t port = free_port();
+    int reserved;
+    uint32_t port = test_reserve_port(&reserved);
     pid_t pid[MOST];
 
     for (uint32_t r = 0; r < p->size; r++) {
@@ -525,13 +514,16 @@ TEST(a_missing_variable_is_reported_with_its_remedy)
     for (size_t i = 0; i < LENGTH(cases); i++) {
         struct epa_launch asked = launch_of(4, count_runs);
         const char *how = cases[i][0];
+        int reserved;
+        uint32_t port = test_reserve_port(&reserved);
 
         clearenv();
         if (strncmp(how, "none", 4) != 0)
-            set_job(0, (uint32_t)(how[0] - '0'), (uint32_t)(how[1] - '0'), free_port());
+            set_job(0, (uint32_t)(how[0] - '0'), (uint32_t)(how[1] - '0'), port);
         set_variables(how + strcspn(how, " "));
         assert_status(env->launch(env->plugin.options.defaults, &asked, test_error()),
                       EPA_ERR_CONFIG, cases[i][1]);
+        close(reserved);
     }
     clearenv();
 }

@@ -2,6 +2,9 @@
  * in $EPA2A_TEST. */
 #include "test.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
 enum { FILES = 16, TESTS = 64 };
 
 struct group {
@@ -25,6 +28,19 @@ static struct group *group_of(const char *file)
         abort();
     group[i].file = file;
     return &group[i];
+}
+
+uint32_t test_reserve_port(int *out)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, bytes), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    *out = fd;
+    return ntohs(at.sin_port);
 }
 
 void test_add(const char *file, const struct CMUnitTest *test)

@@ -45,6 +45,10 @@ extern char **test_argv;
 void test_add(const char *file, const struct CMUnitTest *test);
 void test_group(const char *file, CMFixtureFunction set_up, CMFixtureFunction tear_down);
 
+/* Returns a port for rank 0. The socket *out keeps the port from other programs until the caller closes it;
+ * rank 0 can listen there, since both set SO_REUSEADDR. */
+uint32_t test_reserve_port(int *out);
+
 #define TEST_IN(set_up, tear_down, name) \
     static void name(void **state); \
     __attribute__((constructor)) static void add_##name(void) \
