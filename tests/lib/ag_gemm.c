@@ -277,7 +277,7 @@ static int create_comm(struct group_rank *me, struct epa2a_comm **out)
     p.allgather = group_allgather;
     p.arg = me;
     p.device = EPA2A_HOST;
-    p.timeout_ns = 10000000000;
+    p.timeout_ns = 60000000000;
     p.options = "transport=shm";
     return epa2a_comm_create(&p, out) == EPA2A_OK ? 0 : rank_fails(me, "comm", epa2a_last_error());
 }

@@ -223,6 +223,14 @@ struct group_result *group_result(struct group *group, uint32_t rank)
     return &group->shared->rank[rank].result;
 }
 
+bool group_is_late(struct group *group, double most_s)
+{
+    for (uint32_t r = 0; r < group->ranks; r++)
+        if (group_result(group, r)->seconds >= most_s)
+            return true;
+    return false;
+}
+
 void group_free(struct group *group)
 {
     munmap(group->shared, sizeof(*group->shared));

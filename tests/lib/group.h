@@ -41,6 +41,11 @@ struct group *group_run(uint32_t ranks, enum group_kind, void (*rank_main)(struc
 struct group_result *group_result(struct group *, uint32_t rank);
 void group_free(struct group *);
 
+/* Returns true if a duration of a rank has reached most_s. On a machine without a free core a rank may be
+ * late: a test repeats the run, GROUP_TURNS times at most. */
+enum { GROUP_TURNS = 5 };
+bool group_is_late(struct group *, double most_s);
+
 /* The callback of epa2a_comm_params; `arg` is a struct group_rank. Fails if a rank does not take part
  * for 20 s. */
 int group_allgather(void *arg, const void *mine, size_t bytes, void *all);

@@ -125,7 +125,7 @@ static int create_comm(struct group_rank *me, struct epa2a_comm **out)
     p.allgather = group_allgather;
     p.arg = me;
     p.device = room_device(me->rank);
-    p.timeout_ns = 10000000000;
+    p.timeout_ns = 60000000000;
     p.options = room_is_device() ? "transport=nvlink, backend.share=true"
                                  : "transport=shm, transport.huge_pages=off";
     return epa2a_comm_create(&p, out);
