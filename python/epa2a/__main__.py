@@ -5,10 +5,12 @@ The commands of the package that read results. The console script `epa2a` is the
 import argparse
 import importlib
 import json
-import os
 import sys
 
-EXIT_USAGE, EXIT_SYSTEM, EXIT_INTERRUPTED = 2, 3, 130
+from . import console
+from .result_files import EXIT_SYSTEM, ResultsError
+
+EXIT_INTERRUPTED = 130
 
 
 def _need(command, *modules):
@@ -18,32 +20,21 @@ def _need(command, *modules):
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("epa2a"):
             raise
-        sys.exit(
-            _fail(f"python -m epa2a {command} needs the package {error.name}: pip install 'epa2a[results]'")
-        )
+        raise ResultsError(
+            f"{command} needs the package {error.name}, which {sys.executable} does not have: "
+            "pip install 'epa2a[results]'", EXIT_SYSTEM
+        ) from None  # fmt: skip
 
 
-def _fail(text, code=EXIT_USAGE):
-    print(f"epa2a: {text}", file=sys.stderr)
-    return code
-
-
-def _warn(text):
-    print(f"warning: {text}", file=sys.stderr)
-
-
-def _write(path, text, overwrite):
+def _write(option, path, text, overwrite):
     """Writes text to a file, or to standard output for "-"."""
-    if path == "-":
-        sys.stdout.write(text)
-        return
-    _need("plot", "charts")[0].write_file(path, text.encode(), overwrite)
+    console.write_file(path, text.encode(), overwrite, option)
 
 
 def _load(results, paths):
     frame = results.load(*paths)
     for sentence in results.failures(frame):
-        _warn(sentence)
+        console.warn(sentence)
     return frame
 
 
@@ -57,7 +48,7 @@ def _run_plot(given):
     chart = charts.draw(_load(results, given.results), given.kind, **options)
     columns = given.columns or charts_text.terminal_columns()
     if given.out is None or given.out == "-":
-        print(chart.text(columns))
+        console.show(chart.text(columns))
     else:
         chart.save(given.out, columns, overwrite=given.force)
     return 0
@@ -66,7 +57,7 @@ def _run_plot(given):
 def _run_report(given):
     results, report = _need("report", "results", "report")
     page = report.render(_load(results, given.results), title=given.title, only=given.only)
-    _write(given.out, page, given.force)
+    _write("--out", given.out, page, given.force)
     return 0
 
 
@@ -74,35 +65,59 @@ def _run_predict(given):
     results, predict, charts = _need("predict", "results", "predict", "charts")
     document = predict.measure(given.file, given.set, given.link, given.sweep, given.cores, given.program)
     prediction = predict.predict(document, link=given.link, cores=given.cores)
-    if given.json != "-":
-        print(predict.text(prediction))
+    if not console.is_stdout(given.json):
+        console.show(predict.text(prediction))
     if given.json is not None:
-        _write(given.json, json.dumps(prediction, indent=2) + "\n", given.force)
+        _write("--json", given.json, json.dumps(prediction, indent=2) + "\n", given.force)
     if given.out is not None:
         charts.prediction(prediction).save(given.out, overwrite=given.force)
     return 0
 
 
 def _run_import(given):
-    results, importers = _need("import", "results", "importers")
+    (importers,) = _need("import", "importers")
     if given.routing is not None:
+        if given.json is not None or given.set:
+            raise ResultsError("--routing writes the routing of an engine, not results: leave --json and --set out")
+        _need("import --routing", "importers.routing")
         tokens = importers.write_routing(given.files, given.routing, given.layers, given.topk, given.force)
-        print(f"{given.routing}: {tokens} tokens")
+        console.show(f"{given.routing}: {tokens} tokens")
         return 0
-    document = importers.read(given.files, given.set, warn=_warn)
-    if given.json != "-":
-        print(importers.text(document))
+    if given.layers is not None or given.topk is not None:
+        raise ResultsError("--layers and --topk describe the routing of an engine: they need --routing FILE")
+    document = importers.read(given.files, given.set, warn=console.warn)
+    if not console.is_stdout(given.json):
+        console.show(importers.text(document))
     if given.json is not None:
-        _write(given.json, json.dumps(document) + "\n", given.force)
+        _write("--json", given.json, json.dumps(document, indent=2) + "\n", given.force)
     return 0
 
 
-def _parser():
-    parser = argparse.ArgumentParser(prog="python -m epa2a", description=__doc__.split("\n\n")[1])
+def _positive(text):
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return number
+
+
+class _Parser(argparse.ArgumentParser):
+    """Prints an error of the command line as one line, as the program does."""
+
+    def __init__(self, **more):
+        super().__init__(allow_abbrev=False, **more)
+
+    def error(self, message):
+        sys.exit(console.fail(f"{message}; see '{self.prog} --help'"))
+
+
+def _parser(program):
+    parser = _Parser(prog=program, description=__doc__.split("\n\n")[1])
     commands = parser.add_subparsers(dest="command", required=True, metavar="plot|report|predict|import")
-    force = argparse.ArgumentParser(add_help=False)
+    force = _Parser(add_help=False)
     force.add_argument("--force", action="store_true", help="overwrite an existing file")
-    chosen = argparse.ArgumentParser(add_help=False)
+    force.add_argument("--color", choices=("auto", "always", "never"), default="auto",
+                       help="colour; auto: on a terminal, unless NO_COLOR is set")  # fmt: skip
+    chosen = _Parser(add_help=False)
     chosen.add_argument("results", nargs="+", help="results of --json, --json-lines or --out-dir")
     chosen.add_argument("--only", action="append", default=[], metavar="GLOB", help="only runs with that label or id")
 
@@ -134,29 +149,33 @@ def _parser():
     predict.set_defaults(run=_run_predict)
 
     read = commands.add_parser("import", parents=[force], help="read the output of other programs")
-    read.add_argument("files", nargs="+", help="logs, JSON documents, or responses of vLLM and SGLang")
+    read.add_argument("files", nargs="+", metavar="FILE", help="logs, JSON documents, or responses of vLLM and SGLang; -: standard input")
     read.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a fact that is not printed")
     read.add_argument("--json", metavar="FILE", help="write results; - is standard output")
     read.add_argument("--routing", metavar="FILE", help="write routed experts of an engine: .jsonl or .npy")
-    read.add_argument("--layers", type=int, metavar="N", help="MoE layers of a flat routing of SGLang")
-    read.add_argument("--topk", type=int, metavar="N", help="choices of a token in a flat routing of SGLang")
+    read.add_argument("--layers", type=_positive, metavar="N", help="MoE layers of a flat routing of SGLang")
+    read.add_argument("--topk", type=_positive, metavar="N", help="choices of a token in a flat routing of SGLang")
     read.set_defaults(run=_run_import)
     return parser
 
 
-def main(arguments=None):
-    given = _parser().parse_args(arguments)
+def main(arguments=None, program="python -m epa2a"):
+    """Runs a command; returns its exit code. `program` is the name of the program in messages."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(encoding="utf-8", errors="replace")
+    given = _parser(program).parse_args(arguments)
+    console.choose_colour(given.color)
     try:
         return given.run(given)
+    except ResultsError as error:
+        return console.fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except MemoryError:
+        return console.fail(f"{given.command}: there is not enough memory", EXIT_SYSTEM)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_SYSTEM
-    except ValueError as error:
-        if type(error).__module__.startswith("epa2a"):
-            return _fail(str(error))
-        raise
+        return console.end_broken_pipe()
 
 
 if __name__ == "__main__":

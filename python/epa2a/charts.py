@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 import numpy
 
 from . import results, results_compare
+from .console import clean, write_file
 
 LINES_MOST = 24  # a reader cannot distinguish more
 ROWS_MOST = 64
@@ -135,11 +136,6 @@ class Chart:
 # ---- matplotlib ----
 
 
-def clean(text):
-    """Returns text of results without characters that control a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in str(text))
-
-
 def _plain(text):
     """Returns text that matplotlib prints unchanged: a pair of $ would begin a formula."""
     return clean(text).replace("$", r"\$")
@@ -228,22 +224,6 @@ def _draw_bars(axes, chart):
 
 
 # ---- pooled runs ----
-
-
-def write_file(path, data, overwrite=True):
-    """Writes a file that appears complete, or not at all."""
-    path = os.fspath(path)
-    if not overwrite and os.path.lexists(path):
-        raise results.ResultsError(f"{path}: there is such a file already; --force overwrites it")
-    partial = f"{path}.{os.getpid()}.part"
-    try:
-        with open(partial, "xb") as file:
-            file.write(data)
-        os.replace(partial, path)
-    except OSError as error:
-        if os.path.lexists(partial):
-            os.unlink(partial)
-        raise results.ResultsError(f"{path}: {error.strerror}") from None
 
 
 def _machine(rows):

@@ -8,7 +8,8 @@ import textwrap
 
 import plotille
 
-from .charts import clean, number
+from .charts import number
+from .console import clean
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

@@ -27,4 +27,6 @@ def main():
             "epa2a: the package contains no program, and no program 'epa2a' is on PATH; install a wheel, "
             "or the program by `meson install`"
         )
+    # Commands of the package run in this Python.
+    os.environ.setdefault("EPA2A_PYTHON", sys.executable)
     os.execv(program, [program, *sys.argv[1:]])

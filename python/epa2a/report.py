@@ -16,6 +16,7 @@ import math
 import jinja2
 
 from . import charts, results, results_compare
+from .console import clean
 
 NAMED_MOST = 8  # runs with one warning
 
@@ -190,4 +191,4 @@ def render(frame, title=None, only=(), close=results_compare.CLOSE):
         warnings=_warnings(chosen),
         machines=_machines(chosen),
     )
-    return charts.clean(page)
+    return clean(page)

@@ -19,7 +19,9 @@ import re
 import numpy
 import pandas
 
-SCHEMA = 1
+from .result_files import (  # noqa: F401  users of results need no second module
+    NUMBER, RUN_SHAPE, SCHEMA, TEXT, ResultsError, at, check_shape, documents, flatten, is_number, parse, read_text,
+)  # fmt: skip
 
 # The key of the experiment that is the size of a run, by operation: key, unit, label of an axis,
 # and the other sections that describe the problem.
@@ -55,161 +57,6 @@ COLUMNS = (
     "p95_ns", "p99_ns", "p999_ns", "max_ns", "mean_ns", "stdev_ns", "low_ns", "high_ns", "goodput",
     "wire", "peak_ns", "samples_ns", "document",
 )  # fmt: skip
-
-
-class ResultsError(ValueError):
-    """A file holds no results of epa2a, or a choice matches none of them."""
-
-
-# ---- documents ----
-
-
-def _object(pairs):
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ResultsError(f"key '{twice}' occurs twice in one object")
-    return found
-
-
-def _constant(word):
-    raise ResultsError(f"{word} is not a number of JSON")
-
-
-_blanks = re.compile(r"[ \t\r\n\ufeff]*")
-_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
-
-
-def _place(path, text, at):
-    line = text.count("\n", 0, at) + 1
-    return f"{path}:{line}:{at - text.rfind(chr(10), 0, at)}: error"
-
-
-def parse(text, path):
-    """Yields the JSON documents of a text: one, or several one after the other."""
-    at, end = 0, len(text)
-    while True:
-        at = _blanks.match(text, at).end()
-        if at == end:
-            return
-        try:
-            document, at = _decoder.raw_decode(text, at)
-        except json.JSONDecodeError as error:
-            raise ResultsError(f"{_place(path, text, error.pos)}: not JSON: {error.msg}") from None
-        except ResultsError as error:
-            raise ResultsError(f"{_place(path, text, at)}: not JSON: {error}") from None
-        except RecursionError:
-            raise ResultsError(f"{_place(path, text, at)}: not JSON: too many nested values") from None
-        yield document
-
-
-def read_text(path):
-    """Reads a file of UTF-8. Bytes that are no UTF-8 become U+FFFD."""
-    try:
-        with open(path, encoding="utf-8-sig", errors="replace") as file:
-            return file.read()
-    except OSError as error:
-        raise ResultsError(f"{path}: {error.strerror}") from None
-
-
-def documents(path):
-    """Returns the documents of a file or a folder of results. The last line of a folder's file is
-    incomplete while a batch writes it."""
-    path = os.fspath(path)
-    folder = os.path.isdir(path)
-    file = os.path.join(path, "results.jsonl") if folder else path
-    text = read_text(file)
-    if folder:
-        text = text[: text.rfind("\n") + 1]
-    found = list(parse(text, file))
-    if not found and not folder:
-        raise ResultsError(f"{file}:1:1: error: not JSON: the file is empty")
-    for document in found:
-        if not isinstance(document, dict) or document.get("program") != "epa2a":
-            raise ResultsError(f"{file}: not results that epa2a --json wrote")
-        if not isinstance(document.get("results"), list):
-            raise ResultsError(f"{file}: not results that epa2a --json wrote: there is no list 'results'")
-        if document.get("schema") != SCHEMA:
-            raise ResultsError(
-                f"{file}: schema {document.get('schema')} is not known; this program reads {SCHEMA}"
-            )
-    return found
-
-
-# ---- shapes of documents ----
-
-TEXT, NUMBER = "a text", "a number"
-_machine = {
-    "host": TEXT, "cpu": TEXT, "kernel": TEXT, "cores": NUMBER, "memory_bytes": NUMBER, "device": {"device": TEXT},
-    "build": {"version": TEXT, "git": TEXT, "compiler": TEXT, "isa": TEXT},
-}  # fmt: skip
-_stage = {
-    "name!": TEXT, "samples_ns!": [NUMBER], "ranks": [{"rank!": NUMBER}], "ns": {"ci95": [NUMBER]},
-}  # fmt: skip
-_run = {
-    "label": TEXT, "name": TEXT, "id": TEXT, "run": TEXT, "verb": TEXT, "operation": TEXT, "status": TEXT, "started": TEXT,
-    "error": {"text": TEXT}, "experiment": {"name": TEXT, "ranks": NUMBER, "*": {"name": TEXT, "kind": TEXT}},
-    "machine": _machine, "delivers": {}, "source": {"program": TEXT, "clock": TEXT}, "warnings": [TEXT], "stages": [_stage],
-}  # fmt: skip
-
-
-def is_number(value):
-    """Returns True for a number that a float holds."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
-
-
-def check_shape(where, value, shape, name=""):
-    """Refuses a value of another type than its shape: TEXT, NUMBER, a list of one shape, or an object
-    with shapes by key. Null and absent keys are allowed; a key with "!" is required, and "*" stands
-    for all keys whose values are objects."""
-    if isinstance(shape, dict):
-        wanted, good = "an object", isinstance(value, dict)
-    elif isinstance(shape, list):
-        wanted, good = "a list", isinstance(value, list)
-    else:
-        wanted, good = shape, isinstance(value, str) if shape == TEXT else is_number(value)
-    if not good:
-        raise ResultsError(f"{where}: {name or 'a value'} should be {wanted}")
-    if isinstance(shape, list):
-        for place, one in enumerate(value):
-            check_shape(where, one, shape[0], f"{name}[{place}]")
-    if not isinstance(shape, dict):
-        return
-    for key, inner in shape.items():
-        required, key = key.endswith("!"), key.rstrip("!")
-        dotted = f"{name}.{key}" if name else key
-        if key == "*":
-            for other, one in value.items():
-                if isinstance(one, dict):
-                    check_shape(where, one, inner, f"{name}.{other}")
-        elif value.get(key) is not None:
-            check_shape(where, value[key], inner, dotted)
-        elif required:
-            raise ResultsError(f"{where}: {dotted} is missing")
-
-
-# ---- values of a run ----
-
-
-def at(document, path, default=None):
-    """Returns the value at a dotted path of objects, or the default."""
-    for key in path.split("."):
-        if not isinstance(document, dict) or document.get(key) is None:
-            return default
-        document = document[key]
-    return document
-
-
-def flatten(document, prefix=""):
-    """Returns {"moe.hidden": 7168, ...}: the values of nested objects by dotted keys."""
-    found = {}
-    for key, value in (document or {}).items():
-        if isinstance(value, dict):
-            found.update(flatten(value, f"{prefix}{key}."))
-        else:
-            found[prefix + key] = value
-    return found
 
 
 def is_below(key, names):
@@ -281,7 +128,7 @@ def _stage_row(path, stage):
 
 
 def _run_rows(path, number, run):
-    check_shape(f"{path}: result {number}", run, _run)
+    check_shape(f"{path}: result {number}", run, RUN_SHAPE)
     operation = size_key(run)
     label = run.get("label") or run.get("name") or ""
     repetition = strip_repetition(label)[1]

@@ -84,7 +84,7 @@ def test_a_missing_package_is_named(tmp_path):
     code = ("import sys; sys.modules['plotille'] = None; sys.argv = ['epa2a', 'plot', 'r.json']; "
             "import runpy; runpy.run_module('epa2a', run_name='__main__')")  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "plotille" in done.stderr and "pip install" in done.stderr, done
+    assert done.returncode == 3 and "plotille" in done.stderr and "pip install" in done.stderr, done
 
 
 def test_a_closed_pipe_ends_without_a_traceback(tmp_path):

@@ -7,13 +7,13 @@
 
 nccl-tests, ep_bench of NCCL EP (also its text of 2026), DeepEP's tests, MSCCL++ and Mooncake print lines;
 CollectiveX and Mooncake's ep_benchmark write JSON. A row that cannot be read is left out and counted. A
-number is read to its end, or its row is left out: 21,40 is not 21."""
+number is read to its end, or its row is left out: 21,40 is not 21. Only `write_routing` needs NumPy."""
 
 import json
 import os
 
-from .. import results
-from . import documents, found, log, routing
+from ..result_files import SCHEMA, ResultsError, at, read_text
+from . import documents, found, log
 
 __all__ = ["read", "text", "write_routing"]
 
@@ -66,20 +66,22 @@ def _read_documents(content, reading):
 
 
 def _read_file(path, sets, warn):
-    content = results.read_text(path)
+    content = read_text(path)
     reading = log.Log(path)
     if not _read_documents(content, reading) and not _read_documents(_without_common_prefix(content), reading):
         reading.line = 0
         for line in content.split("\n"):
             reading.read_line(line)
     if not reading.runs:
-        raise results.ResultsError(
+        raise ResultsError(
             reading.first_reason
             or f"{path}: holds no times that nccl-tests, ep_bench, DeepEP's tests, CollectiveX, Mooncake or MSCCL++ print"
         )
     if reading.unread:
         warn(f"{reading.first_reason}; {reading.unread} line{'s were' if reading.unread > 1 else ' was'} left out")
-    return [found.to_result(run, path, sets) for run in reading.runs]
+    # A name of other bytes than UTF-8 is not text of JSON.
+    shown = os.fsencode(path).decode(errors="replace")
+    return [found.to_result(run, shown, sets) for run in reading.runs]
 
 
 def read(files, settings=(), warn=lambda text: None):
@@ -87,29 +89,32 @@ def read(files, settings=(), warn=lambda text: None):
     are KEY=VALUE facts that the programs do not print; `warn` is called for unreadable rows."""
     sets = found.parse_sets(settings)
     runs = [run for path in files for run in _read_file(os.fspath(path), sets, warn)]
-    return {"schema": results.SCHEMA, "program": "epa2a", "percentiles": "nearest rank", "results": runs}
+    return {"schema": SCHEMA, "program": "epa2a", "percentiles": "nearest rank", "results": runs}
 
 
 def text(document):
-    """Returns a table of imported results."""
-    from ..charts_text import table
-
-    rows = []
-    for run in document["results"]:
-        times = {stage["name"]: stage["samples_ns"][0] for stage in run["stages"]}
-        size = results.at(run, "experiment.collective.bytes") or results.at(run, "experiment.moe.max_tokens")
-        cells = [f"{times[stage] / 1e3:.2f}" if stage in times else "-" for stage in found.STAGES]
-        status = "" if run["status"] == "ok" else f" {run['status']}"
-        rows.append([run["label"], str(size or "-"), *cells, f"{run['file']}:{run['source']['line']}{status}"])
-    head = ["run", "size", *[f"{stage} [us]" for stage in found.STAGES], "line"]
-    count = len(rows)
-    return "\n".join([f"{count} result{'s' if count != 1 else ''}; size: bytes, or tokens of a rank", *table(head, rows, 200)])
+    """Returns the table of imported results that `epa2a import` prints."""
+    runs = document["results"]
+    width = max([24, *(len(run["label"]) for run in runs)])
+    lines = [
+        f"# epa2a import: {len(runs)} results; size: bytes, or tokens of a rank",
+        f"# {'run':{width}} {'size':>11}" + "".join(f" {stage:>10}" for stage in found.STAGES),
+        f"# {'':{width}} {'':>11}" + f" {'[us]':>10}" * len(found.STAGES),
+    ]
+    for run in runs:
+        times = {stage["name"]: f"{stage['samples_ns'][0] / 1e3:.2f}" for stage in run["stages"]}
+        size = at(run, "experiment.collective.bytes") or at(run, "experiment.moe.max_tokens") or "-"
+        place = f"{run['file']}:{run['source']['line']}" + ("" if run["status"] == "ok" else f" {run['status']}")
+        cells = "".join(f" {times.get(stage, ''):>10}" for stage in found.STAGES)
+        lines.append(f"  {run['label']:{width}} {size:>11}{cells}  {place}")
+    return "\n".join(lines)
 
 
 def write_routing(files, path, layers=None, topk=None, overwrite=False):
     """Writes the routing of responses of vLLM or SGLang as a file for routing.path. Returns the
     number of tokens."""
-    from ..charts import write_file
+    from ..console import write_file
+    from . import routing  # needs NumPy
 
     array = routing.read([os.fspath(file) for file in files], layers, topk)
     write_file(path, routing.serialize(array, os.fspath(path)), overwrite)

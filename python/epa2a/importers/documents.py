@@ -2,7 +2,7 @@
 
 import math
 
-from ..results import at, is_number
+from ..result_files import at, is_number
 from .found import Found, is_time
 from .programs import Program
 

@@ -3,10 +3,11 @@
 Values keep their printed form: a mean becomes the only sample of a stage, and if each rank prints its
 own value, the slowest counts. Values that are not printed are left out, not guessed."""
 
+import difflib
 import math
 from dataclasses import dataclass, field
 
-from ..results import ResultsError
+from ..result_files import ResultsError
 from .programs import LOW_LATENCY, STAGES, Program
 
 KEYS = (
@@ -60,11 +61,13 @@ def parse_sets(settings):
     for setting in settings:
         key, equals, value = setting.partition("=")
         if key not in KEYS:
-            raise ResultsError(f"--set {setting}: no key of an import; they are {', '.join(KEYS)}")
+            near = difflib.get_close_matches(key, KEYS, 1)
+            hint = f"did you mean '{near[0]}'?" if near else f"they are {', '.join(KEYS)}"
+            raise ResultsError(f"--set {setting}: no key of an import; {hint}")
         if key.startswith("delivers."):
             valid = bool(equals) and value.isascii() and value.isalnum() and value == value.lower()
         else:
-            valid = value.isascii() and value.isdigit() and int(value) >= 1
+            valid = value.isascii() and value.isdigit() and len(value) < 19 and int(value) >= 1
         if not valid:
             raise ResultsError(f"--set {setting}: not a value of {key}")
         found[key] = value if key.startswith("delivers.") else int(value)
