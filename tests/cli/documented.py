@@ -23,7 +23,7 @@ SHORT = NARROW + " --set moe.max_tokens=8"
 COMMAND = re.compile(r"(?:\w+=\S+ )*(?:(?:[\w./-]*/)?epa2a|mpirun|srun|torchrun|cc|\. <\(epa2a) ")
 CODES = {"compare": (0, 10), "bench --threshold": (0, 10), "status": (0, 2)}
 BUILDS = ("meson", "ninja", "git ", "apt-get", "./", ".ci/")
-LACKS = re.compile(r"is not part of this build|no GPU|CUDA|gnuplot")
+LACKS = re.compile(r"is not part of this build|no GPU|CUDA|gnuplot|needs the package \w+")
 PROCESSES = 4  # commands with more processes make only the checks before ranks start
 
 
@@ -77,6 +77,7 @@ class Reader:
         for skeleton in pathlib.Path(source, "share").glob("skeleton_*.c"):
             shutil.copy(skeleton, work)
         shutil.copy(f"{source}/tests/cli/import/low_latency.txt", work / "deepep.log")
+        (work / "response.json").write_text(json.dumps({"choices": [{"routed_experts": [[[1, 2]], [[3, 4]]]}]}))
         (work / "hosts").write_text("localhost slots=64\n")
         (work / "routes.jsonl").write_text("".join(
             json.dumps({"topk_ids": [(t + 7 * k) % 64 for k in range(8)], "topk_weights": [0.125] * 8}) + "\n"

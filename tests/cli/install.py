@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """install.py MESON BUILD PLUGIN...: an installation under DESTDIR, moved elsewhere, has all plugins of the build
-(names of their files) and runs; without them it says where they should be."""
+(names of their files) and runs; without them, or without the Python package, it says where they should be."""
 import json
 import os
 import pathlib
@@ -55,7 +55,15 @@ def main(meson, build, *names):
         link.symlink_to(epa2a)
         assert run(link, "list").stdout == listed
 
+        log = prefix / "deepep.log"
+        log.write_text("[rank 0] Dispatch + combine bandwidth: 1 GB/s, avg_t=137.50 us, min_t=1 us, max_t=2 us\n")
+        assert "137.50" in run(epa2a, "import", log).stdout
+
         # A tree that was copied in part.
+        package = prefix / "share/epa2a/python"
+        shutil.rmtree(package / "epa2a")
+        says = run(epa2a, "import", log, code=3)
+        assert str(package) in says.stderr and "pip install epa2a" in says.stderr and not says.stdout, says
         shm = folder / "epa2a-transport-shm.so"
         for file in set(folder.iterdir()) - {shm}:
             file.unlink()

@@ -60,6 +60,10 @@ with tempfile.TemporaryDirectory() as work:
     document["results"][0]["machine"] = {"host": EVIL}
     (at / "other.json").write_text(json.dumps(document))
     check("a comparison", "compare", "out.json", "other.json", cwd=at)
+    (at / ("log " + EVIL)).write_text("[rank 0] Dispatch + combine bandwidth: 1 GB/s, avg_t=1.00 us, min_t=1 us, max_t=1 us\n")
+    check("an import", "import", "log " + EVIL, cwd=at)
+    check("an import as JSON", "import", "log " + EVIL, "--json", "-", cwd=at, shows=b"\\u001b")
+    check("an import of an experiment", "import", EVIL, cwd=at)
     check("a show of results", "results", "other.json", cwd=at, shows=b"")
     out = check("colours", "config", "check", "wrong.yaml", "--color", "always", cwd=at)
     assert b"\x1b[" in out, ("no colours any more", out)

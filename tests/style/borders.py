@@ -19,7 +19,7 @@ WRAPPER = "src/tool/base/json.h"  # the only file that includes jansson
 # Files that read or write documents.
 DOCUMENTS = {
     "src/tool/cli": """
-        cmd_import.c cmd_status.c cmd_version.c
+        cmd_status.c cmd_version.c
         compared_json.c compared_json.h documents.c documents.h experiment_schema.c list_configs.c list_json.c list_json.h list_models.c
         main.c predict_json.c predict_json.h repeat_result.c result_schema.c
         tune_json.c tune_json.h""".split(),

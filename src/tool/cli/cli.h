@@ -49,6 +49,11 @@ struct cli_doctor {
     bool quick;
 };
 
+struct cli_import {
+    const char *routing;   /* NULL: none */
+    uint32_t layers, topk; /* of a routing without a shape; 0: not given */
+};
+
 struct cli_plot {
     int kind; /* enum plot_kind */
 };
@@ -105,6 +110,7 @@ struct cli {
     struct cli_compare compare;
     struct cli_config config;
     struct cli_doctor doctor;
+    struct cli_import import;
     struct cli_plot plot;
     struct cli_predict predict;
     struct cli_routing routing;

@@ -43,6 +43,7 @@ static const struct {
     [DOCUMENT_JUNIT] = {"--junit", offsetof(struct cli, batch.junit), NULL},
     [DOCUMENT_METRICS] = {"--openmetrics", offsetof(struct cli, batch.openmetrics), NULL},
     [DOCUMENT_HTML] = {"--html", offsetof(struct cli, batch.html), NULL},
+    [DOCUMENT_ROUTING] = {"--routing", offsetof(struct cli, import.routing), NULL},
     [DOCUMENT_OUT] = {"--out", offsetof(struct cli, out), NULL},
     [DOCUMENT_FOLDER_CSV] = {"--out-dir", offsetof(struct cli, out_dir), "results.csv"},
     [DOCUMENT_FOLDER_MARKDOWN] = {"--out-dir", offsetof(struct cli, out_dir), "results.md"},

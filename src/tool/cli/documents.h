@@ -22,8 +22,9 @@ enum document_kind {
     DOCUMENT_JUNIT,
     DOCUMENT_METRICS,
     DOCUMENT_HTML,
-    DOCUMENT_OUT,    /* --out of other commands */
-    DOCUMENT_FOLDER, /* first document in --out-dir */
+    DOCUMENT_ROUTING, /* of import */
+    DOCUMENT_OUT,     /* --out of other commands */
+    DOCUMENT_FOLDER,  /* first document in --out-dir */
     DOCUMENT_FOLDER_CSV = DOCUMENT_FOLDER,
     DOCUMENT_FOLDER_MARKDOWN,
     DOCUMENTS

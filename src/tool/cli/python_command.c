@@ -1,0 +1,123 @@
+/* Commands of the Python package. The folder of the package is the first folder of sys.path, and the
+ * current folder is not searched: a file json.py of the user has no effect. */
+#include "cli/python_command.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/object_path.h"
+#include "base/program_data.h"
+#include "base/terminal.h"
+
+#define PYTHON_USUAL "python3"
+
+/* Begins with the folder of the package. Python 2 parses the first two lines, too. */
+static const char starter[] =
+    "import sys\n"
+    "if sys.version_info < (3, 10): sys.stderr.write('epa2a: %s needs Python 3.10 or later, and %s "
+    "is Python %d.%d; EPA2A_PYTHON names another\\n' % (sys.argv[2], sys.executable, "
+    "sys.version_info[0], sys.version_info[1])); sys.exit(3)\n"
+    "sys.path[:] = [sys.argv.pop(1)] + [folder for folder in sys.path if folder]\n"
+    "from epa2a.__main__ import main\n"
+    "sys.exit(main(program='epa2a'))\n";
+
+/* Finds the folder that contains the package epa2a: python/ of the source tree or of share/epa2a, or, of
+ * the program in a wheel, the folder that contains epa2a/bin. Without a package, `out` is the folder of an
+ * installation that lacks it. */
+static bool find_package_folder(char *out, size_t room)
+{
+    static const char file[] = "/epa2a/__main__.py";
+    char found[PATH_MAX], wheel[PATH_MAX + 32];
+
+    if (program_data_find("python/epa2a/__main__.py", found, sizeof(found))) {
+        snprintf(out, room, "%.*s", (int)(strlen(found) - strlen(file)), found);
+        return true;
+    }
+    object_folder("..", found, sizeof(found));
+    snprintf(wheel, sizeof(wheel), "%s/__main__.py", found);
+    if (access(wheel, R_OK) == 0) {
+        object_folder("../..", out, room);
+        return true;
+    }
+    object_folder(EPA2A_DATA_DIR, found, sizeof(found));
+    snprintf(out, room, "%s/python", found);
+    return false;
+}
+
+static void add_word(struct python_words *words, char *word)
+{
+    words->word = memory_grow(words->word, (words->n + 2) * sizeof(*words->word));
+    words->word[words->n++] = word;
+    words->word[words->n] = NULL;
+}
+
+void python_add(struct python_words *words, const char *word)
+{
+    add_word(words, memory_printf("%s", word));
+}
+
+void python_add_value(struct python_words *words, const char *option, const char *value)
+{
+    if (value != NULL)
+        add_word(words, memory_printf("%s=%s", option, value));
+}
+
+void python_add_number(struct python_words *words, const char *option, uint32_t number)
+{
+    if (number != 0)
+        add_word(words, memory_printf("%s=%u", option, number));
+}
+
+/* Descriptor 1 is standard error of this process, see terminal.h. */
+static void restore_stdout(void)
+{
+    fflush(stdout);
+    fflush(stderr);
+    if (stdout_descriptor() != STDOUT_FILENO)
+        (void)dup2(stdout_descriptor(), STDOUT_FILENO);
+}
+
+enum epa_status python_run(struct python_words *words, struct epa_error *err)
+{
+    const char *python = secure_getenv("EPA2A_PYTHON"), *command = words->word[0];
+    enum epa_status status;
+    char folder[PATH_MAX + 32];
+    char **line;
+
+    python = python != NULL && python[0] != '\0' ? python : PYTHON_USUAL;
+    if (!find_package_folder(folder, sizeof(folder))) {
+        status =
+            epa_fail(err, EPA_ERR_UNSUPPORTED,
+                     "%s is a command of the Python package epa2a, which is not in %s; install "
+                     "the program again (meson install), or the wheel: pip install epa2a",
+                     command, folder);
+    } else {
+        line = memory_grow(NULL, (words->n + 6) * sizeof(*line));
+        line[0] = memory_printf("%s", python);
+        line[1] = memory_printf("-B"); /* leaves no compiled files in the folder of the package */
+        line[2] = memory_printf("-c");
+        line[3] = memory_printf("%s", starter);
+        line[4] = memory_printf("%s", folder);
+        memcpy(line + 5, words->word, (words->n + 1) * sizeof(*line));
+        restore_stdout();
+        execvp(python, line);
+        status =
+            epa_fail_errno(err, EPA_ERR_UNSUPPORTED, errno,
+                           "%s runs in Python, and %s cannot be started: %s; install Python 3.10 "
+                           "or later (apt-get install python3), or set EPA2A_PYTHON to its path",
+                           command, python, strerror(errno));
+        for (int i = 0; i < 5; i++)
+            free(line[i]);
+        free(line);
+    }
+    for (uint32_t i = 0; i < words->n; i++)
+        free(words->word[i]);
+    free(words->word);
+    *words = (struct python_words){0};
+    return status;
+}
