@@ -10,7 +10,6 @@
 #include "op/moe/routing_file.h"
 #include "report/best_json.h"
 #include "result/figures.h"
-#include "report/import.h"
 #include "report/plot.h"
 #include "report/results.h"
 #include "trace/trace.h"
@@ -183,27 +182,6 @@ static void rank_results(struct results *r, size_t turn)
     best_destroy(best);
 }
 
-static bool import(const uint8_t *data, size_t bytes, struct results *r)
-{
-    static const char *const set[] = {"moe.hidden=7168"};
-    struct epa_error err = {EPA_OK, ""};
-    struct text text = {0}, unread = {0};
-    json_t *results = json_array();
-    bool good;
-
-    text_add_bytes(&text, (const char *)data, bytes);
-    text_add(&text, "%s", "");
-    good = import_text("file", text.data, set, bytes % 2, results, &unread, &err) == EPA_OK;
-    demand(good == (json_array_size(results) > 0) && good == (err.text[0] == '\0'));
-    text_free(&text);
-    text_free(&unread);
-    return results_of(
-               "file",
-               json_pack("{s:i, s:s, s:o}", "schema", 1, "program", "epa2a", "results", results), r,
-               &err) == EPA_OK &&
-           good;
-}
-
 void fuzz_results(const uint8_t *data, size_t bytes)
 {
     const uint8_t *end = memchr(data, 0, bytes);
@@ -212,11 +190,7 @@ void fuzz_results(const uint8_t *data, size_t bytes)
     struct results r = {0};
     bool good = true;
 
-    if (bytes > 0 && *data != '{') {
-        good = import(data, first, &r);
-        end = NULL;
-    }
-    for (uint32_t i = 0; i < 2 && (i == 0 || end != NULL) && r.root == NULL; i++) {
+    for (uint32_t i = 0; i < 2 && (i == 0 || end != NULL); i++) {
         struct epa_error err = {EPA_OK, ""};
         const char *path = fuzz_file(i == 0 ? data : end + 1, i == 0 ? first : second);
 

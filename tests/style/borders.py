@@ -24,7 +24,7 @@ DOCUMENTS = {
         main.c predict_json.c predict_json.h repeat_result.c result_schema.c
         tune_json.c tune_json.h""".split(),
     "src/tool/report": """
-        best_json.c best_json.h figures_json.c figures_json.h import.c import.h
+        best_json.c best_json.h figures_json.c figures_json.h
         origin_json.c origin_json.h result_json.c
         result_json.h results.c results.h stage_names.c summary_json.c summary_json.h table_json.c table_json.h""".split(),
     "src/tool/base": ["json.c", "json.h", "program_data.c"],
