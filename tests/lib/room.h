@@ -19,7 +19,8 @@ int room_current_device(void);
 /* Backend and transport of an experiment whose plan equals the plan of the comm. */
 const char *room_experiment(void);
 
-/* Initially garbage on a device, 0 on the host. Errors end the process. */
+/* Initially garbage on a device, 0 on the host. Errors end the process. A rank frees after its last call
+ * with a moe, layer or ag_gemm. */
 void *room_alloc(size_t bytes);
 void room_free(void *);
 
@@ -27,8 +28,8 @@ void room_free(void *);
  * NULL on the host. */
 void *room_stream(uint32_t rank);
 void room_stream_end(void *stream);
-/* Returns host memory itself on the host, else a copy on the device that room_drop() frees. NULL
- * of NULL. */
+/* Returns host memory itself on the host, else a copy on the device that the rank gives up by room_drop().
+ * The next room_free() or room_stream_end() frees it. NULL of NULL. */
 void *room_put(const void *host, size_t bytes, void *stream);
 void room_drop(void *);
 /* Copies between any memories, in the order of the stream; returns when the copy has ended. */

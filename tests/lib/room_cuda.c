@@ -71,9 +71,24 @@ void *room_alloc(size_t bytes)
     return p;
 }
 
+/* Copies that the rank of this thread no longer needs. */
+static _Thread_local struct dropped {
+    void **list;
+    size_t n, room;
+} dropped;
+
+static void free_dropped(void)
+{
+    for (size_t i = 0; i < dropped.n; i++)
+        check(cudaFree(dropped.list[i]), "cudaFree");
+    free(dropped.list);
+    dropped = (struct dropped){.list = NULL};
+}
+
 void room_free(void *p)
 {
     check(cudaFree(p), "cudaFree");
+    free_dropped();
 }
 
 void *room_stream(uint32_t rank)
@@ -91,6 +106,7 @@ void *room_stream(uint32_t rank)
 void room_stream_end(void *stream)
 {
     check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    free_dropped();
 }
 
 void room_copy(void *to, const void *from, size_t bytes, void *stream)
@@ -109,9 +125,17 @@ void *room_put(const void *host, size_t bytes, void *stream)
     return p;
 }
 
+/* cudaFree() waits for all kernels of the device. If ranks are threads and share a device, one of these
+ * kernels may wait for the next call of this rank. */
 void room_drop(void *p)
 {
-    room_free(p);
+    if (dropped.n == dropped.room) {
+        dropped.room = 2 * dropped.room + 64;
+        dropped.list = realloc(dropped.list, dropped.room * sizeof(*dropped.list));
+        if (dropped.list == NULL)
+            abort();
+    }
+    dropped.list[dropped.n++] = p;
 }
 
 /* ---- the emulator ---- */
