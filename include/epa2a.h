@@ -20,6 +20,14 @@
  *   the call is complete. Output buffers contain the results after the call is complete. The
  *   library reads parameter structs before the call returns.
  *
+ * Alignment
+ *   The address of a tensor must be a multiple of the size of an element. On CUDA the addresses of x,
+ *   y, out, up, down, a, b and c must be multiples of 16; an x with gaps between its rows is an
+ *   exception. On CUDA the addresses of the biases of combine must be multiples of 4. The address of
+ *   `routing` must be a multiple of 8. Memory of epa2a_comm_alloc() and cudaMalloc() begins at such
+ *   addresses. A call with another address returns EPA2A_ERR_CONFIG with the name of the tensor, and
+ *   sends no data.
+ *
  * Streams
  *   The argument `stream` is a cudaStream_t. On hosts the library ignores the argument. NULL is the
  *   stream of the comm, which does not synchronise with the default stream of CUDA; pass

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "api/alignment.h"
 #include "api/error.h"
 #include "api/object.h"
 #include "api/struct_size.h"
@@ -17,7 +18,24 @@ struct epa2a_ag_gemm {
 
 /* ---- creation ---- */
 
-static enum epa_status read_params(const struct epa2a_ag_gemm_params *from,
+static size_t element_of(int32_t dtype)
+{
+    return dtype == EPA2A_FP8_E4M3 ? 1 : sizeof(uint16_t);
+}
+
+static enum epa_status check_weights(const struct epa2a_ag_gemm_params *p, bool cuda,
+                                     struct epa_error *err)
+{
+    const struct tensor list[] = {
+        {"b", p->b, alignment_of_rows(cuda, element_of(p->dtype))},
+        {"b_scale", p->b_scale, sizeof(*p->b_scale)},
+        {"bias", p->bias, sizeof(*p->bias)},
+    };
+
+    return alignment_check(list, sizeof(list) / sizeof(list[0]), err);
+}
+
+static enum epa_status read_params(const struct epa2a_ag_gemm_params *from, bool cuda,
                                    struct epa2a_ag_gemm_params *out, struct epa_ag_gemm *gemm,
                                    struct epa_error *err)
 {
@@ -45,6 +63,9 @@ static enum epa_status read_params(const struct epa2a_ag_gemm_params *from,
     if (p.n != 0 && (p.dtype == EPA2A_FP8_E4M3) != (p.b_scale != NULL))
         return epa_fail(err, EPA_ERR_CONFIG, "b_scale is %s; only EPA2A_FP8_E4M3 has scales",
                         p.b_scale == NULL ? "NULL" : "set");
+    status = check_weights(&p, cuda, err);
+    if (status != EPA_OK)
+        return status;
     *out = p;
     *gemm = (struct epa_ag_gemm){.max_rows = p.max_rows,
                                  .n = p.n,
@@ -99,7 +120,7 @@ static enum epa_status create_ag_gemm(struct epa2a_comm *comm, struct epa2a_ag_g
     struct epa_ag_gemm *gemm = &g->problem.u.ag_gemm;
     struct epa_problem shape = {.op = EPA_OP_AG_GEMM};
     struct epa2a_ag_gemm_params p = {.options = NULL};
-    enum epa_status status = read_params(from, &p, gemm, err);
+    enum epa_status status = read_params(from, comm_is_cuda(comm), &p, gemm, err);
 
     g->problem.op = EPA_OP_AG_GEMM;
     if (status == EPA_OK)
@@ -149,13 +170,28 @@ void epa2a_ag_gemm_destroy(struct epa2a_ag_gemm *g)
 
 /* ---- a call ---- */
 
+static enum epa_status check_alignment(const struct epa_ag_gemm *in, bool cuda,
+                                       struct epa_error *err)
+{
+    const struct tensor list[] = {
+        {"rows", in->rows, sizeof(*in->rows)},
+        {"a", in->a, alignment_of_rows(cuda, element_of(in->dtype))},
+        {"a_scale", in->a_scale, sizeof(*in->a_scale)},
+        {"c", in->c, alignment_of_rows(cuda, in->out_fp8 ? 1 : sizeof(uint16_t))},
+        {"c_scale", in->c_scale, sizeof(*in->c_scale)},
+    };
+
+    return alignment_check(list, sizeof(list) / sizeof(list[0]), err);
+}
+
 /* Checks the arrays and, on hosts, the numbers of rows. */
 static enum epa_status check_inputs(const struct epa2a_ag_gemm *g, const struct epa_ag_gemm *in,
                                     struct epa_error *err)
 {
     const struct epa_transport *t = g->object.ep.transport;
-    bool fp8 = in->dtype == EPA_FP8_E4M3;
+    bool fp8 = in->dtype == EPA_FP8_E4M3, cuda = comm_is_cuda(g->object.comm);
     uint64_t sum = 0;
+    enum epa_status status;
 
     if (in->rows == NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "rows is NULL");
@@ -166,8 +202,9 @@ static enum epa_status check_inputs(const struct epa2a_ag_gemm *g, const struct 
     if (!in->out_fp8 && in->c_scale != NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "c_scale is set; only out_dtype EPA2A_FP8_E4M3 has scales of C");
-    if (g->object.ep.comm->backend->memory != EPA_MEMORY_HOST)
-        return EPA_OK;
+    status = check_alignment(in, cuda, err);
+    if (status != EPA_OK || cuda)
+        return status;
     for (uint32_t r = 0; r < t->size; r++) {
         if (in->rows[r] > in->max_rows)
             return epa_fail(err, EPA_ERR_CONFIG, "rows[%u] is %u, more than max_rows (%u)", r,

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "api/alignment.h"
 #include "api/error.h"
 #include "api/object.h"
 #include "api/shape.h"
@@ -37,7 +38,7 @@ static enum epa_status check_pointer(const void *pointer, const char *name, stru
 }
 
 static enum epa_status read_experts(const struct epa2a_experts *from, const struct epa_moe *moe,
-                                    struct mlp_shape *out, struct epa_error *err)
+                                    bool cuda, struct mlp_shape *out, struct epa_error *err)
 {
     struct epa2a_experts e;
     bool fp8;
@@ -74,6 +75,8 @@ static enum epa_status read_experts(const struct epa2a_experts *from, const stru
         status = check_pointer(e.up_scale, "up_scale", err);
     if (status == EPA_OK && fp8)
         status = check_pointer(e.down_scale, "down_scale", err);
+    if (status == EPA_OK)
+        status = alignment_check_experts(&e, cuda, err);
     if (status != EPA_OK)
         return status;
     *out = (struct mlp_shape){.hidden = moe->hidden,
@@ -162,7 +165,7 @@ static enum epa_status create_layer(struct epa2a_comm *comm, struct epa2a_layer 
 
     layer->problem.op = EPA_OP_MOE;
     if (status == EPA_OK)
-        status = read_experts(experts, moe, &layer->shape, err);
+        status = read_experts(experts, moe, comm_is_cuda(comm), &layer->shape, err);
     if (status != EPA_OK)
         return status;
     moe->mlp = (struct epa_mlp){.ffn = layer->shape.mlp.ffn,
@@ -254,8 +257,10 @@ static enum epa_status read_tokens(struct epa2a_layer *layer, const struct epa2a
     if (layer->choices != NULL && read.topk_idx_bytes == sizeof(int64_t)) {
         *wide = read.topk_idx;
         read.topk_idx_bytes = sizeof(int32_t);
+        status = alignment_check_choices(*wide, err);
     }
-    return tokens_read(&layer->tokens, &read, in, &layer->problem.u.moe, err);
+    return status == EPA_OK ? tokens_read(&layer->tokens, &read, in, &layer->problem.u.moe, err)
+                            : status;
 }
 
 /* Queues the conversion of choices of 8 bytes. */
@@ -293,8 +298,12 @@ static enum epa_status run_layer(struct epa2a_layer *layer, const struct epa2a_t
         return epa_fail(err, EPA_ERR_CONFIG,
                         "x_scale: the layer dispatches rows in dtype; set recv_dtype to "
                         "EPA2A_FP8_E4M3");
+    status = alignment_check(
+        &(struct tensor){"out", out,
+                         alignment_of_rows(comm_is_cuda(layer->object.comm), sizeof(uint16_t))},
+        1, err);
     moe->out = out;
-    if (wide != NULL)
+    if (status == EPA_OK && wide != NULL)
         status = convert_choices(layer, wide, err);
     for (uint32_t i = 0; i < a->n_stages && status == EPA_OK; i++) {
         status = object_call(&layer->object, &a->stages[i], &layer->problem, err);

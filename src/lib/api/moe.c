@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/alignment.h"
 #include "api/comm.h"
 #include "api/error.h"
 #include "api/moe_combine.h"
@@ -323,6 +324,8 @@ static int run_dispatch(struct epa2a_moe *moe, const char *call, int which, bool
     if (status != EPA_OK)
         return api_fail(&err);
     status = struct_read(&got, sizeof(got), to, "epa2a_received", &err);
+    if (status == EPA_OK)
+        status = alignment_check_received(&got, moe->device != NULL, &err);
     if (status == EPA_OK && (which & SEND) != 0)
         status = moe->device != NULL ? moe_device_dispatch_send(moe, tokens, &got, again, &err)
                                      : moe_dispatch_send(moe, tokens, &got, again, &err);
@@ -389,6 +392,8 @@ static int run_combine(struct epa2a_moe *moe, const char *call, int which,
     status = struct_read(&got, sizeof(got), from, "epa2a_received", &err);
     if (status == EPA_OK && (which & SEND) != 0)
         status = struct_read(&o, sizeof(o), outputs, "epa2a_outputs", &err);
+    if (status == EPA_OK && (which & SEND) != 0)
+        status = alignment_check_outputs(&o, o.y != NULL ? o.y : got.y, moe->device != NULL, &err);
     if (status == EPA_OK && (which & SEND) != 0)
         status = moe->device != NULL ? moe_device_combine_send(moe, &got, &o, &err)
                                      : moe_combine_send(moe, &got, &o, &err);

@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "api/alignment.h"
 #include "api/moe_open.h"
 #include "api/moe_routing.h"
 #include "api/moe_weights.h"
@@ -169,8 +170,10 @@ static enum epa_status read_input(struct epa2a_moe *moe, const struct epa2a_toke
     if (read.topk_idx_bytes == sizeof(int64_t)) {
         in->wide = read.topk_idx;
         read.topk_idx_bytes = sizeof(int32_t);
+        status = alignment_check_choices(in->wide, err);
     }
-    status = tokens_read(&moe->tokens, &read, &t, &in->m, err);
+    if (status == EPA_OK)
+        status = tokens_read(&moe->tokens, &read, &t, &in->m, err);
     if (status == EPA_OK)
         status = moe_form_select(&in->m, p->footprint.u.moe.recv_dtype, p->shape.recv_dtype,
                                  t.flags, t.x_scale != NULL, moe->name, &in->form, err);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/alignment.h"
 #include "api/struct_size.h"
 
 /* ---- indices ---- */
@@ -264,6 +265,9 @@ enum epa_status tokens_read(struct tokens *t, const struct epa2a_tokens *from,
                         in->x == NULL ? "x" : "topk_idx", in->tokens);
     if (!t->host && in->topk_idx_bytes != 4)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "topk_idx_bytes: indices on a device have 4");
+    status = alignment_check_tokens(in, m->hidden, !t->host, err);
+    if (status != EPA_OK)
+        return status;
     m->tokens = in->tokens;
     m->weight = in->topk_weight;
     m->expert = in->topk_idx;
