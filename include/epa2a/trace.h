@@ -98,7 +98,8 @@ static inline uint16_t epa_trace_name(struct epa_trace *t, const char *name)
     if (i == t->names->n) {
         if (i == EPA_TRACE_NAMES)
             return 0;
-        strncpy(t->names->name[i], name, EPA_TRACE_NAME_BYTES - 1);
+        for (uint32_t at = 0; at < EPA_TRACE_NAME_BYTES - 1 && name[at] != '\0'; at++)
+            t->names->name[i][at] = name[at];
         t->names->n++;
     }
     return (uint16_t)i;

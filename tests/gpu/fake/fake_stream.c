@@ -511,11 +511,11 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mo
 }
 
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status,
-                                     unsigned long long *graph, cudaGraph_t *recorded,
+                                     unsigned long long *graph, cudaGraph_t *handle,
                                      const cudaGraphNode_t **after, const cudaGraphEdgeData **edges,
                                      size_t *n)
 {
-    if (recorded != NULL || after != NULL || edges != NULL || n != NULL)
+    if (handle != NULL || after != NULL || edges != NULL || n != NULL)
         return cudaErrorNotSupported;
     *status = s->records ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     if (s->records && graph != NULL)
