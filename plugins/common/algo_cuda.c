@@ -59,16 +59,15 @@ enum { PHASES = DEVICE_STAGES * DEVICE_PHASES };
 static enum epa_status note_tokens(const struct device *d)
 {
     uint32_t n = d->args.notes, last[DEVICE_STAGES] = {0};
-    struct device_note *note = malloc(n * sizeof(*note));
-    enum epa_status status = EPA_ERR_NOMEM;
-    int64_t low = 0, high = 0;
-    uint64_t ahead;
+    const struct device_records records = {.at = d->args.note,
+                                           .n = n,
+                                           .bytes = sizeof(*d->args.note),
+                                           .end_at = offsetof(struct device_note, end),
+                                           .call_at = offsetof(struct device_note, call)};
+    struct device_reading reading;
+    enum epa_status status = device_read_records(d->backend, &records, &reading);
+    const struct device_note *note = reading.record;
 
-    if (note != NULL)
-        status = d->backend->ops->read(d->backend, note, d->args.note, n * sizeof(*note));
-    if (status == EPA_OK)
-        status = d->backend->ops->clock(d->backend, &low, &high);
-    ahead = (uint64_t)(low + (high - low) / 2);
     for (uint32_t i = 0; i < n && status == EPA_OK; i++)
         if (note[i].end != 0 && note[i].call > last[note[i].stage])
             last[note[i].stage] = note[i].call;
@@ -80,9 +79,9 @@ static enum epa_status note_tokens(const struct device *d)
         epa_trace_add_beside(
             &d->trace->beside[EPA_TRACE_KERNELS],
             &(struct epa_trace_event){
-                .begin_ns = note[i].end - note[i].took_ns - ahead,
-                .end_ns = note[i].end - ahead,
-                .bytes = (uint64_t)(high - low + 1) / 2,
+                .begin_ns = note[i].end - note[i].took_ns - reading.ahead,
+                .end_ns = note[i].end - reading.ahead,
+                .bytes = reading.error_ns,
                 .value = (uint64_t)(warp / d->args.warps) << 32 | warp % d->args.warps,
                 .tokens = note[i].token + 1,
                 .peer = note[i].peer,
@@ -91,7 +90,7 @@ static enum epa_status note_tokens(const struct device *d)
                 .kind = EPA_TRACE_SLICE,
             });
     }
-    free(note);
+    free(reading.record);
     return status;
 }
 

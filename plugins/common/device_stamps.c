@@ -3,6 +3,48 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* Returns the number of the last call that has an interval. */
+static uint32_t find_last_call(const struct device_records *from, const char *record)
+{
+    uint32_t last = 0;
+
+    for (uint64_t i = 0; i < from->n; i++, record += from->bytes) {
+        uint64_t end;
+        uint32_t call;
+
+        memcpy(&end, record + from->end_at, sizeof(end));
+        memcpy(&call, record + from->call_at, sizeof(call));
+        if (end != 0 && call > last)
+            last = call;
+    }
+    return last;
+}
+
+enum epa_status device_read_records(struct epa_backend *b, const struct device_records *from,
+                                    struct device_reading *out)
+{
+    void *record = malloc(from->n * from->bytes);
+    enum epa_status status = EPA_ERR_NOMEM;
+    int64_t low = 0, high = 0;
+
+    *out = (struct device_reading){.record = NULL};
+    if (record != NULL)
+        status = b->ops->read(b, record, from->at, from->n * from->bytes);
+    if (status == EPA_OK)
+        status = b->ops->clock(b, &low, &high);
+    if (status != EPA_OK) {
+        free(record);
+        return status;
+    }
+    /* The difference of the clocks is the middle of its possible range. */
+    *out = (struct device_reading){.record = record,
+                                   .last_call = find_last_call(from, record),
+                                   .ahead = (uint64_t)(low + (high - low) / 2),
+                                   .error_ns = (uint64_t)(high - low + 1) / 2};
+    return EPA_OK;
+}
 
 /* Clears the stamps of calls before the last call of their stage. */
 static void keep_last_calls(const struct device_stamped *s, struct device_stamp *stamp)
@@ -21,16 +63,14 @@ static void keep_last_calls(const struct device_stamped *s, struct device_stamp 
     }
 }
 
-/* Adds slices of warps. The offset of the device clock is the middle of its possible range. */
-static enum epa_status add_slices(struct epa_backend *b, struct epa_trace *trace,
-                                  const struct device_stamped *s, const struct device_stamp *stamp)
+/* Adds slices of warps. */
+static void add_slices(struct epa_trace *trace, const struct device_stamped *s,
+                       const struct device_reading *reading)
 {
+    const struct device_stamp *stamp = reading->record;
     uint32_t each = s->stages * s->phases;
-    int64_t low = 0, high = 0;
-    enum epa_status status = b->ops->clock(b, &low, &high);
-    uint64_t ahead = (uint64_t)(low + (high - low) / 2);
 
-    for (uint32_t i = 0; i < s->warps * each && status == EPA_OK; i++) {
+    for (uint32_t i = 0; i < s->warps * each; i++) {
         uint32_t warp = i / each;
 
         if (s->name[i % each] == NULL || stamp[i].end == 0)
@@ -38,9 +78,9 @@ static enum epa_status add_slices(struct epa_backend *b, struct epa_trace *trace
         epa_trace_add_beside(
             &trace->beside[EPA_TRACE_KERNELS],
             &(struct epa_trace_event){
-                .begin_ns = stamp[i].end - stamp[i].took_ns - ahead,
-                .end_ns = stamp[i].end - ahead,
-                .bytes = (uint64_t)(high - low + 1) / 2,
+                .begin_ns = stamp[i].end - stamp[i].took_ns - reading->ahead,
+                .end_ns = stamp[i].end - reading->ahead,
+                .bytes = reading->error_ns,
                 .value = (uint64_t)(warp / s->block_warps) << 32 | warp % s->block_warps,
                 .peer = EPA_TRACE_NOBODY,
                 .signal = i,
@@ -48,23 +88,24 @@ static enum epa_status add_slices(struct epa_backend *b, struct epa_trace *trace
                 .kind = EPA_TRACE_SLICE,
             });
     }
-    return status;
 }
 
 enum epa_status device_add_stamps(struct epa_backend *b, struct epa_trace *trace,
                                   const struct device_stamped *s)
 {
-    size_t bytes = (size_t)s->warps * s->stages * s->phases * sizeof(*s->stamp);
-    struct device_stamp *stamp = malloc(bytes);
-    enum epa_status status = EPA_ERR_NOMEM;
+    const struct device_records records = {.at = s->stamp,
+                                           .n = (uint64_t)s->warps * s->stages * s->phases,
+                                           .bytes = sizeof(*s->stamp),
+                                           .end_at = offsetof(struct device_stamp, end),
+                                           .call_at = offsetof(struct device_stamp, call)};
+    struct device_reading reading;
+    enum epa_status status = device_read_records(b, &records, &reading);
 
-    if (stamp != NULL)
-        status = b->ops->read(b, stamp, s->stamp, bytes);
     if (status == EPA_OK) {
-        keep_last_calls(s, stamp);
-        status = add_slices(b, trace, s, stamp);
+        keep_last_calls(s, reading.record);
+        add_slices(trace, s, &reading);
     }
-    free(stamp);
+    free(reading.record);
     return status;
 }
 

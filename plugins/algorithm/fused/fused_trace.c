@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "../../common/device_stamps.h"
+
 static const char *const names[][FUSED_INTERVALS] = {
     {[FUSED_NOTE_WAIT] = "up, wait", [FUSED_NOTE_TILE] = "up"},
     {[FUSED_NOTE_WAIT] = "down, wait", [FUSED_NOTE_TILE] = "down"},
@@ -14,10 +16,10 @@ static const char *const names[][FUSED_INTERVALS] = {
 /* Phases of a warp have the first DEVICE_PHASES of its lanes. */
 enum { WARP_LANES = DEVICE_STAGES * DEVICE_PHASES };
 
-/* Adds interval `i`. `ahead`: device clock minus host clock. */
+/* Adds interval `i`. */
 static void add_interval(struct epa_trace *trace, const struct fused_args *a,
-                         const struct fused_note *n, uint64_t i, uint64_t ahead, uint64_t error_ns,
-                         uint32_t block_warps)
+                         const struct fused_note *n, uint64_t i,
+                         const struct device_reading *reading, uint32_t block_warps)
 {
     uint32_t tile = (uint32_t)(i / FUSED_INTERVALS % (a->up_tiles + a->down_tiles));
     uint32_t of = (uint32_t)(i % FUSED_INTERVALS), down = tile >= a->up_tiles;
@@ -27,9 +29,9 @@ static void add_interval(struct epa_trace *trace, const struct fused_args *a,
     epa_trace_add_beside(
         &trace->beside[EPA_TRACE_KERNELS],
         &(struct epa_trace_event){
-            .begin_ns = n->begin - ahead,
-            .end_ns = n->end - ahead,
-            .bytes = epa_trace_tile(error_ns, n->expert, n->rows),
+            .begin_ns = n->begin - reading->ahead,
+            .end_ns = n->end - reading->ahead,
+            .bytes = epa_trace_tile(reading->error_ns, n->expert, n->rows),
             .value = epa_trace_place(n->warp / block_warps, n->warp % block_warps,
                                      EPA_TRACE_EXPERT + column),
             .tokens = n->row + 1,
@@ -44,22 +46,18 @@ enum epa_status fused_trace_tiles(struct epa_backend *b, struct epa_trace *trace
                                   const struct fused_args *a, uint32_t block_warps)
 {
     uint64_t n = fused_intervals(a->blocks, a->up_tiles, a->down_tiles);
-    struct fused_note *note = malloc(n * sizeof(*note));
-    enum epa_status status = note != NULL ? EPA_OK : EPA_ERR_NOMEM;
-    int64_t low = 0, high = 0;
-    uint32_t call = 0;
+    const struct device_records records = {.at = a->notes,
+                                           .n = n,
+                                           .bytes = sizeof(*a->notes),
+                                           .end_at = offsetof(struct fused_note, end),
+                                           .call_at = offsetof(struct fused_note, call)};
+    struct device_reading reading;
+    enum epa_status status = device_read_records(b, &records, &reading);
+    const struct fused_note *note = reading.record;
 
-    if (status == EPA_OK)
-        status = b->ops->read(b, note, a->notes, n * sizeof(*note));
-    if (status == EPA_OK)
-        status = b->ops->clock(b, &low, &high);
     for (uint64_t i = 0; i < n && status == EPA_OK; i++)
-        if (note[i].end != 0 && note[i].call > call)
-            call = note[i].call;
-    for (uint64_t i = 0; i < n && status == EPA_OK; i++)
-        if (note[i].end != 0 && note[i].call == call)
-            add_interval(trace, a, &note[i], i, (uint64_t)(low + (high - low) / 2),
-                         (uint64_t)(high - low + 1) / 2, block_warps);
-    free(note);
+        if (note[i].end != 0 && note[i].call == reading.last_call)
+            add_interval(trace, a, &note[i], i, &reading, block_warps);
+    free(reading.record);
     return status;
 }
