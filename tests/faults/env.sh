@@ -140,7 +140,7 @@ PYTHON
 }
 
 # Messages of waits for a stopped rank, for a missing rank, and for a silent launcher.
-limit_ms=500 start_s=2 heart_s=1
+limit_ms=500 start_s=2 heart_s=1 silent_s=2
 
 # others_came WORDS: rank 0 says this. On a busy machine other ranks may be late, too: the test
 # repeats with a longer limit.
@@ -242,11 +242,20 @@ meet_their_end() {
         says 0 'rank 3 \(host .*, pid [0-9]+\) was killed by signal 6 \(Aborted\): set-up'
         others_are_quiet ;;
     silent) # as if its host were cut off; a stopped process of the same host is killed
-        go_on --set launcher.heartbeat=2s --json "$work/out.json" --force
+        go_on --set "launcher.heartbeat=${silent_s}s" --json "$work/out.json" --force
         kill -STOP "${pid[2]}"
-        others_end 2 5 8000
+        wait "${pid[0]}" "${pid[1]}" "${pid[3]}"
+        # The others lose a rank without a core for so long.
+        if [ "$silent_s" -lt 18 ] && grep -Eq 'rank [013] \([^)]*\) is gone: it sent no message' "$work"/err.*; then
+            late="a rank had no core for $silent_s s"
+            silent_s=$((3 * silent_s))
+            kill -KILL "${pid[2]}"
+            wait "${pid[2]}"
+            return
+        fi
+        others_end 2 5 $((6000 + silent_s * 1000))
         keeps '[]'
-        says 0 'rank 2 \(host .*\) is gone: it sent no message for 2 s'
+        says 0 "rank 2 \\(host .*\\) is gone: it sent no message for $silent_s s"
         others_are_quiet ;;
     pause) # all ranks at once, as when their machine sleeps: nobody is lost
         start_all bench "$config" --set timeout=100s --set bench.iterations=4000 --set "launcher.heartbeat=${heart_s}s"
