@@ -63,7 +63,8 @@ SHAPE = {  # null: not known, or no limit
     "plugins": [{
         "kind": lambda x: x in ("backend", "launcher", "transport", "algorithm"), "name": is_text,
         "loaded": is_yes_or_no, "usable": is_yes_or_no, "text": is_text_or_null,
-        "links": may_be_null({"ranks": FROM_1, "rate": POSITIVE, "latency_ns": POSITIVE}),
+        # A signal that waited for a core gives no latency.
+        "links": may_be_null({"ranks": FROM_1, "rate": POSITIVE, "latency_ns": may_be_null(POSITIVE)}),
         "facts": lambda x: all(map(is_text, x.values()))}],
     "warnings": [FINDING], "missing": [FINDING]}
 
