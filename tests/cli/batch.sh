@@ -76,8 +76,8 @@ grep -q '"reason": "ci95"' "$work/c.json" || fail "the rule was not met"
 
 if [ "$launch" = env ]; then
     # Rank 1 may belong to another job: rank 0 waits for the right one.
-    both verify "$work/batch.yaml" --quiet --only 'small*' --set launcher.start=3s -- \
-        verify "$work/batch.yaml" --quiet --only 'l*' --set launcher.start=3s
+    both verify "$work/batch.yaml" --quiet --only 'small*' --set launcher.start=10s -- \
+        verify "$work/batch.yaml" --quiet --only 'l*' --set launcher.start=10s
     [ "$code $code1" = '4 2' ] || fail "exit codes $code and $code1, not 4 and 2"
     grep -q 'was started with another experiment: moe.max_tokens: 64 there, 2 here' "$work/err" ||
         fail "nobody says that the processes do not agree"

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-WAIT = 120  # seconds for anything at all
+WAIT = 200  # seconds for anything at all
 EXPERIMENT = """version: 1
 ranks: 2
 timeout: 60s
