@@ -111,7 +111,7 @@ def tokens():
         rows = [e['args']['peer'] for e in slices(whole, 'row_from') + slices(whole, 'output_from')]
         assert len(by_token) == 2 * len(rows) and set(rows) == {0, 1, 2, 3}, (len(by_token), len(rows))
     profile('verify', 'slow', 'verify.iterations=3', *shape,
-            'fault={kind: straggle, rank: 2, stage: dispatch_send, every: 1, for: 200ms}')
+            'fault={kind: straggle, rank: 2, stage: dispatch_send, every: 1, for: 1s}')
     assert 'slowest source: rank 2' in run('trace', 'summary', 'slow.json').stdout
 
 
