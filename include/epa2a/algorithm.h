@@ -167,7 +167,8 @@ struct epa_algorithm {
     /* Called between calls, when the profiled calls have ended; others may follow. Moves the
      * device's records of these calls to the trace. NULL: the trace already contains them. */
     void (*trace_end)(struct epa_algorithm *);
-    /* Describes the last failure, by epa_fail_stage() if the algorithm knows the stage. */
+    /* Describes the last failure, by epa_fail_stage() if the algorithm knows the stage. A failed wait
+     * names its rank in the text and by epa_awaits(): verify.stop checks this. */
     void (*explain)(struct epa_algorithm *, struct epa_error *);
     void (*destroy)(struct epa_algorithm *);
 };

@@ -32,12 +32,15 @@ enum epa_status {
  * "algorithm.capacity". Several keys, separated by blanks, begin with the most likely one. Empty: no
  * option is at fault. An exhausted limit, EPA_LIMIT_..., takes the place of an option.
  * `stage`: name of the stage with which the text begins, see epa_fail_stage(). Empty: the text names
- * no stage. */
+ * no stage.
+ * `awaited`: [n_awaited] ranks for which the failed wait waited, see epa_awaits(). The text names them,
+ * too. */
 struct epa_error {
     enum epa_status status;
     char text[512];
     char key[128];
     char stage[32];
+    unsigned n_awaited, awaited[2];
 };
 
 /* Exhausted limits. The program names the remedy behind the message. EPA_ERR_NOMEM without a key is a
@@ -137,8 +140,28 @@ static inline enum epa_status epa_fail_stage(struct epa_error *err, enum epa_sta
     return status;
 }
 
-/* Records the failure of an inner call, with its key and stage, unless `err` has one already.
- * Returns `status`. */
+/* Names a rank for which the wait that fails now has waited, unless `err` has a failure already;
+ * UINT32_MAX: unknown rank. Returns `err`, for the call that records the failure:
+ *     return epa_fail(epa_awaits(err, peer), EPA_ERR_TIMEOUT, "no counts of rank %u", peer); */
+static inline struct epa_error *epa_awaits(struct epa_error *err, unsigned rank)
+{
+    const unsigned most = sizeof(err->awaited) / sizeof(err->awaited[0]);
+
+    if (err != NULL && err->status == EPA_OK && rank != ~0u && err->n_awaited < most)
+        err->awaited[err->n_awaited++] = rank;
+    return err;
+}
+
+/* Names the awaited ranks of an inner failure, for a call that records its text with more words. */
+static inline struct epa_error *epa_awaits_as(struct epa_error *err, const struct epa_error *from)
+{
+    for (unsigned i = 0; i < from->n_awaited; i++)
+        (void)epa_awaits(err, from->awaited[i]);
+    return err;
+}
+
+/* Records the failure of an inner call, with its key, stage and awaited ranks, unless `err` has one
+ * already. Returns `status`. */
 static inline enum epa_status epa_fail_copy(struct epa_error *err, enum epa_status status,
                                             const struct epa_error *from)
 {

@@ -112,6 +112,7 @@ struct epa_transport_ops {
     /* Reports the carrier of the data: say(arg, "device", "mlx5_0") and so on. NULL: no facts. */
     void (*describe)(struct epa_transport *,
                      void (*say)(void *arg, const char *key, const char *value), void *arg);
+    /* Describes the last failure. A failed barrier names a missing rank by epa_awaits(). */
     void (*explain)(struct epa_transport *, struct epa_error *);
     void (*close)(struct epa_transport *);
 };

@@ -240,7 +240,7 @@ void ag_gemm_explain_fault(const struct ag_gemm_layout *l, const struct ag_gemm_
         snprintf(what, sizeof(what), "to load: ");
         break;
     case AG_GEMM_WAIT_RING:
-        (void)epa_fail(err, (enum epa_status)f->status,
+        (void)epa_fail(epa_awaits(err, f->peer), (enum epa_status)f->status,
                        "waited %.3f s for room in the ring of puts between nodes, for rows %u to "
                        "%u to rank %u: the proxy has taken %llu puts, wants %llu",
                        (double)f->waited_ns * 1e-9, first, end > first ? end - 1 : first, f->peer,
@@ -249,7 +249,7 @@ void ag_gemm_explain_fault(const struct ag_gemm_layout *l, const struct ag_gemm_
     case AG_GEMM_WAIT_END:
         break;
     }
-    (void)epa_fail(err, (enum epa_status)f->status,
+    (void)epa_fail(epa_awaits(epa_awaits(err, sender), f->peer), (enum epa_status)f->status,
                    "waited %.3f s: %srows %u to %u of rank %u, from rank %u (its signal is %llu, "
                    "wants %llu)",
                    (double)f->waited_ns * 1e-9, what, first, end > first ? end - 1 : first, f->peer,

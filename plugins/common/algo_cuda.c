@@ -44,7 +44,7 @@ static void explain_device(struct epa_algorithm *a, struct epa_error *err)
 void device_explain_ring(const struct epa_fault *f, const char *stage, const char *phase,
                          struct epa_error *err)
 {
-    (void)epa_fail_stage(err, (enum epa_status)f->status, "", stage, phase,
+    (void)epa_fail_stage(epa_awaits(err, f->peer), (enum epa_status)f->status, "", stage, phase,
                          "waited %.3f s for room in the ring of puts between nodes, for rank %u: "
                          "the proxy has taken %llu puts, wants %llu",
                          (double)f->waited_ns * 1e-9, f->peer, (unsigned long long)f->seen,

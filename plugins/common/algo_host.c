@@ -133,6 +133,13 @@ enum epa_status algo_fail(struct algo_host *h, enum epa_status status, const cha
     return status;
 }
 
+struct algo_host *algo_awaits(struct algo_host *h, uint32_t rank)
+{
+    if (rank != ALGO_NONE && h->last.n_awaited < 2)
+        h->last.awaited[h->last.n_awaited++] = rank;
+    return h;
+}
+
 enum epa_status algo_fail_key(struct algo_host *h, enum epa_status status, const char *key,
                               const char *fmt, ...)
 {
@@ -160,6 +167,8 @@ void algo_explain(struct epa_algorithm *a, struct epa_error *err)
     char row[16] = "";
 
     if (h->last.text[0] != 0) {
+        for (uint32_t i = 0; i < h->last.n_awaited; i++)
+            (void)epa_awaits(err, h->last.awaited[i]);
         (void)epa_fail_stage(err, h->last.status, h->last.key, h->last.stage, phase, "%s",
                              h->last.text);
         return;
@@ -167,6 +176,10 @@ void algo_explain(struct epa_algorithm *a, struct epa_error *err)
     if (h->last.row != ALGO_NONE)
         snprintf(row, sizeof(row), " %u", h->last.row);
     h->t->ops->explain(h->t, &inner);
+    if (inner.n_awaited > 0) /* a barrier, or the completion of puts */
+        (void)epa_awaits_as(err, &inner);
+    else
+        (void)epa_awaits(err, h->last.peer);
     (void)epa_fail_stage(err, inner.status, inner.key, h->last.stage, phase, "%s%s of rank %u: %s",
                          h->last.what, row, h->last.peer, inner.text);
 }
@@ -343,9 +356,9 @@ bool algo_wait_for_room(struct algo_host *h, enum epa_status *status, struct alg
     room->waited_ns = epa_waited_ns(&room->begun_ns, room->waited_ns, h->timeout_ns);
     if (room->waited_ns <= h->timeout_ns)
         return true;
-    *status =
-        algo_fail(h, EPA_ERR_TIMEOUT, "for %.3f s the transport had no room for data to rank %u",
-                  (double)h->timeout_ns * 1e-9, h->last.peer);
+    *status = algo_fail(algo_awaits(h, h->last.peer), EPA_ERR_TIMEOUT,
+                        "for %.3f s the transport had no room for data to rank %u",
+                        (double)h->timeout_ns * 1e-9, h->last.peer);
     return false;
 }
 
@@ -409,9 +422,9 @@ enum epa_status algo_look_again(struct algo_host *h, struct algo_look *look)
         status = EPA_ERR_TIMEOUT;
     if (status == EPA_OK)
         return status;
-    return algo_fail(h, status, "%s of rank %u: %s after %.3f s (of epoch %llu, wants %llu)%s",
-                     look->what, look->peer,
-                     status == EPA_ERR_TIMEOUT ? "timeout" : "end of the wait",
+    return algo_fail(algo_awaits(h, look->peer), status,
+                     "%s of rank %u: %s after %.3f s (of epoch %llu, wants %llu)%s", look->what,
+                     look->peer, status == EPA_ERR_TIMEOUT ? "timeout" : "end of the wait",
                      (double)look->waited_ns * 1e-9, (unsigned long long)look->seen,
                      (unsigned long long)look->wanted,
                      status == EPA_ERR_ABORTED ? ", when another rank had failed" : "");

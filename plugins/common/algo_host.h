@@ -135,8 +135,9 @@ struct algo_host {
         const char *stage, *phase;
         const char *what; /* subject of the wait: "rows" of `peer`, or "row" `row` of `peer` */
         uint32_t peer, row;
-        enum epa_status status; /* status and key that belong to `text` */
+        enum epa_status status; /* status, key and awaited ranks that belong to `text` */
         const char *key;
+        uint32_t n_awaited, awaited[2];
         char text[200]; /* empty: the transport has failed */
     } last;
     struct algo_tuner tuner;
@@ -227,6 +228,7 @@ static inline void algo_name_phase(struct algo_host *h, const char *phase)
 static inline void algo_begin(struct algo_host *h, const char *stage, const char *phase)
 {
     h->last.text[0] = '\0'; /* clear the message of an earlier failed call */
+    h->last.n_awaited = 0;
     h->last.stage = stage;
     h->note.begin_ns = epa_trace_now(h->trace);
     algo_name_phase(h, phase);
@@ -265,6 +267,10 @@ static inline void algo_worked(const struct algo_host *h, uint32_t worker, uint3
 /* Records the reason of the failure for explain(); returns `status`. */
 EPA_PRINTF(3, 4)
 enum epa_status algo_fail(struct algo_host *, enum epa_status status, const char *fmt, ...);
+
+/* Names a rank for which the wait that fails now has waited, as epa_awaits(); ALGO_NONE: unknown rank.
+ * Returns `h` for algo_fail(). */
+struct algo_host *algo_awaits(struct algo_host *h, uint32_t rank);
 
 /* The same for an option that the user must change, as in epa_fail_key(). `key` is a literal. */
 EPA_PRINTF(4, 5)

@@ -66,8 +66,9 @@ static void explain_barrier(const char *how, uint32_t ranks, const struct failur
     if (f->missing != 0)
         snprintf(late, sizeof(late), " for rank %u%s (%u of %u missing)", f->first_missing,
                  f->missing > 1 ? " and others" : "", f->missing, ranks);
-    (void)epa_fail(err, f->status, "%s after %.3f s at barrier %" PRIu64 "%s%s", how,
-                   (double)f->waited_ns * 1e-9, f->want, late, wait_why(f));
+    (void)epa_fail(epa_awaits(err, f->missing != 0 ? f->first_missing : UINT32_MAX), f->status,
+                   "%s after %.3f s at barrier %" PRIu64 "%s%s", how, (double)f->waited_ns * 1e-9,
+                   f->want, late, wait_why(f));
 }
 
 void wait_explain(const char *name, const struct epa_transport *t, struct epa_bootstrap *boot,

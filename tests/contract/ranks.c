@@ -58,6 +58,16 @@ bool explains(struct rank *r, const char *words)
                  "\"%s\" is not in \"%s\"", words, err.text);
 }
 
+bool awaits(struct rank *r, uint32_t rank)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    r->t->ops->explain(r->t, &err);
+    return claim(r, err.n_awaited == 1 && err.awaited[0] == rank,
+                 "%u awaited ranks, the first is %u, not %u: \"%s\"", err.n_awaited, err.awaited[0],
+                 rank, err.text);
+}
+
 uint64_t draw(struct rank *r, uint64_t n)
 {
     r->random = r->random * 6364136223846793005u + 1442695040888963407u;

@@ -119,6 +119,8 @@ __attribute__((format(printf, 3, 4))) bool claim(struct rank *, bool holds, cons
 bool works(struct rank *, enum epa_status);
 /* Claims that the transport explains its last failure with these words. */
 bool explains(struct rank *, const char *words);
+/* Claims that its last failure is a wait for that rank. */
+bool awaits(struct rank *, uint32_t rank);
 
 uint64_t draw(struct rank *, uint64_t n); /* random number below n */
 

@@ -81,6 +81,7 @@ static void leave_one_out(struct rank *r)
     status = r->t->ops->barrier(r->t, 50 * SHORT_NS); /* enough time for ranks 0 and 1 to arrive */
     claim(r, status == EPA_ERR_TIMEOUT, "status %d", status);
     explains(r, "for rank 2");
+    awaits(r, 2);
     gather_ranks(r, 0, r->size);
 }
 

@@ -221,7 +221,7 @@ static void explain_fault(struct epa_algorithm *base, struct epa_error *err)
     const char *stage = f->stage == DISPATCH ? "dispatch" : "combine";
 
     if (f->what == NO_SIGNAL)
-        (void)epa_fail_stage(err, (enum epa_status)f->status, "", stage, "",
+        (void)epa_fail_stage(epa_awaits(err, f->peer), (enum epa_status)f->status, "", stage, "",
                              "rank %u was heard %llu times, %llu were waited for, %.3f s", f->peer,
                              (unsigned long long)f->seen, (unsigned long long)f->wanted,
                              (double)f->waited_ns / 1e9);

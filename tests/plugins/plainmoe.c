@@ -314,7 +314,8 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
 
     p->t->ops->explain(p->t, &why);
     (void)epa_fail(&why, EPA_ERR_TIMEOUT, "no room, for too long");
-    (void)epa_fail(err, why.status, "plainmoe waits for rank %u: %.300s", p->awaited, why.text);
+    (void)epa_fail(epa_awaits(err, p->awaited), why.status, "plainmoe waits for rank %u: %.300s",
+                   p->awaited, why.text);
 }
 
 static void destroy(struct epa_algorithm *a)

@@ -122,6 +122,11 @@ def plant_messages():
     for bad in ("strncmp(why, stage, n) == 0", "strchr(why, ':') != NULL", "why[4] == ':'", 'strcmp(why, "fork") == 0'):
         expect(with_tree(messages.main, good), with_tree(messages.main, {**good, "src/a.c": pointer % bad + after}), 1,
                "src/a.c:5: searches")
+    passed = "static bool names_rank(uint32_t rank, const char *text)\n{\n    text = %s;\n    return text != NULL;\n}\n" \
+             "bool is_named(const struct rank *r)\n{\n    return names_rank(f(1, 2), r->err.text);\n}\n"
+    good["src/a.c"] = passed % "text_clean(text)"
+    expect(with_tree(messages.main, good), with_tree(messages.main, {**good, "src/a.c": passed % 'strstr(text, "rank ")'}), 1,
+           "src/a.c:8: searches")
 
 
 def plant_borders():

@@ -110,6 +110,24 @@ TEST(each_thread_has_its_last_error)
     assert_string_equal(epa2a_last_error(), "first");
 }
 
+TEST(a_failed_wait_names_its_ranks)
+{
+    struct epa_error err = {EPA_OK, ""}, outer = {EPA_OK, ""};
+
+    (void)epa_awaits(epa_awaits(&err, UINT32_MAX), 5); /* UINT32_MAX: unknown */
+    epa_fail(epa_awaits(epa_awaits(&err, 0), 7), EPA_ERR_TIMEOUT, "rows of rank 5 from rank 0");
+    assert_int_equal(err.n_awaited, 2); /* rank 7 has no room */
+    assert_int_equal(err.awaited[0], 5);
+    assert_int_equal(err.awaited[1], 0);
+    epa_fail_stage(epa_awaits_as(&outer, &err), err.status, "", "dispatch", "", "%s", err.text);
+    epa_fail(epa_awaits(&err, 9), EPA_ERR_TIMEOUT, "second"); /* the first failure stays */
+    assert_int_equal(outer.n_awaited, 2);
+    assert_memory_equal(outer.awaited, err.awaited, sizeof(err.awaited));
+    assert_int_equal(api_fail(&outer), EPA2A_ERR_TIMEOUT);
+    assert_int_equal(api_last_failure()->awaited[0], 5);
+    assert_null(epa_awaits(NULL, 1));
+}
+
 TEST(each_status_has_its_name)
 {
     assert_string_equal(epa2a_status_name(EPA2A_OK), "EPA2A_OK");

@@ -400,6 +400,7 @@ static enum epa_status wait_for_progress(struct ag2_host *h)
         return EPA_OK;
     if (b != NULL)
         snprintf(tile, sizeof(tile), "tile of rows %u to %u: ", b->c_row, b->c_row + b->rows - 1);
+    (void)algo_awaits(algo_awaits(&h->host, h->routes.sender[c->source]), c->source);
     return algo_fail(&h->host, EPA_ERR_TIMEOUT,
                      "timeout after %.3f s: %srows %u to %u of rank %u, from rank %u (signal %u is "
                      "%llu, wants %llu)",

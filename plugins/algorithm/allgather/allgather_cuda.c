@@ -114,13 +114,13 @@ static void explain_fault(struct epa_algorithm *a, struct epa_error *err)
     const struct epa_fault *f = &c->backend->fault;
 
     if (f->status != EPA_OK && f->what == AG_FOR_ROOM)
-        (void)epa_fail(err, (enum epa_status)f->status,
+        (void)epa_fail(epa_awaits(err, f->peer), (enum epa_status)f->status,
                        "waited %.3f s for room in the ring of puts between nodes, for chunk %u to "
                        "rank %u: the proxy has taken %llu puts, wants %llu",
                        (double)f->waited_ns * 1e-9, f->index, f->peer, (unsigned long long)f->seen,
                        (unsigned long long)f->wanted);
     else if (f->status != EPA_OK)
-        (void)epa_fail(err, (enum epa_status)f->status,
+        (void)epa_fail(epa_awaits(err, f->peer), (enum epa_status)f->status,
                        "waited %.3f s for chunk %u of rank %u: its signal is %llu, wants %llu",
                        (double)f->waited_ns * 1e-9, f->index, f->peer, (unsigned long long)f->seen,
                        (unsigned long long)f->wanted);

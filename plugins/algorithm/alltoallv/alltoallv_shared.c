@@ -44,9 +44,10 @@ static enum epa_status wait_for_all(struct av *a, const char *what)
             enum epa_status status = av_poll(a, &poll);
 
             if (status == EPA_ERR_TIMEOUT)
-                return algo_fail(
-                    &a->h, status, "rank %u waited %.3f s for the %s of rank %u (meeting %llu)",
-                    a->h.world.rank, av_timeout_s(a), what, r, (unsigned long long)meeting);
+                return algo_fail(algo_awaits(&a->h, r), status,
+                                 "rank %u waited %.3f s for the %s of rank %u (meeting %llu)",
+                                 a->h.world.rank, av_timeout_s(a), what, r,
+                                 (unsigned long long)meeting);
             if (status != EPA_OK)
                 return status;
         }

@@ -155,12 +155,13 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
         return;
     case FUSED_WAIT_COUNTS:
     case FUSED_WAIT_CHOICES:
-        (void)epa_fail(
-            err, status, "call %llu: waited %.3f s for %s of rank %u: the last are of call %llu",
-            wanted, waited, f->what == FUSED_WAIT_COUNTS ? "counts" : "choices", f->peer, seen);
+        (void)epa_fail(epa_awaits(err, f->peer), status,
+                       "call %llu: waited %.3f s for %s of rank %u: the last are of call %llu",
+                       wanted, waited, f->what == FUSED_WAIT_COUNTS ? "counts" : "choices", f->peer,
+                       seen);
         return;
     case FUSED_WAIT_TOKEN:
-        (void)epa_fail(err, status,
+        (void)epa_fail(epa_awaits(err, f->peer), status,
                        "tiles of rank %u: waited %.3f s for the row of token %u of rank %u: its "
                        "flag is %llu, not %llu",
                        rank, waited, f->index, f->peer, seen, wanted);
@@ -188,7 +189,7 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        f->index, rank, waited, seen, wanted);
         return;
     case FUSED_WAIT_PARTIAL:
-        (void)epa_fail(err, status,
+        (void)epa_fail(epa_awaits(err, f->peer), status,
                        "waited %.3f s for the sum of rank %u for my token %u: its flag is %llu, "
                        "not %llu",
                        waited, f->peer, f->index, seen, wanted);

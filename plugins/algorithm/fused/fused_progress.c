@@ -133,7 +133,7 @@ static void explain_timeout(struct fused_host *h, const struct fused_wait *why,
         snprintf(tile, sizeof(tile),
                  "tile of expert %u, rows %u to %u: ", h->a.world.rank * h->l.local + why->expert,
                  why->row, why->row + why->rows - 1);
-    (void)algo_fail(&h->a, EPA_ERR_TIMEOUT,
+    (void)algo_fail(algo_awaits(&h->a, why->peer), EPA_ERR_TIMEOUT,
                     "epoch %llu, %swaited %.3f s for %s%s%s (is at %llu, wants %llu)",
                     (unsigned long long)h->epoch, tile, (double)look->waited_ns * 1e-9, why->what,
                     rows, who, (unsigned long long)look->seen, (unsigned long long)look->wanted);

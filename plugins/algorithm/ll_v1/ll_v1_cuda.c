@@ -225,17 +225,17 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
     else if (f->what == V1_WAIT_RING)
         device_explain_ring(f, stage, "wait", err);
     else if (f->what == V1_WAIT_ROW)
-        (void)epa_fail_stage(err, status, "", stage, "wait",
+        (void)epa_fail_stage(epa_awaits(err, f->peer), status, "", stage, "wait",
                              "call %llu, rank %u: waited %.3f s for row %u of its block, which is "
                              "of call %llu%s",
                              call, f->peer, seconds, f->index, seen, device_missing(f));
     else if (f->what == V1_WAIT_OUTPUT)
-        (void)epa_fail_stage(err, status, "", stage, "wait",
+        (void)epa_fail_stage(epa_awaits(err, f->peer), status, "", stage, "wait",
                              "call %llu, rank %u: waited %.3f s for its expert output for token "
                              "%u, which is of call %llu%s",
                              call, f->peer, seconds, f->index, seen, device_missing(f));
     else
-        (void)epa_fail_stage(err, status, "", stage, "wait",
+        (void)epa_fail_stage(epa_awaits(err, f->peer), status, "", stage, "wait",
                              "call %llu, rank %u: waited %.3f s for %s is %llu", call, f->peer,
                              seconds,
                              f->what == V1_WAIT_SPLITS ? "its splits, whose call"

@@ -403,14 +403,14 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                              "waited %.3f s for the row of entry %u: its signal is %llu, not %llu",
                              waited, f->index, seen, wanted);
     else if (f->what == LL_DATA)
-        (void)epa_fail_stage(err, status, "", stage, phase,
+        (void)epa_fail_stage(epa_awaits(err, f->peer), status, "", stage, phase,
                              "waited %.3f s for %s of rank %u %s token %u: its signal is %llu, "
                              "not %llu%s",
                              waited, dispatch ? "the row" : "the expert output", f->peer,
                              dispatch ? "for its" : "for", f->index, seen, wanted,
                              device_missing(f));
     else
-        (void)epa_fail_stage(err, status, "", stage, phase,
+        (void)epa_fail_stage(epa_awaits(err, f->peer), status, "", stage, phase,
                              "epoch %llu, %s of rank %u: waited %.3f s for its signal, which is "
                              "%llu",
                              wanted, f->what == LL_COUNT ? "counts" : "expert outputs", f->peer,

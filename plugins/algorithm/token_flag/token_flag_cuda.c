@@ -565,7 +565,7 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
         bool flag = f->what != TF_WAIT_COUNTS;
 
         (void)epa_fail_stage(
-            err, status, "", stage, phase,
+            epa_awaits(err, f->peer), status, "", stage, phase,
             "epoch %llu, waited %.3f s for counts of rank %u%s: the last are of epoch %llu",
             (unsigned long long)(f->wanted >> (flag ? TF_ROW_BITS : 0)), waited, f->peer,
             f->what == TF_WAIT_ROWS     ? " and all its rows"
@@ -580,13 +580,13 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
     }
     if (f->what == TF_WAIT_OUTPUTS) {
         (void)epa_fail_stage(
-            err, status, "", stage, phase,
+            epa_awaits(err, f->peer), status, "", stage, phase,
             "waited %.3f s for the outputs of rank %u, of another node: its signal is %llu, wants "
             "%llu",
             waited, f->peer, (unsigned long long)f->seen, (unsigned long long)f->wanted);
         return;
     }
-    (void)epa_fail_stage(err, status, "", stage, phase,
+    (void)epa_fail_stage(epa_awaits(err, f->peer), status, "", stage, phase,
                          "epoch %llu, waited %.3f s for %s %u of rank %u: the data there is of "
                          "epoch %llu%s",
                          (unsigned long long)f->wanted, waited,

@@ -52,7 +52,7 @@ bool tf_await_flag(struct tf_task *task, const uint64_t *flag, uint32_t worker, 
         if (status == EPA_OK)
             continue;
         if (tf_stop_pass(task, status, what, peer, row) && status == EPA_ERR_TIMEOUT)
-            (void)algo_fail(&h->a, status, "waited %.3f s for %s %u of rank %u",
+            (void)algo_fail(algo_awaits(&h->a, peer), status, "waited %.3f s for %s %u of rank %u",
                             (double)look.waited_ns * 1e-9, what, row, peer);
         return false;
     }

@@ -84,7 +84,7 @@ static enum epa_status await_rank(struct exchange *x, int fd, uint32_t r)
     enum epa_status status = await(x, fd, &x->wait);
 
     if (status == EPA_ERR_TIMEOUT)
-        (void)epa_fail(x->err, status,
+        (void)epa_fail(epa_awaits(x->err, r), status,
                        "nvlink: rank %u waited in vain for the descriptor of rank %u", x->rank, r);
     return status;
 }
@@ -208,8 +208,8 @@ static enum epa_status connect_to(struct exchange *x, uint32_t r)
         if (!wait_is_over(&x->wait) && !epa_aborted(x->boot))
             continue;
         status = epa_aborted(x->boot) ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT;
-        return epa_fail(x->err, status, "nvlink: rank %u found no room in the queue of rank %u",
-                        x->rank, r);
+        return epa_fail(epa_awaits(x->err, r), status,
+                        "nvlink: rank %u found no room in the queue of rank %u", x->rank, r);
     }
     if (!is_ours(x->to[r]))
         return epa_fail(x->err, EPA_ERR_SYSTEM,

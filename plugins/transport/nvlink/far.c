@@ -118,7 +118,8 @@ static enum epa_status make_rings(struct far *f, struct epa_error *err)
     status = b->ops->alloc(b, 2 * sizeof(uint64_t), &f->counters); /* zeroed */
     if (status != EPA_OK) {
         b->ops->explain(b, &why);
-        return epa_fail(err, status, "nvlink: rank %u: %s", f->params.boot->world.rank, why.text);
+        return epa_fail(epa_awaits_as(err, &why), status, "nvlink: rank %u: %s",
+                        f->params.boot->world.rank, why.text);
     }
     f->ring = (struct epa_device_ring){
         .slot = (void *)(words + offsetof(struct far_words, kernel)),

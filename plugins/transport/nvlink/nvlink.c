@@ -283,7 +283,7 @@ static void explain(struct epa_transport *t, struct epa_error *err)
                        waited_s, why);
         break;
     case FAILED_PEAK:
-        (void)epa_fail(err, f->status,
+        (void)epa_fail(epa_awaits(err, f->peer), f->status,
                        "nvlink: rank %u waited %.3f s for rank %u while link peak was "
                        "measured, it is at %" PRIu64 " of %" PRIu64 "%s",
                        t->rank, waited_s, f->peer, f->seen, f->want, why);

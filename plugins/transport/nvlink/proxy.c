@@ -50,7 +50,8 @@ enum epa_status messages_net_failed(struct messages *m, enum epa_status status)
     if (status == EPA_OK || status == EPA_AGAIN || status == EPA_ERR_ABORTED)
         return status;
     m->net->ops->explain(m->net, &why);
-    return epa_fail(&m->err, status, "nvlink: rank %u, between nodes: %s", m->rank, why.text);
+    return epa_fail(epa_awaits_as(&m->err, &why), status, "nvlink: rank %u, between nodes: %s",
+                    m->rank, why.text);
 }
 
 enum epa_status messages_copies_failed(struct messages *m, enum epa_status status)
@@ -319,7 +320,8 @@ enum epa_status proxy_status(const struct proxy *p)
 
 void proxy_explain(const struct proxy *p, struct epa_error *err)
 {
-    (void)epa_fail(err, proxy_status(p), "%s", p->messages.err.text);
+    (void)epa_fail(epa_awaits_as(err, &p->messages.err), proxy_status(p), "%s",
+                   p->messages.err.text);
 }
 
 void proxy_describe(const struct proxy *p,

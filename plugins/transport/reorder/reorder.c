@@ -246,8 +246,8 @@ static enum epa_status give_up(struct reorder *w, const struct failure *f)
 
     wait_explain("reorder", &w->base, w->boot, f, &why);
     w->error = (struct epa_error){EPA_OK, ""};
-    return epa_fail(&w->error, f->status, "%.300s; it holds back %u operations of its own",
-                    why.text, w->n);
+    return epa_fail(epa_awaits_as(&w->error, &why), f->status,
+                    "%.300s; it holds back %u operations of its own", why.text, w->n);
 }
 
 static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
@@ -312,7 +312,7 @@ static void explain(struct epa_transport *t, struct epa_error *err)
     if (w->error.status == EPA_OK)
         w->inner->ops->explain(w->inner, err);
     else
-        (void)epa_fail_key(err, w->error.status, w->error.key, "%s", w->error.text);
+        (void)epa_fail_copy(err, w->error.status, &w->error);
     (void)leave(w, EPA_OK);
 }
 

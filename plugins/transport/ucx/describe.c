@@ -81,7 +81,7 @@ static void explain_quiet(const struct ucx *u, const struct failure *f, const ch
 
     if (f->peer != EPA_WAIT_NOBODY)
         snprintf(whom, sizeof(whom), "for rank %u ", f->peer);
-    (void)epa_fail(err, f->status,
+    (void)epa_fail(epa_awaits(err, f->peer), f->status,
                    "ucx: rank %u waited %.3f s %sfor the completion of its puts, %u "
                    "requests in flight%s%s",
                    u->base.rank, (double)f->waited_ns * 1e-9, whom, u->outstanding,
@@ -100,13 +100,13 @@ void ucx_explain(struct epa_transport *t, struct epa_error *err)
         explain_quiet(u, f, why, err);
         break;
     case FAILED_START:
-        (void)epa_fail(err, f->status, "ucx: rank %u to rank %u: %s: %s", t->rank, f->peer, f->what,
-                       ucs_status_string((ucs_status_t)f->code));
+        (void)epa_fail(epa_awaits(err, f->peer), f->status, "ucx: rank %u to rank %u: %s: %s",
+                       t->rank, f->peer, f->what, ucs_status_string((ucs_status_t)f->code));
         break;
     case FAILED_LINK:
-        (void)epa_fail(err, f->status, "ucx: rank %u has lost rank %u, over %s: %s", t->rank,
-                       f->peer, u->peer[f->peer].lanes.names,
-                       ucs_status_string((ucs_status_t)f->code));
+        (void)epa_fail(epa_awaits(err, f->peer), f->status,
+                       "ucx: rank %u has lost rank %u, over %s: %s", t->rank, f->peer,
+                       u->peer[f->peer].lanes.names, ucs_status_string((ucs_status_t)f->code));
         break;
     default:
         wait_explain("ucx", t, u->boot, f, err);

@@ -285,7 +285,7 @@ static void explain_request(struct verbs *v, const struct failure *f, struct epa
 
     device_state(&v->device, port, sizeof(port));
     request_in_words(&words, text, sizeof(text));
-    (void)epa_fail(err, f->status, "verbs: %s", text);
+    (void)epa_fail(epa_awaits(err, v->queues.failure.peer), f->status, "verbs: %s", text);
 }
 
 void verbs_explain(struct epa_transport *t, struct epa_error *err)
@@ -295,7 +295,7 @@ void verbs_explain(struct epa_transport *t, struct epa_error *err)
 
     switch (f->at) {
     case FAILED_QUIET:
-        (void)epa_fail(err, f->status,
+        (void)epa_fail(epa_awaits(err, f->peer), f->status,
                        "verbs: rank %u waited %.3f s for its device to be done with %" PRIu64
                        " requests to rank %u%s",
                        t->rank, (double)f->waited_ns * 1e-9, f->want, f->peer, wait_why(f));

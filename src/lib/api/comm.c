@@ -171,6 +171,7 @@ static void find_first_failure(struct epa2a_comm *comm, struct epa_error *err)
             err->status = first.status;
         memcpy(err->text, first.text, sizeof(err->text));
         err->stage[0] = err->key[0] = '\0'; /* the text is of the failed rank */
+        err->n_awaited = 0;
     }
 }
 

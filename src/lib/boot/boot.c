@@ -265,7 +265,7 @@ static enum epa_status gather_by_star(void *arg, const void *mine, size_t bytes,
     if (boot->attached && control_failure(boot->bootstrap.control, &failure))
         found = failure;
     star_send_abort(boot->star, &found);
-    return epa_fail(err, status, "%s", found.text);
+    return epa_fail(epa_awaits_as(err, &found), status, "%s", found.text);
 }
 
 /* One rank without callback. */
@@ -287,9 +287,9 @@ static enum epa_status gather_by_page(void *arg, const void *mine, size_t bytes,
     b->late = UINT32_MAX;
     status = bootstrap_gather(b, mine, bytes, all, boot->running.params.frame_bytes);
     if (status == EPA_ERR_TIMEOUT && b->late != UINT32_MAX)
-        return epa_fail(err, status, "rank %u waited %.3g s for rank %u (pid %d)",
-                        b->base.world.rank, (double)b->late_ns * 1e-9, b->late,
-                        boot->facts.pid[b->late]);
+        return epa_fail(epa_awaits(err, b->late), status,
+                        "rank %u waited %.3g s for rank %u (pid %d)", b->base.world.rank,
+                        (double)b->late_ns * 1e-9, b->late, boot->facts.pid[b->late]);
     if (status == EPA_ERR_ABORTED)
         return explain_abort(&b->base, err);
     return status;
@@ -316,7 +316,7 @@ static void boot_explain(struct epa_bootstrap *base, struct epa_error *err)
     const struct boot *boot = boot_of(base);
 
     if (boot->last.status != EPA_OK)
-        (void)epa_fail(err, boot->last.status, "%s", boot->last.text);
+        (void)epa_fail(epa_awaits_as(err, &boot->last), boot->last.status, "%s", boot->last.text);
 }
 
 enum epa_status boot_agree(struct epa_bootstrap *base, enum epa_status status,

@@ -459,7 +459,7 @@ static void bootstrap_explain(struct epa_bootstrap *base, struct epa_error *err)
     const struct bootstrap *boot = (const struct bootstrap *)base;
 
     if (boot->late != UINT32_MAX)
-        epa_fail(err, EPA_ERR_TIMEOUT,
+        epa_fail(epa_awaits(err, boot->late), EPA_ERR_TIMEOUT,
                  "rank %u waited %.3g s for rank %u to reach barrier %llu of the set-up",
                  base->world.rank, (double)boot->late_ns * 1e-9, boot->late,
                  (unsigned long long)boot->step);

@@ -292,7 +292,7 @@ static enum epa_status serve_until_joined(struct star *star, uint64_t limit_ns,
         while (missing < star->params.ranks && star->of_rank[missing] != NULL)
             missing++;
         status =
-            epa_fail(err, EPA_ERR_TIMEOUT,
+            epa_fail(epa_awaits(err, missing), EPA_ERR_TIMEOUT,
                      "rank 0 waited %.3g s for rank %u to connect; %u of %u ranks are connected",
                      (double)limit.waited_ns * 1e-9, missing, star->joined + 1, star->params.ranks);
     }
@@ -315,7 +315,7 @@ static enum epa_status wait_for_ranks(struct star *star, struct epa_error *err)
     tell_failure(star, &star->failure);
     if (status != EPA_ERR_TIMEOUT)
         (void)serve_until_joined(star, late_ns, NULL);
-    return epa_fail(err, status, "%s", star->failure.text);
+    return epa_fail(epa_awaits_as(err, &star->failure), status, "%s", star->failure.text);
 }
 
 /* Other ranks: connects to rank 0. */
@@ -339,8 +339,9 @@ static enum epa_status dial_rank_0(struct star *star, struct epa_error *err)
     if (dialed == NET_REFUSED)
         status = epa_fail(err, EPA_ERR_CONFIG, "rank %u cannot join: %s", p->rank, dial.why);
     else if (dialed == NET_TRYING)
-        status = epa_fail(err, EPA_ERR_TIMEOUT, "rank %u waited %.3g s for rank 0 to listen: %s",
-                          p->rank, (double)limit.waited_ns * 1e-9, dial.why);
+        status = epa_fail(epa_awaits(err, 0), EPA_ERR_TIMEOUT,
+                          "rank %u waited %.3g s for rank 0 to listen: %s", p->rank,
+                          (double)limit.waited_ns * 1e-9, dial.why);
     net_dial_finish(&dial);
     if (status != EPA_OK)
         return status;
@@ -512,7 +513,8 @@ static enum epa_status turn_until_done(struct star *star, bool receive, const ui
         if (aborted != NULL && __atomic_load_n(aborted, __ATOMIC_RELAXED) != 0)
             return EPA_ERR_ABORTED;
         if (limit_expired(&limit))
-            return epa_fail(err, EPA_ERR_TIMEOUT, "rank %u waited %.3g s for %s", star->params.rank,
+            return epa_fail(epa_awaits(err, late->hello.rank), EPA_ERR_TIMEOUT,
+                            "rank %u waited %.3g s for %s", star->params.rank,
                             (double)limit.waited_ns * 1e-9, late->name);
         poll_guests(star, POLL_MS);
         for (uint32_t i = 0; i < star->slots; i++)

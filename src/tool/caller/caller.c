@@ -180,7 +180,7 @@ uint32_t caller_calls(const struct caller *c)
     return c->object->calls;
 }
 
-const char *caller_failure(const struct caller *c)
+const struct epa_error *caller_failure(const struct caller *c)
 {
-    return c->failure.text;
+    return &c->failure;
 }

@@ -44,8 +44,8 @@ bool caller_keeps_rows(struct caller *, const struct epa_problem *);
 /* Number of calls of the interface in one iteration. */
 uint32_t caller_calls(const struct caller *);
 
-/* Returns the message of the failure that broke the comm, or "". */
-const char *caller_failure(const struct caller *);
+/* Returns the failure that broke the comm; its text is "" without a failure. */
+const struct epa_error *caller_failure(const struct caller *);
 
 /* Destroys the comm. Local after a failure of this rank or an abort; otherwise collective. */
 void caller_close(struct caller *, bool failed); /* accepts NULL */

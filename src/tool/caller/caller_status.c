@@ -16,9 +16,9 @@ enum epa_status caller_set_up(struct caller *c, int status, struct epa_error *er
 {
     enum epa_status result = caller_called(c, status);
 
-    return result == EPA_OK
-               ? EPA_OK
-               : epa_fail_key(err, result, c->failure.key, "epa2a.h: %s", c->failure.text);
+    return result == EPA_OK ? EPA_OK
+                            : epa_fail_key(epa_awaits_as(err, &c->failure), result, c->failure.key,
+                                           "epa2a.h: %s", c->failure.text);
 }
 
 void caller_explain(struct epa_algorithm *a, struct epa_error *err)

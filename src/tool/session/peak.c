@@ -191,7 +191,7 @@ static bool retry_call(struct measure *m, enum epa_status status, uint32_t peer,
     transport_call(m, m->t->ops->progress(m->t));
     if (is_good(m) && wait->waited_ns > m->wait_ns)
         m->status =
-            epa_fail(m->err, EPA_ERR_TIMEOUT,
+            epa_fail(epa_awaits(m->err, peer), EPA_ERR_TIMEOUT,
                      "link peak: rank %u could start no put or signal to rank %u for %.0f s",
                      m->t->rank, peer, (double)m->wait_ns * 1e-9);
     return is_good(m);
@@ -372,7 +372,8 @@ static void wait_for_peer(struct measure *m, uint32_t peer, uint64_t turn)
     if (is_good(m) || m->status == EPA_ERR_ABORTED)
         return;
     m->t->ops->explain(m->t, &why);
-    (void)epa_fail(m->err, m->status, "link peak: a signal of rank %u: %s", peer, why.text);
+    (void)epa_fail(epa_awaits(m->err, peer), m->status, "link peak: a signal of rank %u: %s", peer,
+                   why.text);
 }
 
 /* Exchanges `turns` round trips of signals with `peer`; the lower rank begins. A rank without a peer

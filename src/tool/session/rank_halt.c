@@ -5,10 +5,7 @@
  * The ranks tell each other by `halt` in shared memory, so they are ranks of one host. */
 #include "session/rank_halt.h"
 
-#include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <epa2a/wait.h>
 #include "session/rank_delay.h"
@@ -25,17 +22,12 @@ bool rank_is_halted(const struct rank *r)
     return r->session->verb == VERB_VERIFY && experiment_of(r)->verify.stop != STOP_NONE;
 }
 
-/* "rank 3" in a sentence, not "rank 31". */
-static bool names_rank(const char *text, uint32_t rank)
+/* Returns true if the failed wait waited for the rank. */
+static bool has_awaited(const struct epa_error *err, uint32_t rank)
 {
-    static const char word[] = "rank ";
-    char *end;
-
-    for (text = strstr(text, word); text != NULL; text = strstr(text, word)) {
-        text += sizeof(word) - 1;
-        if (isdigit((unsigned char)*text) && strtoul(text, &end, 10) == rank)
+    for (uint32_t i = 0; i < err->n_awaited; i++)
+        if (err->awaited[i] == rank)
             return true;
-    }
     return false;
 }
 
@@ -62,9 +54,9 @@ static void run_without(struct rank *r, uint32_t stopped, uint32_t first, uint32
     run_halt_stages(r, first, last);
     /* The first time-out of a rank breaks the comm of the public interface on all ranks. */
     if (r->caller != NULL && r->status == EPA_ERR_ABORTED && !epa_aborted(r->comm.boot))
-        r->status = epa_fail(&r->err, EPA_ERR_TIMEOUT, "%s", caller_failure(r->caller));
+        r->status = epa_fail_copy(&r->err, EPA_ERR_TIMEOUT, caller_failure(r->caller));
     if (r->status == EPA_ERR_TIMEOUT) {
-        end = names_rank(r->err.text, stopped) ? HALT_NAMED : HALT_OTHER;
+        end = has_awaited(&r->err, stopped) ? HALT_NAMED : HALT_OTHER;
         snprintf(r->shared->text, sizeof(r->shared->text), "%s", r->err.text);
         r->status = EPA_OK;
         r->err = (struct epa_error){EPA_OK, ""};
@@ -86,8 +78,9 @@ static void check_ends(struct rank *r, const uint32_t *end)
     if (other != me)
         rank_fail_key(
             r, EPA_ERR_MISMATCH, "verify.stop",
-            "rank %u stopped (verify.stop), and no time-out names it: rank %u returned \"%s\"", me,
-            other, session_rank(r->session, other)->text);
+            "rank %u stopped (verify.stop), and no time-out names it by epa_awaits(): rank %u "
+            "returned \"%s\"",
+            me, other, session_rank(r->session, other)->text);
 }
 
 /* Runs on the stopped rank: waits for the end of the stage on all other ranks. */
