@@ -304,6 +304,14 @@ class MoeTest(unittest.TestCase):
     def test_comm(self):
         self.assertEqual(self.ranks(run_comm), [0, 1, 2, 3])
 
+    def test_need_of_a_device_rejects_what_create_rejects(self):
+        if "cuda" not in epa2a.build().partition(";")[0]:
+            self.skipTest("the build has no CUDA")
+        shape = dict(max_tokens=MAX, hidden=HIDDEN, experts=EXPERTS, topk=TOPK, options="algorithm=ll_v1")
+        self.assertEqual(epa2a.Moe.need(RANKS, 0, layout="expert_packed", **shape).algorithm, "ll_v1")
+        with self.assertRaisesRegex(epa2a.Unsupported, "EPA2A_EXPERT_PACKED"):
+            epa2a.Moe.need(RANKS, 0, layout="expert_padded", **shape)
+
     def test_spawned_processes_need_no_fork(self):
         self.assertEqual(epa2a.spawn(run_comm, RANKS, method="spawn"), [0, 1, 2, 3])
 

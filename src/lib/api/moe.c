@@ -107,6 +107,7 @@ int epa2a_moe_need(struct epa2a_comm *comm, uint32_t ranks, int32_t device,
     struct registry *registry = NULL;
     struct choice choice = {.threads = 0};
     struct moe_plan plan;
+    bool cuda;
     enum epa_status status =
         comm != NULL
             ? comm_enter(comm, "epa2a_moe_need", &err)
@@ -114,11 +115,13 @@ int epa2a_moe_need(struct epa2a_comm *comm, uint32_t ranks, int32_t device,
 
     if (status != EPA_OK)
         return api_fail(&err);
+    cuda = comm != NULL ? comm_is_cuda(comm) : device != EPA2A_HOST;
     status = comm != NULL ? plan_moe(comm, shape, &choice, &plan, &err)
                           : plan_alone(registry, ranks, device, shape, &choice, &plan, &err);
+    if (status == EPA_OK && cuda)
+        status = moe_device_check(&plan, &err);
     if (status == EPA_OK)
-        status =
-            write_need(&plan, comm != NULL ? comm_is_cuda(comm) : device != EPA2A_HOST, out, &err);
+        status = write_need(&plan, cuda, out, &err);
     choice_free(&choice);
     if (comm != NULL)
         return comm_leave(comm, status, &err);
