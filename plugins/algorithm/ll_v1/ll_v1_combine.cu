@@ -221,11 +221,14 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block, uin
         dev_had_ended<PROFILE>(a.c, call, V1_WAIT_OUTPUTS, begun, came);
 }
 
+namespace
+{
+
 /* With pushed expert outputs, the last blocks only receive; the only block of a kernel does both.
  * The limit of 64 registers leaves room to set up the next kernel beside this one. With float16,
  * four unpacked expert outputs need more registers. */
 template <bool F16, bool PULL, bool PROFILE>
-static __global__ void __launch_bounds__(DEVICE_THREADS, F16 && !PULL ? 3 : 4)
+__global__ void __launch_bounds__(DEVICE_THREADS, F16 && !PULL ? 3 : 4)
     combine(const __grid_constant__ struct v1_args a)
 {
     bool sends = (a.halves & V1_SEND) != 0, receives = (a.halves & V1_RECEIVE) != 0;
@@ -241,6 +244,8 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, F16 && !PULL ? 3 : 4)
         receive<F16, PULL, PROFILE>(a, call, blockIdx.x - first, gridDim.x - first);
     dev_end(a.c, call, receives);
 }
+
+} // namespace
 
 #define KERNELS(f16, pull) \
     { \

@@ -449,8 +449,11 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block)
     dev_ended<PROFILE>(a.c, call, V1_POSTPROCESS, since.work);
 }
 
+namespace
+{
+
 template <int IN, bool PROFILE>
-static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
+__global__ void __launch_bounds__(DEVICE_THREADS, 4)
     dispatch(const __grid_constant__ struct v1_args a)
 {
     bool receives = (a.halves & V1_RECEIVE) != 0, ok = true;
@@ -463,6 +466,8 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
         receive<IN, PROFILE>(a, call, (blockIdx.x + gridDim.x - a.senders) % gridDim.x);
     dev_end(a.c, call, receives);
 }
+
+} // namespace
 
 #define KERNELS(in) \
     { \

@@ -301,11 +301,13 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
     dev_ended<PROFILE>(a.c, epoch, LL_TOPK_REDUCE, begun);
 }
 
+namespace
+{
+
 /* With pushed expert outputs, the last blocks only receive. Few registers leave room to set up the
  * next kernel beside this one. */
 template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED, bool PROFILE>
-static __global__ void __launch_bounds__(DEVICE_THREADS,
-                                         PUSHED && !(FP8 && MODE == LL_BY_RANK) ? 2 : 4)
+__global__ void __launch_bounds__(DEVICE_THREADS, PUSHED && !(FP8 && MODE == LL_BY_RANK) ? 2 : 4)
     combine(const __grid_constant__ struct ll_args a)
 {
     bool sends = (a.halves & LL_SEND) != 0, receives = (a.halves & LL_RECEIVE) != 0;
@@ -321,6 +323,8 @@ static __global__ void __launch_bounds__(DEVICE_THREADS,
                                                        gridDim.x - first);
     dev_end(a.c, epoch, receives);
 }
+
+} // namespace
 
 #define PAIR(...) \
     { \

@@ -323,10 +323,13 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
         receive_slots<IN, MODE, PROFILE>(a, epoch, shared, tokens, block, blocks);
 }
 
+namespace
+{
+
 /* The last blocks only receive: they start with the counts and need not send first. With dedup, the
  * other blocks help after their sends. The only block of a kernel does both. */
 template <int IN, int MODE, bool PROFILE>
-static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
+__global__ void __launch_bounds__(DEVICE_THREADS, 4)
     dispatch(const __grid_constant__ struct ll_args a)
 {
     bool sends = (a.halves & LL_SEND) != 0, receives = (a.halves & LL_RECEIVE) != 0, ok = true;
@@ -341,5 +344,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
         receive<IN, MODE, PROFILE>(a, epoch, block, MODE == LL_DEDUP ? gridDim.x : blocks);
     dev_end(a.c, epoch, receives);
 }
+
+} // namespace
 
 #endif
