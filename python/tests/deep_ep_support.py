@@ -1,23 +1,57 @@
-"""Shared code of the tests of epa2a.deep_ep: tensors of the tested framework, and checks. The option
---torch of a test selects tensors of torch in place of arrays of NumPy."""
+"""Shared code of the tests of epa2a.deep_ep: ranks, tensors of the tested framework, and checks. The
+option --torch of a test selects tensors of torch in place of arrays of NumPy. The option --cuda selects
+tensors of torch on a GPU for each rank."""
 
+import os
 import sys
 from importlib import util
 
 from support import SKIPPED, TYPES, epa2a, main, np
 
-TORCH = "--torch" in sys.argv
-if TORCH:
-    sys.argv.remove("--torch")
-    if util.find_spec("torch") is None:
-        print("skipped: torch is not installed")
-        sys.exit(SKIPPED)
+# Started processes read the variable: they get no options.
+for option in ("torch", "cuda"):
+    if "--" + option in sys.argv:
+        sys.argv.remove("--" + option)
+        os.environ["DEEP_EP_TENSORS"] = option
+TENSORS = os.environ.get("DEEP_EP_TENSORS")
+TORCH, CUDA = TENSORS is not None, TENSORS == "cuda"
+
+
+def skip(reason):
+    print(f"skipped: {reason}")
+    sys.exit(SKIPPED)
+
+
+if TORCH and util.find_spec("torch") is None:
+    skip("torch is not installed")
+RANKS = 4
+if CUDA:
+    import torch
+
+    if not torch.cuda.is_available() or torch.cuda.device_count() < 2:
+        skip("the test needs 2 GPUs")
+    RANKS = min(RANKS, torch.cuda.device_count() // 2 * 2)
 
 __all__ = [
-    "BF16", "FP8", "RANKS", "array", "dequantised", "difference", "epa2a", "main", "np", "require", "tensor"
+    "BF16", "CUDA", "FP8", "RANKS", "array", "dequantised", "difference", "epa2a", "main", "np", "require",
+    "run_ranks", "tensor"
 ]  # fmt: skip
-RANKS = 4
 BF16, FP8 = TYPES["bf16"], TYPES["fp8"]
+
+
+def _on_device(comm, function, *arguments):
+    """Runs a function with a comm of the GPU of this rank."""
+    torch.cuda.set_device(comm.rank)
+    torch.cuda.init()
+    with epa2a.Comm(comm._group, device=comm.rank) as on_device:
+        return function(on_device, *arguments)
+
+
+def run_ranks(function, *arguments):
+    """Runs function(comm, *arguments) on RANKS processes."""
+    if CUDA:
+        return epa2a.spawn(_on_device, RANKS, function, *arguments, method="spawn", device="cpu")
+    return epa2a.spawn(function, RANKS, *arguments)
 
 
 def require(condition, *facts):
@@ -34,15 +68,19 @@ def tensor(array):
     kinds = {"bfloat16": (np.int16, torch.bfloat16), "float8_e4m3fn": (np.uint8, torch.float8_e4m3fn)}
     bits, kind = kinds.get(array.dtype.name, (array.dtype, None))
     made = torch.from_numpy(array.view(bits))
-    return made if kind is None else made.view(kind)
+    made = made if kind is None else made.view(kind)
+    return made.cuda() if CUDA else made
 
 
 def array(result):
-    """Returns a result as an array of NumPy, without a copy."""
+    """Returns a result as an array of NumPy, without a copy of host memory."""
     if not TORCH:
         return np.asarray(result)
     import torch
 
+    if CUDA:  # a copy in the order of the strides
+        copy = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype)
+        result = copy.copy_(result)
     if result.dtype == torch.bfloat16:
         return result.view(torch.int16).numpy().view(BF16)
     if result.dtype == torch.float8_e4m3fn:

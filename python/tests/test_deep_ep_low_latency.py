@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""test_deep_ep_low_latency.py [--torch] [TEST...]: low-latency mode on 4 processes in host memory.
+"""test_deep_ep_low_latency.py [--torch | --cuda] [TEST...]: low-latency mode on 4 processes in host memory, or
+with --cuda on 2 or 4 GPUs.
 
 test_calls_and_checks makes the calls and checks of DeepEP's test of the same mode: all forms of rows,
 hooks and events, one and two dispatches before a combine, zero copy, and equal bits in a repetition.
@@ -8,8 +9,11 @@ The inputs are arrays of NumPy, or with --torch tensors of torch."""
 import itertools
 import unittest
 
-from deep_ep_support import BF16, RANKS, array, dequantised, difference, epa2a, main, np, require, tensor
+from deep_ep_support import (
+    BF16, CUDA, RANKS, array, dequantised, difference, epa2a, main, np, require, run_ranks, tensor
+)  # fmt: skip
 from epa2a import deep_ep
+from epa2a.deep_ep import low_latency
 
 # Values of x identify the rank: rank - OFFSET. BF16 represents integers up to 256.
 OFFSET = 128
@@ -317,36 +321,115 @@ def bad_inputs(comm):
     buffer.destroy()
 
 
+def graph(comm):
+    """The replay of a captured dispatch and combine has the bits of eager calls."""
+    import torch
+
+    p = Problem(comm.rank, 9)
+    buffer = buffer_for(comm, p)
+    x, idx, weights, out = tensor(p.noise), tensor(p.idx), tensor(p.weights), tensor(p.noise.copy())
+    for fp8, hooked in itertools.product((False, True), (False, True)):
+        buffer.prepare(p.tokens, p.hidden, p.experts, p.topk, fp8, hooked)
+
+        def pair():
+            rows, _, handle, _, hook = buffer.low_latency_dispatch(
+                x, idx, p.tokens, p.experts, use_fp8=fp8, return_recv_hook=hooked
+            )
+            hook() if hooked else None
+            y = rows[0].to(torch.bfloat16) if fp8 else rows
+            _, _, hook = buffer.low_latency_combine(y, idx, weights, handle, out=out, return_recv_hook=hooked)
+            hook() if hooked else None
+
+        pair()
+        pair()
+        eager = array(out)
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured, capture_error_mode="thread_local"):
+            pair()
+            pair()
+        for _ in range(3):
+            out.zero_()
+            captured.replay()
+            require((array(out).view(np.uint16) == eager.view(np.uint16)).all(), fp8, hooked)
+        del captured
+        torch.cuda.synchronize()
+    buffer.destroy()
+
+
+def kernel_names(comm):
+    """A call is one kernel, whose name has a namespace; with a hook, two launches of the same kernel."""
+    import torch
+
+    p = Problem(comm.rank, 10)
+    buffer = buffer_for(comm, p)
+    x, idx, weights = tensor(p.noise), tensor(p.idx), tensor(p.weights)
+    y = tensor(np.zeros((p.local, comm.ranks * p.tokens, p.hidden), BF16))
+    for hooked in (False, True):
+        buffer.prepare(p.tokens, p.hidden, p.experts, p.topk, True, hooked)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            _, _, handle, _, hook = buffer.low_latency_dispatch(
+                x, idx, p.tokens, p.experts, return_recv_hook=hooked
+            )
+            hook() if hooked else None
+            _, _, hook = buffer.low_latency_combine(y, idx, weights, handle, return_recv_hook=hooked)
+            hook() if hooked else None
+            torch.cuda.synchronize()
+        counts = {row.key: row.count for row in profile.key_averages()}
+        for name in ("dispatch", "combine"):
+            found = {key: n for key, n in counts.items() if name in key}
+            require(list(found.values()) == [2 if hooked else 1], name, hooked, counts)
+            require(f"::{name}" in next(iter(found)), found)
+    buffer.destroy()
+
+
 # ---- tests ----
 
 
 class LowLatency(unittest.TestCase):
     def test_calls_and_checks(self):
-        epa2a.spawn(calls_and_checks, RANKS)
+        run_ranks(calls_and_checks)
 
     def test_shapes(self):
         for shape in ((1, 512, 8, 1), (7, 2048, 32, 6), (33, 512, 16, 9)):
             with self.subTest(shape=shape):
-                epa2a.spawn(calls_and_checks, RANKS, *shape)
+                run_ranks(calls_and_checks, *shape)
 
     def test_forms_agree(self):
-        epa2a.spawn(forms_agree, RANKS)
+        run_ranks(forms_agree)
 
     def test_two_batches(self):
         for order in ((0, 1), (1, 0)):
-            epa2a.spawn(two_batches, RANKS, order)
+            run_ranks(two_batches, order)
 
     def test_inputs_may_change_before_the_hook(self):
-        epa2a.spawn(inputs_may_change, RANKS)
+        run_ranks(inputs_may_change)
 
     def test_uneven_tokens(self):
-        epa2a.spawn(uneven_tokens, RANKS)
+        run_ranks(uneven_tokens)
 
     def test_own_group(self):
-        epa2a.spawn(own_group, RANKS)
+        run_ranks(own_group)
 
+    @unittest.skipIf(CUDA, "the library does not read the indices of a device")
     def test_bad_inputs(self):
-        epa2a.spawn(bad_inputs, RANKS)
+        run_ranks(bad_inputs)
+
+    @unittest.skipUnless(CUDA, "needs GPUs")
+    def test_graph(self):
+        run_ranks(graph)
+
+    @unittest.skipUnless(CUDA, "needs GPUs")
+    def test_kernel_names(self):
+        run_ranks(kernel_names)
+
+    def test_devices(self):
+        """The options for CUDA devices are valid for all shapes of DeepEP's test."""
+        if "cuda" not in epa2a.build().partition(";")[0]:
+            self.skipTest("the build has no CUDA")
+        for hidden, topk, tokens, hooked in itertools.product((2048, 7168), (1, 8, 16), (1, 256), (False, True)):
+            for fp8 in (False, True):
+                shape = low_latency.shape_of(tokens, hidden, 288, topk, 0, fp8, hooked)
+                self.assertEqual(epa2a.Moe.need(2, 0, **shape).overlaps, hooked)
 
 
 if __name__ == "__main__":

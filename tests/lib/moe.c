@@ -614,6 +614,7 @@ static int run_on_devices(void)
         {NULL, false, false, true},
         {"algorithm=ll_v2, dedup=true", true, false, false},
         {"algorithm=ll_v2, split_phase=true", false, false, true},
+        {"algorithm=ll_v2, combine_mode=push, split_phase=true", false, false, false},
         {"algorithm=ll_v1", false, true, false},
         {"algorithm=token_flag", false, true, false},
     };

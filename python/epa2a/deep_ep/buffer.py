@@ -17,6 +17,19 @@ def refuse(call, **values):
             raise Unsupported(f"{call}: epa2a does not support {name}; omit {name}, or pass None or False.")
 
 
+def keep_memory(values, stream):
+    """Keeps the memory of freed tensors until the stream has executed its present work. The allocator of
+    torch would otherwise reuse the memory on the stream of the allocation."""
+    if isinstance(values, (tuple, list)):
+        for value in values:
+            keep_memory(value, stream)
+        received = getattr(values, "received", None)  # a handle
+        if received is not None:
+            keep_memory([received.x, received.routing], stream)
+    elif hasattr(values, "record_stream"):
+        values.record_stream(stream)
+
+
 class Buffer:
     """Communication of the ranks of a group.
 
@@ -119,10 +132,16 @@ class Buffer:
         """Returns num_rdma_bytes for a shape: bytes that suffice for each top-k."""
         return size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts)
 
-    def prepare(self, num_max_dispatch_tokens_per_rank, hidden, num_experts, num_topk):
+    def prepare(
+        self, num_max_dispatch_tokens_per_rank, hidden, num_experts, num_topk, use_fp8=None, return_recv_hook=None
+    ):  # fmt: skip
         """Allocates the memory of a shape before its first dispatch. Collective. Only epa2a has this
-        method: a CUDA graph cannot capture the first dispatch of a shape."""
-        self._mode().moe_of(num_max_dispatch_tokens_per_rank, hidden, num_experts, num_topk)
+        method: a CUDA graph cannot capture the first dispatch of a shape. The last two arguments are those
+        of the dispatches; None: both values, each with memory of its own."""
+        shape = num_max_dispatch_tokens_per_rank, hidden, num_experts, num_topk
+        for fp8 in (False, True) if use_fp8 is None else (use_fp8,):
+            for hooked in (False, True) if return_recv_hook is None else (return_recv_hook,):
+                self._mode().moe_of(*shape, fp8, hooked)
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank, hidden, num_experts):
         """Has no effect: epa2a counts calls, so its buffers need no cleaning."""
@@ -167,7 +186,8 @@ class Buffer:
                 stream=stream,
             )
 
-        (rows, count, handle, hook), event = self._run(run, async_finish, return_recv_hook)
+        inputs = x, topk_idx, cumulative_local_expert_recv_stats
+        (rows, count, handle, hook), event = self._run(run, async_finish, return_recv_hook, inputs=inputs)
         return rows, count, handle, event, hook if return_recv_hook else None
 
     def low_latency_combine(
@@ -197,7 +217,8 @@ class Buffer:
             y = None if zero_copy else x
             return mode.combine(y, topk_idx, topk_weights, handle, out=out, hooked=return_recv_hook, stream=stream)
 
-        (combined, hook), event = self._run(run, async_finish, return_recv_hook)
+        inputs = x, topk_idx, topk_weights, handle, out
+        (combined, hook), event = self._run(run, async_finish, return_recv_hook, inputs=inputs)
         return combined, event, hook if return_recv_hook else None
 
     def get_next_low_latency_combine_buffer(self, handle):
@@ -223,9 +244,9 @@ class Buffer:
             raise ArgumentError("The Buffer has low_latency_mode=False; create it with low_latency_mode=True.")
         return self._low_latency
 
-    def _run(self, run, async_finish, hooked, previous_event=None):
+    def _run(self, run, async_finish, hooked, previous_event=None, inputs=()):
         """Calls run(stream) after an event. Returns its result and an event: with async_finish the end of
-        the call on the stream of get_comm_stream()."""
+        the call on the stream of get_comm_stream(). The caller may free its inputs and the result at once."""
         if async_finish and hooked:
             raise ArgumentError("async_finish and return_recv_hook exclude each other; pass one of them.")
         if self._comm().device_number < 0:
@@ -233,12 +254,15 @@ class Buffer:
         if not async_finish:
             self._wait_for(previous_event)
             return run(None), EventOverlap()
-        stream = self.get_comm_stream()
+        stream, current = self.get_comm_stream(), torch.cuda.current_stream()
         if previous_event is None:
-            stream.wait_stream(torch.cuda.current_stream())
+            stream.wait_stream(current)
         with torch.cuda.stream(stream):
             self._wait_for(previous_event)
-            return run(stream), self.capture()
+            result, event = run(stream), self.capture()
+        keep_memory(inputs, stream)
+        keep_memory(result, current)
+        return result, event
 
     @staticmethod
     def _wait_for(event):
@@ -269,7 +293,9 @@ class Buffer:
         def run(_):
             return self._normal.layout(topk_idx, num_experts)
 
-        (per_rank, per_expert, in_rank), event = self._run(run, async_finish, False, previous_event)
+        (per_rank, per_expert, in_rank), event = self._run(
+            run, async_finish, False, previous_event, [topk_idx]
+        )
         return per_rank, None, per_expert, in_rank, event
 
     def dispatch(
@@ -302,7 +328,10 @@ class Buffer:
                 x, handle, layout, topk_idx, topk_weights, expert_alignment, num_worst_tokens, stream
             )
 
-        (rows, idx, weights, counts, route), event = self._run(run, async_finish, False, previous_event)
+        inputs = x, handle, layout, topk_idx, topk_weights
+        (rows, idx, weights, counts, route), event = self._run(
+            run, async_finish, False, previous_event, inputs
+        )
         return rows, idx, weights, counts, route, event
 
     def combine(
@@ -321,7 +350,8 @@ class Buffer:
         def run(stream):
             return self._normal.combine(x, handle, topk_weights, bias, stream)
 
-        (sums, weights), event = self._run(run, async_finish, False, previous_event)
+        inputs = x, handle, topk_weights, bias
+        (sums, weights), event = self._run(run, async_finish, False, previous_event, inputs)
         return sums, weights, event
 
     def internode_dispatch(

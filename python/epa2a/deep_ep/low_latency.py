@@ -1,45 +1,72 @@
 """Low-latency mode: dispatch to rows of each expert, and combine of expert outputs.
 
 A Moe exists for each shape (maximum of tokens, hidden, experts, top-k), from the first dispatch of
-the shape. Rows travel in BF16, so that each dispatch selects the form of its rows: BF16, or FP8 with
-scales. A dispatch stores its routes with its handle. The caller may therefore combine the dispatches
-in any order and any number of times, or not at all.
+the shape. A dispatch stores its routes with its handle. The caller may therefore combine the
+dispatches in any order and any number of times, or not at all.
 
-Where an algorithm overlaps transfers with computation, a call with return_recv_hook begins the call
-of the library and the hook completes it. Elsewhere, the call itself is complete on return: the caller
-may then change its inputs before the hook, as with DeepEP."""
+On hosts, rows travel in BF16, so that each dispatch selects the form of its rows: BF16, or FP8 with
+scales. A call is complete on return: the caller may then change its inputs before the hook, as with
+DeepEP.
+
+On a device, dispatches to FP8 rows have a Moe of their own, whose rows travel in FP8, and so have
+dispatches with return_recv_hook, whose calls are two kernels: the first ends without a wait for peers,
+and the hook starts the second."""
+
+import itertools
 
 from .. import arrays
 from ..errors import ArgumentError
 from ..moe import Moe
+from .torch_or_none import torch
 
 FP8_GROUP = 128
 MOST_TOPK = 32
 INDICES = ("i64", "i32")
 
+# Options of the algorithm. Both algorithms read the weights in combine, as DeepEP's callers pass them,
+# and add outputs in the order of the choices. On devices only ll_v2 has a place for each expert of a
+# padded layout, and combine pushes rows from the caller's tensor: a pull would copy the whole tensor.
+HOSTS = "algorithm=ll_v1"
+DEVICES = "algorithm=ll_v2, combine_mode=push"
+SPLIT = DEVICES + ", split_phase=true"  # a kernel for each half
 
-def shape_of(max_tokens, hidden, experts, topk):
-    """Returns the arguments of Moe. ll_v1 reads the weights in combine, as DeepEP's callers pass them,
-    and adds outputs in the order of the choices. Two dispatches may be open, for engines that
-    alternate between two batches."""
+
+def forms_of(device, hidden):
+    """Returns (FP8, hooked) for each Moe of a shape."""
+    if device < 0:
+        return [(False, False)]
+    rows = (False, True) if hidden % FP8_GROUP == 0 else (False,)
+    return list(itertools.product(rows, (False, True)))
+
+
+def shape_of(max_tokens, hidden, experts, topk, device, fp8, hooked):
+    """Returns the arguments of Moe. Two dispatches may be open, for engines that alternate between two
+    batches."""
     return {
         "max_tokens": max_tokens,
         "hidden": hidden,
         "experts": experts,
         "topk": topk,
         "dtype": "bf16",
-        "recv": "bf16",
+        "recv": "fp8" if device >= 0 and fp8 else "bf16",
         "layout": "expert_padded",
         "fp8_group": FP8_GROUP,
         "in_flight": 2,
-        "options": "algorithm=ll_v1",
+        "options": HOSTS if device < 0 else SPLIT if hooked else DEVICES,
     }
 
 
 def size_hint(max_tokens, hidden, ranks, experts):
-    """Returns the bytes of the symmetric heap that suffice for each top-k."""
-    shape = shape_of(max_tokens, hidden, experts, min(experts, MOST_TOPK))
-    return Moe.need(ranks, None, **shape).heap_bytes
+    """Returns the bytes of the symmetric heaps that suffice for each top-k, on hosts and on devices."""
+    shape = max_tokens, hidden, experts, min(experts, MOST_TOPK)
+
+    def bytes_on(device):
+        place = "cpu" if device < 0 else device
+        shapes = [shape_of(*shape, device, *form) for form in forms_of(device, hidden)]
+        return sum(Moe.need(ranks, place, **s).heap_bytes for s in shapes)
+
+    has_cuda = torch is not None and torch.cuda.is_available()
+    return max(bytes_on(-1), bytes_on(0) if has_cuda else 0)
 
 
 class Handle(tuple):
@@ -80,11 +107,13 @@ class LowLatency:
         self.moes = {}  # with Need.overlaps
         self.half = Half(None)  # the last second half
 
-    def moe_of(self, max_tokens, hidden, experts, topk):
-        """Returns the Moe of a shape, and whether it overlaps. Collective at the first call."""
-        key = (max_tokens, hidden, experts, topk)
+    def moe_of(self, max_tokens, hidden, experts, topk, fp8, hooked):
+        """Returns the Moe for a form of dispatches, and whether it overlaps. Collective at the first call."""
+        device = self.comm.device_number
+        form = (fp8, hooked) if device >= 0 else (False, False)
+        key = (max_tokens, hidden, experts, topk, *form)
         if key not in self.moes:
-            shape = shape_of(*key)
+            shape = shape_of(max_tokens, hidden, experts, topk, device, *form)
             need = Moe.need(self.comm.ranks, self.comm.device, **shape)
             if need.heap_bytes > self.limit_bytes:
                 raise ArgumentError(
@@ -118,7 +147,7 @@ class LowLatency:
                 f"x has {hidden} elements per token; use_fp8 needs a multiple of {FP8_GROUP}."
             )
         self.half.complete()  # the library admits one open half
-        moe, overlaps = self.moe_of(max_tokens, hidden, experts, topk)
+        moe, overlaps = self.moe_of(max_tokens, hidden, experts, topk, fp8, hooked)
         if seen is not None:
             name = "cumulative_local_expert_recv_stats"
             arrays.dense(seen, name, (moe.local_experts,), ("i32",), device, writable=True)
@@ -153,7 +182,7 @@ class LowLatency:
         rows = moe.local_experts, self.comm.ranks * moe.max_tokens, moe.hidden
         if y is not None:
             arrays.dense(y, "x", rows, ("bf16",), self.comm.device_number)
-        _, overlaps = self.moes[handle[2], handle[3], handle[4], moe.topk]
+        overlaps = next(overlaps for other, overlaps in self.moes.values() if other is moe)
         self.half.complete()
         if out is None:
             out = arrays.empty(got.framework, (got.tokens, moe.hidden), "bf16", self.comm.device_number)
