@@ -64,7 +64,7 @@ def parse(text, path):
 
 def _open(path):
     """Opens a regular file, or input of the shell such as /dev/stdin. Never waits for another file."""
-    path = "/dev/stdin" if path == "-" else path
+    path = "/dev/stdin" if path == "-" else os.fspath(path)
     file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY))
     handed_over = path.startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))
     if not handed_over and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

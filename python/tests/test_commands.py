@@ -63,7 +63,7 @@ def test_imported_logs_are_plotted(tmp_path):
     (tmp_path / "response.json").write_text(json.dumps({"choices": [{"routed_experts": [[[1, 2]], [[3, 4]]]}]}))
     assert command(tmp_path, "import", "response.json", "--routing", "r.jsonl")[0] == "r.jsonl: 2 tokens\n"
     command(tmp_path, "import", "response.json", "--routing", "r.txt", code=2)
-    command(tmp_path, "import", "nowhere", code=2)
+    command(tmp_path, "import", "nowhere", code=3)
 
 
 def test_a_prediction_is_measured_once_and_repeated_with_another_link(tmp_path):
