@@ -145,7 +145,7 @@ kill_in_set_up() {
             says 'rank [0-3] .*(was killed by|exited on) signal 9|is gone|1 process returned'
         else
             ends "4 5 137" $((8000 + start_ms))
-            says "$(cause)|rank $rank of 4 did not connect within|cannot reach rank $rank within|rank $rank \(address 10\.1\.0\.1, port 29500\) is gone"
+            says "$(cause)|rank $rank of 4 did not connect within|cannot reach rank $rank within|rank $rank \(address host1, port 29500\) is gone"
         fi
     done
 }
