@@ -100,8 +100,19 @@ static enum epa_status send_rows(struct mine *m, uint64_t at, uint64_t bytes, ui
     } while (status == EPA_OK && epa_now_ns() - begun_ns < m->timeout_ns);
     if (status != EPA_OK)
         return status;
-    return epa_fail(&m->failure, EPA_ERR_TIMEOUT,
+    return epa_fail(epa_awaits(&m->failure, peer), EPA_ERR_TIMEOUT,
                     "mine: the transport had no room for the rows to rank %u", peer);
+}
+
+/* Waits for the rows of `peer`. The failure names the rank in words and by epa_awaits(). */
+static enum epa_status wait_for_rows(struct mine *m, uint32_t peer)
+{
+    enum epa_status status = epa_wait(m->t, m->signal + peer, m->epoch, m->timeout_ns);
+
+    if (status != EPA_ERR_TIMEOUT)
+        return status;
+    return epa_fail(epa_awaits(&m->failure, peer), status, "mine: no rows of rank %u within %.3g s",
+                    peer, (double)m->timeout_ns * 1e-9);
 }
 
 static enum epa_status gather(struct epa_algorithm *a, struct epa_problem *problem)
@@ -120,7 +131,7 @@ static enum epa_status gather(struct epa_algorithm *a, struct epa_problem *probl
     for (uint32_t i = 1; i < size && status == EPA_OK; i++)
         status = send_rows(m, at, bytes, (me + i) % size);
     for (uint32_t i = 1; i < size && status == EPA_OK; i++)
-        status = epa_wait(m->t, m->signal + (me + i) % size, m->epoch, m->timeout_ns);
+        status = wait_for_rows(m, (me + i) % size);
     if (status == EPA_OK)
         status = m->t->ops->quiet(m->t); /* until then the own set is read */
     g->epoch = m->epoch;
@@ -152,7 +163,7 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
     struct mine *m = (struct mine *)a;
 
     if (m->failure.status != EPA_OK)
-        (void)epa_fail(err, m->failure.status, "%s", m->failure.text);
+        (void)epa_fail_copy(err, m->failure.status, &m->failure);
     else
         m->t->ops->explain(m->t, err);
 }

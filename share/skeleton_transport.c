@@ -108,13 +108,13 @@ static enum epa_status wait_for(struct epa_transport *t, struct epa_wait_state w
         }
         status = epa_wait_turn(&m->wait, &wait, &w);
     }
-    m->failure.status = EPA_OK; /* clears the failure of an earlier wait */
+    m->failure = (struct epa_error){.status = EPA_OK}; /* clears the failure of an earlier wait */
     snprintf(what, sizeof(what), "at barrier %u for rank %u", (unsigned)w.wanted, w.peer);
     if (!barrier)
         snprintf(what, sizeof(what), "(signal %u is %llu, wants %s%llu)", w.number,
                  (unsigned long long)w.seen, compare == EPA_EQ ? "just " : "",
                  (unsigned long long)w.wanted);
-    return epa_fail(&m->failure, status, "%s after %.3f s %s%s",
+    return epa_fail(epa_awaits(&m->failure, w.peer), status, "%s after %.3f s %s%s",
                     status == EPA_ERR_TIMEOUT ? "timeout" : "end of the wait",
                     (double)w.waited_ns * 1e-9, what,
                     status == EPA_ERR_ABORTED ? ", when another rank had failed" : "");
@@ -164,7 +164,7 @@ static void explain(struct epa_transport *t, struct epa_error *err)
     struct mine *m = (struct mine *)t;
 
     if (m->failure.status != EPA_OK)
-        (void)epa_fail(err, m->failure.status, "%s", m->failure.text);
+        (void)epa_fail_copy(err, m->failure.status, &m->failure);
     m->boot->explain(m->boot, err);
     (void)epa_fail(err, EPA_ERR_ABORTED, "mine: rank %u: another rank had failed", t->rank);
 }

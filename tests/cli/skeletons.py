@@ -15,7 +15,7 @@ FAULTS = {  # kind: (old text, new text) of its skeleton
     "algorithm": [
         ("status = m->t->ops->quiet(m->t);", "status = EPA_OK;"),
         ("epoch % 2 * m->set_bytes", "0 * epoch"),
-        ("m->epoch, m->timeout_ns)", "m->epoch - 1, m->timeout_ns)"),
+        ("m->signal + peer, m->epoch, m->timeout_ns)", "m->signal + peer, m->epoch - 1, m->timeout_ns)"),
     ],
     "transport": [
         ("+ dst, src, bytes);", "+ dst, src, bytes - 1);"),
