@@ -258,6 +258,16 @@ void refuses_to_open(struct rank *r, struct epa_bootstrap *boot, uint64_t heap_b
           err.text);
 }
 
+/* A rank may fail in the body as soon as it has opened the transport, and open() of the other ranks
+ * would report this. */
+static void wait_until_all_have_opened(struct rank *r)
+{
+    __atomic_fetch_add(&r->shared->opened, 1, __ATOMIC_ACQ_REL);
+    while (__atomic_load_n(&r->shared->opened, __ATOMIC_ACQUIRE) < r->size &&
+           __atomic_load_n(&r->shared->broken, __ATOMIC_RELAXED) == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
 static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
 {
     const struct call *call = arg;
@@ -277,6 +287,8 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
         return status;
     status = open_transport(&r, boot, call->ranks->heap_bytes, call->ranks->signals, &r.t, &err);
     if (claim(&r, status == EPA_OK, "open: status %d: %s", status, err.text)) {
+        if (call->ranks->fails)
+            wait_until_all_have_opened(&r);
         call->ranks->body(&r);
         if (!call->ranks->fails)
             meet(&r); /* completes all operations of all ranks */

@@ -31,6 +31,7 @@ struct subject {
 struct shared {
     uint64_t broken;                  /* number of failed claims */
     uint64_t last;                    /* last round, set when the time is up; 0: not yet */
+    uint64_t opened;                  /* number of ranks that have opened the transport; atomic */
     char text[1024];                  /* message of the first failed claim */
     uint64_t word[RANKS_MOST];        /* free for tests; atomic */
     uint64_t note[RANKS_MOST][NOTES]; /* each rank writes its own row */
