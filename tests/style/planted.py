@@ -137,6 +137,8 @@ def plant_borders():
                       ("src/tool/report/results.c", "#include <jansson.h>\n"), ("src/tool/report/results.c", "x = json_loadfd(fd, 0, 0);\n"),
                       ("src/tool/cli/compare_turns.c", '#include "base/json.h"\n'), ("src/tool/cli/side_result.c", "json_t *x;\n"),
                       ("src/tool/doctor/machine.h", '#include "base/json.h"\n'), ("src/tool/cli/cmd_list.c", "json_t *x;\n"),
+                      ("src/tool/cli/list_models.c", '#include "base/json.h"\n'), ("src/tool/cli/list_configs.c", "json_t *x;\n"),
+                      ("src/tool/cli/cmd_status.c", '#include "base/json.h"\n'), ("src/tool/report/table_json.c", "json_t *x;\n"),
                       ("src/tool/report/fill_json.c", "x = json_text_at(y, z);\n"),
                       ("src/tool/result/warnings.c", '#include "base/json.h"\n'), ("src/tool/cli/cmd_bench.c", '#include "base/json.h"\n')):
         expect(with_tree(borders.main, good), with_tree(borders.main, {**good, path: bad}), 1, f"{path}:")

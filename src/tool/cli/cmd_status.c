@@ -3,100 +3,42 @@
 #include "cli/cmd_status.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/exit_code.h"
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
+#include "cli/status_json.h"
 #include "options/value.h"
 #include "registry/registry.h"
 #include "session/status.h"
 #include "session/status_text.h"
 
-static json_t *number_or_null(uint32_t n)
-{
-    return n == EPA_WAIT_NOBODY ? json_null() : json_integer(n);
-}
-
-static json_t *waiting_json(const struct status *s, uint32_t rank)
-{
-    static const char *const kind[] = {
-        [EPA_WAIT_SIGNAL] = "signal", [EPA_WAIT_BARRIER] = "barrier", [EPA_WAIT_SET_UP] = "set-up",
-        [EPA_WAIT_DATA] = "data",     [EPA_WAIT_PUTS] = "puts",       [EPA_WAIT_CALL] = "call",
-        [EPA_WAIT_DEVICE] = "device",
-    };
-    const struct session_wait *w = &s->rank[rank].said.waiting;
-    bool counts =
-        w->kind != EPA_WAIT_PUTS && w->kind != EPA_WAIT_CALL && w->kind != EPA_WAIT_DEVICE;
-    double since = s->now_ns > w->since_ns ? (double)(s->now_ns - w->since_ns) / 1e9 : 0;
-
-    if (!s->rank[rank].waits || w->kind > EPA_WAIT_DEVICE)
-        return json_null();
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:f}", "kind", kind[w->kind], "what",
-                     json_text_or_null(w->what), "rank", number_or_null(w->peer), "signal",
-                     number_or_null(w->number), "seen", counts ? json_count(w->seen) : json_null(),
-                     "wanted", counts ? json_count(w->wanted) : json_null(), "waited_s", since);
-}
-
-static json_t *rank_json(const struct status *s, uint32_t r)
-{
-    const struct status_rank *rank = &s->rank[r];
-    bool here = rank->state != STATUS_ABSENT;
-
-    return json_pack(
-        "{s:i,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "rank", (int)r, "state",
-        status_state_name(rank->state), "pid", here ? json_integer(rank->said.pid) : json_null(),
-        "host", here ? json_text(rank->said.host) : json_null(), "stage",
-        here ? json_text(status_stage(s, r)) : json_null(), "iteration",
-        here ? json_count(rank->said.iteration) : json_null(), "samples",
-        here ? json_count(rank->said.samples) : json_null(), "waits_for", waiting_json(s, r));
-}
-
-static json_t *run_json(const struct status *s)
-{
-    const struct status_page_run *run = &s->head.run;
-    json_t *ranks = json_array();
-
-    if (run->began_ns == 0) {
-        json_decref(ranks);
-        return json_null();
-    }
-    for (uint32_t r = 0; r < s->n; r++)
-        json_array_append_new(ranks, rank_json(s, r));
-    return json_pack(
-        "{s:s,s:o,s:o,s:i,s:i,s:f,s:i,s:i,s:o,s:o}", "verb", status_verb(s), "file",
-        json_text(run->file), "label", json_text_or_null(run->label), "number", (int)run->number,
-        "of", (int)run->of, "elapsed_s", (double)(s->now_ns - run->began_ns) / 1e9, "warmup",
-        (int)run->warmup, "iterations", (int)run->iterations, "process_of_rank",
-        run->place_size > 1 ? json_integer(run->place_rank) : json_null(), "ranks", ranks);
-}
-
-static void add_command_json(void *to, const struct status *s)
-{
-    json_array_append_new(to, json_pack("{s:i,s:s,s:f,s:o}", "pid", (int)s->head.pid, "version",
-                                        s->head.version, "elapsed_s",
-                                        (double)(s->now_ns - s->head.began_ns) / 1e9, "run",
-                                        run_json(s)));
-}
-
-struct shown {
-    json_t *commands;
-    struct text *text;
+/* Commands, with their ranks in the arena. */
+struct commands {
+    struct arena *arena;
+    struct status *command; /* [n], owned */
+    uint32_t n;
 };
 
-static void add_command_head(void *arg, const struct status *s)
+static void add_command(void *arg, const struct status *s)
 {
-    struct shown *to = arg;
+    struct commands *to = arg;
+    struct status *copy;
 
-    add_command_json(to->commands, s);
-    status_print_head(s, to->text);
-    text_add(to->text, "\n");
+    to->command = memory_grow(to->command, (to->n + 1) * sizeof(*to->command));
+    copy = &to->command[to->n++];
+    *copy = *s;
+    copy->rank = arena_alloc(to->arena, s->n * sizeof(*s->rank));
+    if (s->n > 0)
+        memcpy(copy->rank, s->rank, s->n * sizeof(*s->rank));
 }
 
-static enum epa_status read_process(const char *word, struct shown *out, struct epa_error *err)
+static enum epa_status read_process(const char *word, struct commands *out, struct epa_error *err)
 {
     struct value_error why;
     enum epa_status status;
@@ -111,33 +53,43 @@ static enum epa_status read_process(const char *word, struct shown *out, struct 
     status = status_read_pid((pid_t)pid, &s, err);
     if (status != EPA_OK)
         return status;
-    add_command_json(out->commands, &s);
-    status_print(&s, "", out->text);
+    add_command(out, &s);
     status_finish(&s);
     return EPA_OK;
+}
+
+/* Prints the ranks of one process, or a line for each command. */
+static void print_commands(const struct commands *commands, bool with_ranks)
+{
+    text_auto text = {0};
+
+    for (uint32_t i = 0; i < commands->n && with_ranks; i++)
+        status_print(&commands->command[i], "", &text);
+    for (uint32_t i = 0; i < commands->n && !with_ranks; i++) {
+        status_print_head(&commands->command[i], &text);
+        text_add(&text, "\n");
+    }
+    if (text.bytes > 0)
+        fputs(text.data, stdout);
+    else
+        fputs("epa2a: no command of this user runs an experiment here\n", stderr);
 }
 
 int cmd_status(const struct cli *cli)
 {
     struct epa_error err = {EPA_OK, ""};
-    text_auto text = {0};
-    struct shown shown = {json_array(), &text};
+    struct commands commands = {.arena = arena_create()};
     enum epa_status status = EPA_OK;
 
     if (cli->n_args == 1)
-        status = read_process(cli->arg[0], &shown, &err);
+        status = read_process(cli->arg[0], &commands, &err);
     else
-        status = status_each(add_command_head, &shown, &err);
+        status = status_each(add_command, &commands, &err);
     if (status == EPA_OK)
-        status = cli_write_json(
-            cli, json_pack("{s:s,s:O}", "schema", "epa2a-status-1", "commands", shown.commands),
-            &err);
-    if (status == EPA_OK && !cli_has_stdout(cli)) {
-        if (text.bytes > 0)
-            fputs(text.data, stdout);
-        else
-            fputs("epa2a: no command of this user runs an experiment here\n", stderr);
-    }
-    json_decref(shown.commands);
+        status = cli_write_json(cli, status_json(commands.command, commands.n), &err);
+    if (status == EPA_OK && !cli_has_stdout(cli))
+        print_commands(&commands, cli->n_args == 1);
+    free(commands.command);
+    arena_destroy(commands.arena);
     return status == EPA_OK ? EXIT_OK : cli_fail(&err);
 }

@@ -8,7 +8,6 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/fold.h"
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/program_data.h"
 #include "base/text.h"
@@ -16,6 +15,7 @@
 #include "cli/cli_fail.h"
 #include "cli/config_name.h"
 #include "cli/documents.h"
+#include "cli/list_json.h"
 
 enum { FILE_BYTES = 1 << 20, NAME_COLUMNS = 24 };
 
@@ -36,37 +36,36 @@ static void add_first_sentence(const char *text, struct text *out)
     }
 }
 
-static json_t *config_json(const char *name)
+static void read_config(struct arena *arena, const char *name, struct listed_config *out)
 {
     char file[PATH_MAX], path[PATH_MAX];
     struct epa_error ignored = {EPA_OK, ""};
     text_auto text = {0}, about = {0};
 
+    *out = (struct listed_config){.name = name, .about = ""};
     snprintf(file, sizeof(file), "configs/%s.yaml", name);
     if (!program_data_find(file, path, sizeof(path)) ||
         file_read(path, FILE_BYTES, &text, &ignored) != EPA_OK)
-        return json_object_of("name", json_text(name), "about", json_null(), "file", json_null(),
-                              NULL);
+        return;
     add_first_sentence(text.data != NULL ? text.data : "", &about);
-    return json_object_of("name", json_text(name), "about", json_text_or_null(about.data), "file",
-                          json_text(path), NULL);
+    out->file = arena_printf(arena, "%s", path);
+    if (about.bytes > 0)
+        out->about = arena_strndup(arena, about.data, about.bytes);
 }
 
 int list_configs(const struct cli *cli)
 {
     struct arena *arena = arena_create();
     struct epa_error err = {EPA_OK, ""};
-    json_t *configs = json_array();
     text_auto table = {0};
     const char **names;
     uint32_t n = config_names(arena, &names);
+    struct listed_config *configs = arena_alloc(arena, n * sizeof(*configs));
     int code = EXIT_OK;
 
     for (uint32_t i = 0; i < n; i++) {
-        json_t *one = config_json(names[i]);
-
-        json_array_append_new(configs, one);
-        text_add(&table, "  %-*s  %s\n", NAME_COLUMNS, names[i], json_text_at(one, "about"));
+        read_config(arena, names[i], &configs[i]);
+        text_add(&table, "  %-*s  %s\n", NAME_COLUMNS, names[i], configs[i].about);
     }
     if (n > 0 && !cli_has_stdout(cli))
         fold_print(stdout, table.data, FOLD_LINES);
@@ -75,10 +74,7 @@ int list_configs(const struct cli *cli)
                         "missing or empty\n");
         code = EXIT_RESOURCE;
     }
-    if (cli_write_json(cli,
-                       json_object_of("schema", json_integer(1), "program", json_text("epa2a"),
-                                      "configs", configs, NULL),
-                       &err) != EPA_OK)
+    if (cli_write_json(cli, list_configs_json(configs, n), &err) != EPA_OK)
         code = cli_fail(&err);
     arena_destroy(arena);
     return code;

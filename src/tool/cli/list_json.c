@@ -1,4 +1,4 @@
-/* Writes plugins and libraries as JSON. */
+/* Writes plugins, libraries, models and configurations as JSON. */
 #include "cli/list_json.h"
 
 #include <epa2a/algorithm.h>
@@ -78,4 +78,38 @@ json_t *list_json(const struct listed *listed, uint32_t n, const struct library_
     return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "plugin_abi",
                           json_integer(EPA_ABI), "plugins", plugins, "libraries",
                           libraries_json(library, n_libraries), NULL);
+}
+
+static json_t *model_json(const struct listed_model *m)
+{
+    return json_object_of(
+        "name", json_text_or_null(m->name), "hidden", json_whole(m->hidden), "ffn",
+        json_whole(m->ffn), "experts", json_whole(m->experts), "topk", json_whole(m->topk),
+        "layers", json_whole(m->layers), "moe_layers", json_whole(m->moe_layers), "shared_experts",
+        json_whole(m->shared_experts), "dtype", json_text_or_null(m->dtype), "weights",
+        json_text_or_null(m->weights), "shared_ffn", json_whole(m->shared_ffn), "checkpoint",
+        json_text_or_null(m->checkpoint), "source", json_text_or_null(m->source), "file",
+        json_text_or_null(m->file), NULL);
+}
+
+json_t *list_models_json(const struct listed_model *model, uint32_t n)
+{
+    json_t *models = json_array();
+
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(models, model_json(&model[i]));
+    return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "models",
+                          models, NULL);
+}
+
+json_t *list_configs_json(const struct listed_config *config, uint32_t n)
+{
+    json_t *configs = json_array();
+
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(configs, json_object_of("name", json_text(config[i].name), "about",
+                                                      json_text_or_null(config[i].about), "file",
+                                                      json_text_or_null(config[i].file), NULL));
+    return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "configs",
+                          configs, NULL);
 }

@@ -8,7 +8,7 @@
 #include "base/text.h"
 
 struct table_column {
-    const char *key;  /* of the value in rows of table_json.h; NULL ends the list */
+    const char *key;  /* of the value in JSON; NULL ends the list */
     const char *name; /* the heading */
     const char *unit; /* or NULL */
     double scale;     /* divisor of numbers; 0: none */
