@@ -32,7 +32,7 @@ from .console import clean, write_file
 
 LINES_MOST = 24  # a reader cannot distinguish more
 ROWS_MOST = 64
-MATPLOTLIB_LEAST = (3, 7)  # legends outside of the axes
+MATPLOTLIB_LEAST = (3, 6)  # of Debian 12
 FEW = 20  # samples; with fewer, p5 and p95 are minimum and maximum
 STEPS = 200  # of a cumulative distribution
 SUFFIXES = (".png", ".svg", ".pdf", ".txt")
@@ -83,7 +83,7 @@ class Chart:
         figure = Figure(figsize=(9.6, max(5.4, 2 + 0.3 * count)), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        axes.set_title(_short(self.title, 100))
+        figure.suptitle(_short(self.title, 100))
         axes.set_xlabel(_plain(self.x_label))
         axes.set_ylabel(_plain(self.y_label))
         axes.set_axisbelow(True)
@@ -103,7 +103,9 @@ class Chart:
         if any(line.name for line in self.lines):
             longest = max(len(_short(line.name)) for line in self.lines)
             columns = max(1, min(3, 120 // (1 + longest)))
-            figure.legend(loc="outside upper left", ncols=columns, fontsize=8, frameon=False)
+            axes.legend(
+                loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, ncols=columns, fontsize=8, frameon=False
+            )
         figure.supxlabel(_plain("\n".join(filter(None, (self.note, self.machine)))), fontsize=7, x=0.01, ha="left")
         return figure
 
