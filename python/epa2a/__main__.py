@@ -4,8 +4,12 @@ The commands of the package that read results. The console script `epa2a` is the
 
 import argparse
 import importlib
+import importlib.util
 import json
+import os
+import shutil
 import sys
+import sysconfig
 
 from . import console
 from .result_files import EXIT_SYSTEM, ResultsError
@@ -13,17 +17,35 @@ from .result_files import EXIT_SYSTEM, ResultsError
 EXIT_INTERRUPTED = 130
 
 
-def _need(command, *modules):
-    """Imports the modules of a command, or names the package that is missing."""
-    try:
-        return [importlib.import_module("." + module, "epa2a") for module in modules]
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("epa2a"):
-            raise
+# Packages of the commands. Debian has python3-NAME of each, except plotille.
+_RESULTS = ("numpy", "pandas", "scipy")
+_PAGE = (*_RESULTS, "jinja2", "matplotlib")
+
+
+def _remedy(packages):
+    """Returns the command that installs packages for this Python."""
+    managed = os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED"))
+    managed = managed and sys.prefix == sys.base_prefix
+    if managed and "plotille" not in packages and shutil.which("apt-get") is not None:
+        return "apt-get install " + " ".join(f"python3-{name}" for name in packages)
+    options = "--user --break-system-packages " if managed else ""
+    return f"{sys.executable} -m pip install {options}{' '.join(packages)}"
+
+
+def _need(command, packages):
+    """Names the packages that a command needs and this Python lacks, and the command that installs them."""
+    lacks = [name for name in packages if importlib.util.find_spec(name) is None]
+    if lacks:
+        names = f"the package {lacks[0]}" if len(lacks) == 1 else f"the packages {', '.join(lacks)}"
         raise ResultsError(
-            f"{command} needs the package {error.name}, which {sys.executable} does not have: "
-            "pip install 'epa2a[results]'", EXIT_SYSTEM
-        ) from None  # fmt: skip
+            f"{command} needs {names}, which {sys.executable} does not have: {_remedy(lacks)}", EXIT_SYSTEM
+        )
+
+
+def _import(command, packages, *modules):
+    """Imports modules of a command, which need these packages."""
+    _need(command, packages)
+    return [importlib.import_module("." + module, "epa2a") for module in modules]
 
 
 def _write(option, path, text, overwrite):
@@ -39,7 +61,7 @@ def _load(results, paths):
 
 
 def _run_plot(given):
-    results, charts, charts_text = _need("plot", "results", "charts", "charts_text")
+    results, charts, charts_text = _import("plot", (*_RESULTS, "plotille"), "results", "charts", "charts_text")
     options = {"stage": given.stage, "only": given.only}
     if given.baseline is not None and given.kind != "ratio":
         raise results.ResultsError("--baseline belongs to --kind ratio")
@@ -55,14 +77,19 @@ def _run_plot(given):
 
 
 def _run_report(given):
-    results, report = _need("report", "results", "report")
+    if given.check:
+        _need("a page of HTML", _PAGE)
+        return 0
+    if not given.results:
+        raise ResultsError("report needs RESULTS: files of --json or --json-lines, or folders of --out-dir")
+    results, report = _import("report", _PAGE, "results", "report")
     page = report.render(_load(results, given.results), title=given.title, only=given.only)
     _write("--out", given.out, page, given.force)
     return 0
 
 
 def _run_predict(given):
-    results, predict, charts = _need("predict", "results", "predict", "charts")
+    results, predict, charts = _import("predict", (*_RESULTS, "plotille"), "results", "predict", "charts")
     document = predict.measure(given.file, given.set, given.link, given.sweep, given.cores, given.program)
     prediction = predict.predict(document, link=given.link, cores=given.cores)
     if not console.is_stdout(given.json):
@@ -75,11 +102,12 @@ def _run_predict(given):
 
 
 def _run_import(given):
-    (importers,) = _need("import", "importers")
+    from . import importers
+
     if given.routing is not None:
         if given.json is not None or given.set:
             raise ResultsError("--routing writes the routing of an engine, not results: leave --json and --set out")
-        _need("import --routing", "importers.routing")
+        _need("import --routing", ("numpy",))
         tokens = importers.write_routing(given.files, given.routing, given.layers, given.topk, given.force)
         console.show(f"{given.routing}: {tokens} tokens")
         return 0
@@ -118,9 +146,9 @@ def _parser(program):
     force.add_argument("--color", choices=("auto", "always", "never"), default="auto",
                        help="colour; auto: on a terminal, unless NO_COLOR is set")  # fmt: skip
     chosen = _Parser(add_help=False)
-    chosen.add_argument("results", nargs="+", help="results of --json, --json-lines or --out-dir")
     chosen.add_argument("--only", action="append", default=[], metavar="GLOB", help="only runs with that label or id")
 
+    inputs = {"metavar": "RESULTS", "help": "results of --json, --json-lines or --out-dir; -: standard input"}
     plot = commands.add_parser("plot", parents=[chosen, force], help="draw results")
     plot.add_argument("-o", "--out", metavar="FILE", help=".png, .svg, .pdf or .txt; default: text to the terminal")
     plot.add_argument(
@@ -130,11 +158,14 @@ def _parser(program):
     plot.add_argument("--stage", metavar="NAME", help="times of this stage; default: whole iterations")
     plot.add_argument("--baseline", metavar="RUN", help="ratio: name or label of the baseline; default: the first run")
     plot.add_argument("--columns", type=int, metavar="N", help="width of text; default: of the terminal")
+    plot.add_argument("results", nargs="+", **inputs)
     plot.set_defaults(run=_run_plot)
 
     report = commands.add_parser("report", parents=[chosen, force], help="write a page of HTML")
     report.add_argument("-o", "--out", default="-", metavar="FILE", help="default: standard output")
     report.add_argument("--title", help="title of the page")
+    report.add_argument("--check", action="store_true", help="only check that the packages of a page are installed")
+    report.add_argument("results", nargs="*", **inputs)
     report.set_defaults(run=_run_report)
 
     predict = commands.add_parser("predict", parents=[force], help="predict the times of more ranks")

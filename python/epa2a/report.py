@@ -73,7 +73,14 @@ def _stage_columns(frame):
     return names + [name for name in results.TOTALS if name in set(frame["stage"])]
 
 
-def _run_rows(frame, columns):
+def _counts(run):
+    """Returns the checked iterations and elements of a run, and its wrong elements, if verify ran it."""
+    if run.get("verb") != "verify":
+        return ["", "", ""]
+    return [f"{results.at(run, 'verify.' + key, 0):.0f}" for key in ("iterations", "compared", "wrong")]
+
+
+def _run_rows(frame, columns, unmeasured):
     rows = []
     for number, one in frame.groupby("run", sort=True):
         first = one.iloc[0]
@@ -82,13 +89,65 @@ def _run_rows(frame, columns):
             {
                 "label": first["label"] or first["name"],
                 "status": first["status"],
-                "ok": bool(first["ok"]),
                 "error": first["error"] if isinstance(first["error"], str) else "",
                 "samples": int(one["n"].max()),
                 "times": [_microseconds(median.get(column, math.nan)) for column in columns],
+                "counts": _counts(first["document"]),
             }
         )
+    for run in unmeasured:
+        row = {"label": run["label"], "status": run["end"], "error": run["error"], "samples": 0}
+        rows.append({**row, "times": ["–"] * len(columns), "counts": ["", "", ""]})
     return rows
+
+
+def _figure_name(key):
+    """Returns the heading of a figure of a stage: "ns.p99" is p99 [us]."""
+    known = {"peak_ns": "limit [us]", "of_peak": "of limit [%]", "ns.n": "samples", "ns.outliers": "outliers"}
+    section, _, name = key.rpartition(".")
+    unit = {"ns": " [us]", "rate": " [GB/s]"}.get(section, "")
+    return known.get(key, f"{name}{unit}" if unit or not section else key)
+
+
+def _figure_text(key, value):
+    if not results.is_number(value):
+        return "–"
+    if key.startswith("ns.") and key not in ("ns.n", "ns.outliers") or key == "peak_ns":
+        return _microseconds(value)
+    return f"{100 * value:.1f}" if key == "of_peak" else charts.number(value)
+
+
+def _stage_figures(run):
+    """Returns the figures of a run: a row for each figure, with a cell for each stage."""
+    stages = [results.flatten(stage) for stage in run.get("stages") or []]
+    keys = dict.fromkeys(key for stage in stages for key, value in stage.items() if results.is_number(value))
+    keys.pop("line", None)  # of an imported file
+    return {
+        "stages": [stage["name"] for stage in stages],
+        "rows": [(_figure_name(key), [_figure_text(key, stage.get(key)) for stage in stages]) for key in keys],
+    }
+
+
+def _details(frame):
+    """Returns figures and experiment of each run."""
+    out = []
+    for row in frame.drop_duplicates("run").itertuples():
+        experiment = results.flatten(row.document.get("experiment"))
+        settings = "\n".join(f"{key}: {results.show(value)}" for key, value in experiment.items())
+        out.append({"label": row.label or row.name, "settings": settings, **_stage_figures(row.document)})
+    return out
+
+
+def _notes(frame, batches):
+    """Returns the notes of the user, and the orders of runs that are not the order of the file."""
+    notes = {}
+    for run in frame.drop_duplicates("run")["document"]:
+        if isinstance(run.get("context"), dict) and run["context"]:
+            notes["Context: " + ", ".join(f"{key}={results.show(value)}" for key, value in run["context"].items())] = None
+    for batch in batches:
+        if batch["order"] not in (None, "declared"):
+            notes[f"Order of runs: {batch['order']}, by seed {batch['seed']}"] = None
+    return list(notes)
 
 
 def _warnings(frame):
@@ -105,7 +164,7 @@ def _warnings(frame):
 
 
 def _machines(frame):
-    """Returns a description of each machine and build."""
+    """Returns a description of each machine and build, with the peak of the links in its first run."""
     found = {}
     for run in frame.drop_duplicates("run")["document"]:
         machine = run.get("machine") or {}
@@ -122,8 +181,12 @@ def _machines(frame):
             build.get("compiler"),
             f"{build['isa']} kernels" if build.get("isa") else None,
         ]
-        found[", ".join(str(part) for part in parts if part)] = None
-    return list(found)
+        rate, latency_ns = (results.at(machine, f"links.{key}") for key in ("rate", "latency_ns"))
+        link = ""
+        if results.is_number(rate) and results.is_number(latency_ns):
+            link = f"; link peak: {rate:.2f} GB/s out of a rank, {latency_ns / 1e3:.2f} us for a signal"
+        found.setdefault(", ".join(str(part) for part in parts if part), link)
+    return [machine + link for machine, link in found.items()]
 
 
 def _groups(frame, only, close):
@@ -169,9 +232,11 @@ def _groups(frame, only, close):
 
 
 def render(frame, title=None, only=(), close=results_compare.CLOSE):
-    """Returns a page about a frame of results.load(). Runs that failed are listed with the reason."""
+    """Returns a page about a frame of results.load(). Runs that failed or have not run are listed with the reason."""
     chosen = frame[frame["document"].map(lambda run: results.is_chosen(run, only)).astype(bool)]
-    if len(chosen) == 0:
+    batches = frame.attrs.get("batches", [])
+    unmeasured = [run for batch in batches for run in batch["unmeasured"] if results.is_chosen(run, only)]
+    if len(chosen) == 0 and not unmeasured:
         raise results.ResultsError(f"--only '{only[0]}': no run has that label or id" if only else "there are no results")
     columns = _stage_columns(chosen)
     timed = ((chosen["n"] > 0) & chosen["ok"].astype(bool)).any()
@@ -185,7 +250,10 @@ def render(frame, title=None, only=(), close=results_compare.CLOSE):
         close=f"{100 * close:g}",
         groups=_groups(chosen, only, close) if timed else [],
         columns=columns,
-        runs=_run_rows(chosen, columns),
+        runs=_run_rows(chosen, columns, unmeasured),
+        verified=any(run.get("verb") == "verify" for run in chosen["document"]),
+        notes=_notes(chosen, batches),
+        details=_details(chosen),
         charts=_charts(chosen, only) if timed else [],
         failures=results.failures(chosen),
         warnings=_warnings(chosen),

@@ -230,21 +230,39 @@ def name_runs(runs):
 # ---- frames ----
 
 
+def _batch(path, document):
+    """Returns the order of the runs of a document, and its runs that were skipped or have not run."""
+    rows = document.get("summary") or []
+    check_shape(path, rows, [{"label": TEXT, "id": TEXT, "end": TEXT, "error": TEXT}], "summary")
+    measured = {run.get("label") for run in document["results"] if isinstance(run, dict)}
+    return {
+        "order": document.get("order"),
+        "seed": document.get("order_seed"),
+        "unmeasured": [
+            {"label": row.get("label") or "", "id": row.get("id") or "", "end": row.get("end") or "", "error": row.get("error") or ""}
+            for row in rows
+            if row.get("label") not in measured
+        ],
+    }
+
+
 def load(*paths):
     """Reads results into a frame with a row for each stage of each run.
 
     Each path is a JSON document, JSON lines, or a folder of results; a list of paths counts as its
     members. `run` numbers the runs, `name` tells settings from each other, `label` and `repetition`
     are those of the program, `size` is the number of tokens or rows, `samples_ns` an array, and
-    `document` the result as the program wrote it."""
+    `document` the result as the program wrote it. `attrs["batches"]` has the order of each document's runs, and
+    the runs without a result."""
     files = []
     for path in paths:
         files.extend(path if isinstance(path, (list, tuple)) else [path])
     if not files:
         raise ResultsError("load() takes the path of one file or folder of results at least")
-    rows, runs = [], []
+    rows, runs, batches = [], [], []
     for path in files:
         for document in documents(path):
+            batches.append(_batch(path, document))
             for run in document["results"]:
                 rows.extend(_run_rows(os.fspath(path), len(runs), run))
                 runs.append(run)
@@ -252,6 +270,7 @@ def load(*paths):
     frame = pandas.DataFrame(rows, columns=[column for column in COLUMNS if column != "name"])
     frame.insert(COLUMNS.index("name"), "name", [names[number] for number in frame["run"]])
     frame["started"] = pandas.to_datetime(frame["started"], utc=True, errors="coerce")
+    frame.attrs["batches"] = batches
     return frame
 
 
@@ -332,5 +351,6 @@ def failures(frame):
     for (path, status), group in failed.groupby(["path", "status"], sort=False, dropna=False):
         label, more = group["label"].iloc[0], len(group) - 1
         runs = f"'{label}' and {more} more" if more else f"'{label}'"
-        sentences.append(f"{path}: {runs} ended with status {status} and {'are' if more else 'is'} left out")
+        where = "" if path == "-" else f"{path}: "
+        sentences.append(f"{where}{runs} ended with status {status} and {'are' if more else 'is'} left out")
     return sentences

@@ -1,6 +1,7 @@
 """epa2a.report: the page states only conclusions that the statistics support."""
 
 import html
+import json
 import random
 import re
 import shutil
@@ -83,3 +84,28 @@ def test_tables_fit_three_widths_and_paper(tmp_path):
     subprocess.run([*command, f"--print-to-pdf={tmp_path}/page.pdf", tmp_path / "page.html"],
                    capture_output=True, check=True, timeout=240)  # fmt: skip
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_runs_without_a_result_and_all_figures_are_listed(tmp_path):
+    """A batch has a summary of all its runs; a run that was skipped has only its row there."""
+    run = made.run("a", 100, context={"switch": "b"})
+    run["stages"][0].update({"ns": {"n": 200, "planted": 1500, "ci95": [1, 2]}, "rate": {"wire": 2.5}, "of_peak": 0.25})
+    batch = made.document(run) | {"order": "shuffled", "order_seed": 7, "summary": [
+        {"label": "a", "end": "ok", "error": None}, {"label": "b", "id": None, "end": "skipped", "error": "there is no <GPU>"},
+    ]}  # fmt: skip
+    (tmp_path / "r.json").write_text(json.dumps(batch))
+    frame = results.load(tmp_path / "r.json")
+    page = report.render(frame)
+    assert ">skipped: there is no &lt;GPU&gt;<" in page and "Order of runs: shuffled, by seed 7." in page and "Context: switch=b." in page
+    cells = dict(re.findall(r'data-name="figure">(.*?)</td><td data-name="dispatch">(.*?)</td>', page))
+    assert cells == {"samples": "200", "planted [us]": "1.50", "wire [GB/s]": "2.5", "limit [us]": "0.01", "of limit [%]": "25.0"}
+    assert "moe.hidden: 7168" in page and ">b<" not in report.render(frame, only=("a",))
+    (tmp_path / "r.json").write_text(json.dumps(batch | {"results": []}))
+    assert "there is no &lt;GPU&gt;" in report.render(results.load(tmp_path / "r.json"))
+
+
+def test_a_page_of_verify_has_the_checked_elements(tmp_path):
+    run = made.run("a", 100, verb="verify", verify={"iterations": 3, "compared": 4096, "wrong": 17}, status="mismatch")
+    run["stages"] = []
+    page = page_of(tmp_path, run)
+    assert re.search(r'"iterations">3</td><td data-name="elements">4096</td><td data-name="wrong">17<', page) and "<img" not in page
