@@ -21,10 +21,14 @@ import time
 
 EPA2A, CONFIG = (os.path.realpath(arg) for arg in sys.argv[1:3])
 FEW = [CONFIG, "--set", "bench.iterations=20", "--set", "bench.warmup=2"]
-DOCUMENTS = ["--json", "--csv", "--html", "--junit", "--markdown", "--openmetrics", "--json-lines"]
+DOCUMENTS = ["--json", "--csv", "--junit", "--markdown", "--openmetrics", "--json-lines"]
 SYSTEM_CALLS = {"x86_64": {"arch": 0xC000003E, "fcntl": 72, "statx": 332, "faccessat2": 439},
                 "aarch64": {"arch": 0xC00000B7, "fcntl": 25, "statx": 291, "faccessat2": 439}}.get(platform.machine())
 skipped = []
+if subprocess.run([EPA2A, "bench", CONFIG, "--dry-run", "--html", "x"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
+    DOCUMENTS.append("--html")
+else:
+    skipped.append("--html: Python lacks the packages of a page")
 
 
 def run(*args, under=(), code=0, **how):

@@ -37,8 +37,11 @@ def scale(document, path, factor):
 
 
 def check_outputs(work):
+    html = ["--html", work / "a.html"]
+    if subprocess.run([PROGRAM, "bench", CONFIG, "--dry-run", *html], capture_output=True, check=False).returncode == 3:
+        html = []  # Python lacks the packages of a page
     table = run("bench", CONFIG, "-n", 30, "--set", "repeat=6", "--json", work / "a", "--csv", work / "a.csv", "--openmetrics", work / "a.om",
-                "--html", work / "a.html")
+                *html)
     document = json.loads((work / "a").read_text("utf-8"))
     for result in document["results"]:
         for stage in result["stages"]:
@@ -47,7 +50,8 @@ def check_outputs(work):
     head = (work / "a.csv").read_text("utf-8").splitlines()[0].split(",")
     expect("CSV", [name for name in head if "planted" in name], [f"{stage}.planted_us" for stage in ("dispatch", "combine", "total")])
     expect("OpenMetrics", (work / "a.om").read_text("utf-8").count('quantile="0.42"'), 18)
-    expect("page", (work / "a.html").read_text("utf-8").count("<th>planted [us]"), 6)
+    if html:
+        expect("page", (work / "a.html").read_text("utf-8").count('data-name="figure">planted [us]<'), 6)
     stage = json.loads(run("config", "schema", "--results"))["definitions"]["stage"]["properties"]["ns"]
     expect("schema", [stage["properties"].get("planted"), "planted" in stage["required"]], [{"$ref": "#/definitions/count_or_null"}, True])
     for command in "best", "compare":

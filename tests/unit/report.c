@@ -344,8 +344,8 @@ TEST(repetitions_are_one_line_and_ratios_within_a_question)
         row->repetition = of[i].repetition;
         row->baseline = of[i].baseline;
     }
-    report_batch_page(&text, &(struct report_batch){VERB_BENCH, rows, LENGTH(of), "declared", 0},
-                      false);
+    report_batch_markdown(&text,
+                          &(struct report_batch){VERB_BENCH, rows, LENGTH(of), "declared", 0});
     assert_words(
         text.data,
         "| run | id | dispatch [us] | combine [us] | total [us] | ratio | spread [%] | end |"

@@ -108,7 +108,7 @@ enum epa_status cli_check_documents(const struct cli *cli, struct epa_error *err
                                   kinds[k].option, is_stdout(cli, k) ? "standard output" : path);
         }
     }
-    return status;
+    return status == EPA_OK && cli->batch.html != NULL ? page_check(err) : status;
 }
 
 enum epa_status folder_documents_check(const char *folder, struct epa_error *err)
@@ -307,22 +307,23 @@ static void add_openmetrics(struct text *out, json_t *list)
     results_free(&results);
 }
 
-static void add_page(struct text *out, const struct documents *d, const struct report_batch *batch)
+static enum epa_status write_page(const struct documents *d, const struct report_batch *batch,
+                                  struct text *out, struct epa_error *err)
 {
-    struct epa_error ignored = {EPA_OK, ""};
-    struct results results = {0};
+    json_auto_t *all = report_document(json_incref(d->results), batch);
+    text_auto title = {0}, document = {0};
 
-    (void)results_of(batch->n > 0 ? batch->row[0].file : "",
-                     report_document(json_incref(d->results), NULL), &results, &ignored);
-    page_html(out, batch, &d->warnings, &results);
-    results_free(&results);
+    text_add(&title, "epa2a %s %s", session_verb_name(batch->verb),
+             batch->n > 0 ? batch->row[0].file : "");
+    json_write(&document, all, JSON_COMPACT | JSON_DIGITS);
+    return page_html(title.data, &document, out, err);
 }
 
 static enum epa_status write_document(struct documents *d, enum document_kind kind,
                                       const struct report_batch *batch, struct epa_error *err)
 {
+    enum epa_status status = EPA_OK;
     text_auto text = {0};
-    enum epa_status status;
 
     if (kind == DOCUMENT_JSON) {
         json_auto_t *all = report_document(json_incref(d->results), batch->n > 1 ? batch : NULL);
@@ -330,15 +331,17 @@ static enum epa_status write_document(struct documents *d, enum document_kind ki
         json_write(&text, all, JSON_INDENT(1) | JSON_DIGITS);
         text_add(&text, "\n");
     } else if (kind == DOCUMENT_MARKDOWN || kind == DOCUMENT_FOLDER_MARKDOWN)
-        report_batch_page(&text, batch, false);
+        report_batch_markdown(&text, batch);
     else if (kind == DOCUMENT_JUNIT)
         export_junit(&text, batch);
     else if (kind == DOCUMENT_HTML)
-        add_page(&text, d, batch);
+        status = write_page(d, batch, &text, err);
     else if (kind == DOCUMENT_METRICS)
         add_openmetrics(&text, d->results);
     else
         report_batch_csv(&text, batch);
+    if (status != EPA_OK)
+        return status;
     text_clean_lines(&text);
     /* If the first rename failed, the temporary file keeps all results so far. */
     if (d->kept[kind] != NULL) {

@@ -2,13 +2,14 @@
 #ifndef HTML_PAGE_H
 #define HTML_PAGE_H
 
-#include "base/text.h"
-#include "report/results.h"
-#include "report/rows.h"
-#include "report/warning_lines.h"
+#include <epa2a/status.h>
 
-/* Adds a self-contained HTML page about a batch. Comparisons and charts remove runs from `results`. */
-void page_html(struct text *out, const struct report_batch *, const struct warnings *,
-               struct results *results);
+#include "base/text.h"
+
+/* Fails with the remedy if this machine cannot write a page. */
+enum epa_status page_check(struct epa_error *);
+/* Writes a self-contained HTML page with this title about a document of results. */
+enum epa_status page_html(const char *title, const struct text *document, struct text *out,
+                          struct epa_error *);
 
 #endif

@@ -1,4 +1,4 @@
-/* Commands of the Python package: Python replaces this process. */
+/* Commands of the Python package. */
 #ifndef PYTHON_COMMAND_H
 #define PYTHON_COMMAND_H
 
@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #include <epa2a/status.h>
+
+#include "base/text.h"
 
 /* Words of a command line for Python: {0} is empty. */
 struct python_words {
@@ -23,5 +25,10 @@ void python_add_number(struct python_words *, const char *option, uint32_t numbe
  * streams and sets the exit code. Frees the words, and returns only after a failure: EPA_ERR_UNSUPPORTED
  * with the cause and the remedy. */
 enum epa_status python_run(struct python_words *, struct epa_error *);
+
+/* Runs such a command as a child with this standard input, and stores its standard output. Frees the words.
+ * After a failure of the command, the error has its last message. */
+enum epa_status python_call(struct python_words *, const struct text *input, struct text *out,
+                            struct epa_error *);
 
 #endif

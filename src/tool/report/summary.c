@@ -18,23 +18,21 @@
 #include "report/means.h"
 #include "report/results.h"
 #include "report/table.h"
-#include "report/xml.h"
 
 /* ---- the row of a run ---- */
 
-/* Places where a figure is shown: tables of text, Markdown and HTML, CSV, "summary" of JSON; for
+/* Places where a figure is shown: tables of text and Markdown, CSV, "summary" of JSON; for
  * timed runs, and for verified runs. */
 enum {
     TEXT = 1,
     MARKDOWN = 2,
-    HTML = 4,
-    CSV = 8,
-    JSON = 16,
-    TABLES = TEXT | MARKDOWN | HTML,
-    TIMED = 32,
-    VERIFIED = 64,
+    CSV = 4,
+    JSON = 8,
+    TABLES = TEXT | MARKDOWN,
+    TIMED = 16,
+    VERIFIED = 32,
     BOTH = TIMED | VERIFIED,
-    OPTIONAL = 128, /* no column if no row has a value */
+    OPTIONAL = 64, /* no column if no row has a value */
 };
 
 #define WORD(member) .at = offsetof(struct report_row, member), .is_text = true
@@ -76,7 +74,7 @@ static const struct field {
     {{"limit_ns", "limit", "us", 1e3, 1, 10},
      NULL,
      0,
-     MARKDOWN | HTML | TIMED | OPTIONAL,
+     MARKDOWN | TIMED | OPTIONAL,
      NUMBER(limit_ns)},
     {{"ratio", "ratio", NULL, 0, 2, 10},
      NULL,
@@ -486,36 +484,35 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
 }
 
 /* Adds a paragraph, unless the note is empty. */
-static void add_note(struct text *out, bool html, struct text *note)
+static void add_note(struct text *out, struct text *note)
 {
     if (note->bytes == 0)
         return;
-    if (!html)
-        note->data[0] = (char)toupper((unsigned char)note->data[0]);
-    text_add(out, "%s", html ? "<p class=note>" : "\n");
-    (html ? export_add_xml : text_add_markdown)(out, note->data);
+    note->data[0] = (char)toupper((unsigned char)note->data[0]);
+    text_add(out, "\n");
+    text_add_markdown(out, note->data);
     text_add(out, ".\n");
     text_free(note);
 }
 
-void report_batch_page(struct text *out, const struct report_batch *batch, bool html)
+void report_batch_markdown(struct text *out, const struct report_batch *batch)
 {
-    struct layout layout = layout_of(batch, html ? HTML : MARKDOWN);
+    struct layout layout = layout_of(batch, MARKDOWN);
     text_auto note = {0};
 
-    table_add(out, html ? TABLE_HTML : TABLE_MARKDOWN, layout.column, layout.row, layout.lines.n);
+    table_add(out, TABLE_MARKDOWN, layout.column, layout.row, layout.lines.n);
     describe_base(&layout, &note);
-    add_note(out, html, &note);
+    add_note(out, &note);
     for (int of = 0; of < MEANS_OF; of++) {
         report_means(layout.lines.row, layout.lines.n, (enum means_of)of, &note);
-        add_note(out, html, &note);
+        add_note(out, &note);
     }
     for (uint32_t i = 0; i < batch->n_context; i++)
         text_add(&note, "%s%s", i == 0 ? "context: " : ", ", batch->context[i]);
-    add_note(out, html, &note);
+    add_note(out, &note);
     if (!report_is_declared(batch))
         text_add(&note, "order: %s, by seed %" PRIu64, batch->order, batch->seed);
-    add_note(out, html, &note);
+    add_note(out, &note);
     arena_destroy(layout.lines.arena);
 }
 

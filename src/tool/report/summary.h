@@ -24,8 +24,8 @@ void report_row_fill(struct report_row *, const struct result *, struct arena *)
 void report_row_read(struct report_row *, const struct results_run *, struct arena *);
 
 void report_batch_text(FILE *, const struct report_batch *);
-/* Adds the summary as Markdown or HTML. */
-void report_batch_page(struct text *, const struct report_batch *, bool html);
+/* Adds the summary as Markdown. */
+void report_batch_markdown(struct text *, const struct report_batch *);
 void report_batch_csv(struct text *, const struct report_batch *);
 
 /* A value of a row in "summary" of JSON: a text, which may be NULL, or a number, which may be NaN. */

@@ -1,4 +1,4 @@
-/* Prints rows under columns: as text, Markdown, HTML or CSV. */
+/* Prints rows under columns: as text, Markdown or CSV. */
 #include "report/table.h"
 
 #include <math.h>
@@ -9,7 +9,6 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "report/lines.h"
-#include "report/xml.h"
 
 /* The text of a cell is the same in each format. */
 
@@ -134,7 +133,7 @@ void table_text(FILE *file, const struct table_column *columns, const struct tab
         print_cells(file, columns, &row[i], false, label);
 }
 
-/* ---- Markdown, HTML and CSV ---- */
+/* ---- Markdown and CSV ---- */
 
 static void add_csv(struct text *out, const char *text)
 {
@@ -146,23 +145,14 @@ static void add_csv(struct text *out, const char *text)
     text_add(out, quoted ? "\"" : "");
 }
 
-/* Text around a table, its rows and its cells; [1]: for cells of text. */
+/* Text around rows and cells. */
 static const struct table_words {
-    const char *begin, *row, *head[2], *cell[2], *end_cell, *end_row, *end;
+    const char *row, *cell, *end_cell;
     const char *none; /* text of an unknown number */
     void (*escape)(struct text *, const char *);
 } forms[] = {
-    [TABLE_MARKDOWN] = {"", "|", {" ", " "}, {" ", " "}, " |", "\n", "", "-", text_add_markdown},
-    [TABLE_HTML] = {"<div class=wide><table>\n",
-                    "<tr>",
-                    {"<th>", "<th class=text>"},
-                    {"<td>", "<td class=text>"},
-                    "",
-                    "\n",
-                    "</table></div>\n",
-                    "-",
-                    export_add_xml},
-    [TABLE_CSV] = {"", "", {",", ","}, {",", ","}, "", "\n", "", "", add_csv},
+    [TABLE_MARKDOWN] = {"|", " ", " |", "-", text_add_markdown},
+    [TABLE_CSV] = {"", ",", "", "", add_csv},
 };
 
 void table_add(struct text *out, enum table_form how, const struct table_column *columns,
@@ -171,16 +161,16 @@ void table_add(struct text *out, enum table_form how, const struct table_column 
     const struct table_words *form = &forms[how];
     bool commas = how == TABLE_CSV, markdown = how == TABLE_MARKDOWN;
 
-    text_add(out, "%s%s", form->begin, form->row);
+    text_add(out, "%s", form->row);
     for (const struct table_column *c = columns; c->key != NULL; c++) {
         bool unit = c->unit != NULL && !commas;
 
-        text_add(out, "%s%s", commas && c == columns ? "" : form->head[is_text(c)],
+        text_add(out, "%s%s", commas && c == columns ? "" : form->cell,
                  c->name != NULL ? c->name : "");
         text_add(out, "%s%s%s%s", unit ? " [" : "", unit ? c->unit : "", unit ? "]" : "",
                  form->end_cell);
     }
-    text_add(out, "%s%s", form->end_row, markdown ? "|" : "");
+    text_add(out, "\n%s", markdown ? "|" : "");
     for (const struct table_column *c = columns; markdown && c->key != NULL; c++)
         text_add(out, is_text(c) ? "---|" : "---:|");
     text_add(out, "%s", markdown ? "\n" : "");
@@ -190,11 +180,10 @@ void table_add(struct text *out, enum table_form how, const struct table_column 
             text_auto cell = {0};
 
             add_cell(&cell, c, &row[i].cell[c - columns], form->none, false);
-            text_add(out, "%s", commas && c == columns ? "" : form->cell[is_text(c)]);
+            text_add(out, "%s", commas && c == columns ? "" : form->cell);
             form->escape(out, cell.data != NULL ? cell.data : "");
             text_add(out, "%s", form->end_cell);
         }
-        text_add(out, "%s", form->end_row);
+        text_add(out, "\n");
     }
-    text_add(out, "%s", form->end);
 }

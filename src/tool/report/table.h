@@ -1,4 +1,4 @@
-/* Tables: rows of cells under columns, as text of 100 columns, as Markdown, HTML and CSV. */
+/* Tables: rows of cells under columns, as text of 100 columns, as Markdown and CSV. */
 #ifndef TABLE_H
 #define TABLE_H
 
@@ -21,7 +21,7 @@ struct table_column {
 enum { TABLE_LABEL = 24 };
 
 /* CSV by RFC 4180; an unknown value is an empty cell. */
-enum table_form { TABLE_MARKDOWN, TABLE_HTML, TABLE_CSV };
+enum table_form { TABLE_MARKDOWN, TABLE_CSV };
 
 /* A text; NULL: the number; not finite: unknown. */
 struct table_cell {

@@ -1,4 +1,4 @@
-/* Escapes text for XML and HTML. */
+/* Escapes text for XML. */
 #include "report/xml.h"
 
 #include "base/memory.h"

@@ -1,10 +1,10 @@
-/* Escapes text for XML and HTML. */
+/* Escapes text for XML. */
 #ifndef XML_H
 #define XML_H
 
 #include "base/text.h"
 
-/* Escapes text for XML and HTML, also in attributes. */
+/* Escapes text for XML, also in attributes. */
 void export_add_xml(struct text *, const char *text);
 
 #endif
