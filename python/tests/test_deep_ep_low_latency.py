@@ -299,7 +299,7 @@ def bad_inputs(comm):
         ("topk_weights", lambda: combine(weights=tensor(p.weights.astype(np.float64)))),
         ("out", lambda: combine(out=x[:5])),
         ("handle", lambda: combine(handle=tuple(handle))),
-        ("use_logfmt", lambda: combine(use_logfmt=True)),
+        ("use_logfmt", lambda: combine(use_logfmt=True, zero_copy=True)),
         ("overlap", lambda: combine(overlap=True)),
         ("mask", lambda: buffer.low_latency_update_mask_buffer(1, True)),
         ("mask_status", lambda: buffer.low_latency_query_mask_buffer(few)),
@@ -318,6 +318,60 @@ def bad_inputs(comm):
             require(False, "no error about", word)
     out, *_ = combine()
     require(difference(p.expected(p.noise), array(out)) < 1e-5)
+    buffer.destroy()
+
+
+def nearest_logfmt(x):
+    """Returns a BF16 row with the nearest values of LogFMT-10, of a table of the values of each group."""
+    exact, out = x.astype(np.float64), x.copy()
+    part = 1024 if len(x) % 1024 == 0 else 512
+    for first in range(0, len(x), part):
+        groups = [slice(at, at + 128) for at in range(first, first + part, 128)]
+        sizes = [np.abs(exact[group]) for group in groups]
+        if not all(size.max() < 1 and size.min() < size.max() for size in sizes):
+            continue
+        for group, size in zip(groups, sizes):
+            low = max(np.log2(size.min()) if size.min() > 0 else -np.inf, np.log2(size.max()) - 32)
+            table = np.append(0, 2 ** np.linspace(low, np.log2(size.max()), 511))
+            nearest = table[np.abs(size[:, None] - table).argmin(1)]
+            out[group] = np.copysign(nearest, exact[group]).astype(BF16)
+    return out
+
+
+def logfmt_values(comm, hidden):
+    """With one choice of weight 1 the sums are the expert outputs as values of LogFMT-10."""
+    p = Problem(comm.rank, 11, 16, hidden, 8, 1)
+    p.weights[:] = 1
+    x = p.noise.astype(np.float32)
+    x[1, 7] = 0  # a range of 32 octaves
+    x[2, 3], x[3, 130] = 1, -1.5  # parts that keep their values
+    x[4, :128] = 0.25  # equal magnitudes
+    x[5] *= 2.0**-40
+    x[6, 9] = np.nan
+    x[7, 5] = -x[7, 6]
+    p.noise = x.astype(BF16)
+    buffer = buffer_for(comm, p)
+    for hooked in (False, True):
+        rows, _, handle, _, hook = buffer.low_latency_dispatch(
+            tensor(p.noise), tensor(p.idx), p.tokens, p.experts, use_fp8=False, return_recv_hook=hooked
+        )
+        hook() if hooked else None
+        y = array(rows).copy()
+        sums, _, hook = buffer.low_latency_combine(
+            tensor(y), tensor(p.idx), tensor(p.weights), handle, use_logfmt=True, return_recv_hook=hooked
+        )
+        hook() if hooked else None
+        got = array(sums)
+        for t in np.nonzero(p.idx[:, 0] >= 0)[0]:
+            wanted = nearest_logfmt(p.noise[t])
+            same = (got[t].view(np.uint16) == wanted.view(np.uint16)) | (np.isnan(p.noise[t]) & np.isnan(got[t]))
+            # A value near the middle of two values of the format has one of them.
+            require(same.mean() > 0.99, t, same.mean())
+            a, b = got[t][~same].astype(np.float64), p.noise[t][~same].astype(np.float64)
+            require((np.abs(a - b) <= np.abs(b) * 0.03).all(), t, a, b)
+        outcome = (p.idx >= 0) & (np.arange(p.tokens) > 7)[:, None]
+        plain = p.noise[outcome[:, 0]].view(np.uint16) == got[outcome[:, 0]].view(np.uint16)
+        require(plain.mean() < 0.9, "the values are not rounded", plain.mean())
     buffer.destroy()
 
 
@@ -409,6 +463,11 @@ class LowLatency(unittest.TestCase):
 
     def test_own_group(self):
         run_ranks(own_group)
+
+    def test_logfmt(self):
+        for hidden in (512, 1024, 1536):
+            with self.subTest(hidden=hidden):
+                run_ranks(logfmt_values, hidden)
 
     @unittest.skipIf(CUDA, "the library does not read the indices of a device")
     def test_bad_inputs(self):

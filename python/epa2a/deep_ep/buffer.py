@@ -200,22 +200,30 @@ class Buffer:
         x             [L, ranks * maximum, hidden] BF16, in the order of the received rows.
         topk_idx      Of the dispatch; -1 skips a choice.
         topk_weights  [tokens, top-k] float32.
+        use_logfmt    Round x to the values of LogFMT-10 first. The rounded rows are BF16 and not smaller. On
+                      a device the call converts all rows of x, in steps of torch, and is slower than
+                      without use_logfmt.
         zero_copy     The expert outputs are in get_next_low_latency_combine_buffer(handle); x is not
                       read.
         out           [tokens, hidden] BF16; None: a new tensor.
 
         Returns (out, event, hook)."""
-        refuse(
-            "low_latency_combine",
-            use_logfmt=use_logfmt,
-            combine_wait_recv_cost_stats=combine_wait_recv_cost_stats,
-            **unknown,
-        )
+        refuse("low_latency_combine", combine_wait_recv_cost_stats=combine_wait_recv_cost_stats, **unknown)
+        if use_logfmt and zero_copy:
+            raise ArgumentError("use_logfmt and zero_copy exclude each other; pass one of them.")
         mode = self._mode()
 
         def run(stream):
-            y = None if zero_copy else x
-            return mode.combine(y, topk_idx, topk_weights, handle, out=out, hooked=return_recv_hook, stream=stream)
+            return mode.combine(
+                None if zero_copy else x,
+                topk_idx,
+                topk_weights,
+                handle,
+                out=out,
+                rounded=use_logfmt,
+                hooked=return_recv_hook,
+                stream=stream,
+            )
 
         inputs = x, topk_idx, topk_weights, handle, out
         (combined, hook), event = self._run(run, async_finish, return_recv_hook, inputs=inputs)

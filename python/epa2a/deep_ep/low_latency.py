@@ -17,6 +17,7 @@ import itertools
 from .. import arrays
 from ..errors import ArgumentError
 from ..moe import Moe
+from . import logfmt
 from .torch_or_none import torch
 
 FP8_GROUP = 128
@@ -172,9 +173,20 @@ class LowLatency:
         handle = Handle(got, (src_info, got.source_range, max_tokens, hidden, experts))
         return rows, got.count, handle, hook
 
-    def combine(self, y, topk_idx, topk_weights, handle, *, out, hooked, stream):
-        """Combines y, or the expert outputs in the array of combine_buffer() if y is None. Returns
-        (sums, hook)."""
+    def round_outputs(self, y, got):
+        """Returns a copy of the expert outputs with the values of LogFMT-10."""
+        moe = got.moe
+        if logfmt.part_of(moe.hidden) == 0:
+            raise ArgumentError(
+                f"the rows have {moe.hidden} elements; use_logfmt needs a multiple of {logfmt.PART[-1]}."
+            )
+        copy = arrays.empty(got.framework, tuple(y.shape), "bf16", self.comm.device_number)
+        logfmt.round_rows(y, copy, got.count if self.comm.device_number < 0 else None)
+        return copy
+
+    def combine(self, y, topk_idx, topk_weights, handle, *, out, rounded, hooked, stream):
+        """Combines y, or the expert outputs in the array of combine_buffer() if y is None. rounded: the
+        values of LogFMT-10. Returns (sums, hook)."""
         got = Handle.received_of(handle)
         moe = got.moe
         if topk_weights is None:
@@ -182,6 +194,8 @@ class LowLatency:
         rows = moe.local_experts, self.comm.ranks * moe.max_tokens, moe.hidden
         if y is not None:
             arrays.dense(y, "x", rows, ("bf16",), self.comm.device_number)
+        if rounded:
+            y = self.round_outputs(y, got)
         overlaps = next(overlaps for other, overlaps in self.moes.values() if other is moe)
         self.half.complete()
         if out is None:
