@@ -123,6 +123,8 @@ class Comm:
         self._rows = None  # of exchange.py
         self._group = group = None if group is None else _group(group, self.device_number)
         self._log = log
+        # Arguments for a comm of some of the ranks.
+        self.settings = {"timeout": timeout, "options": options, "plugin_path": plugin_path, "log": log}
         self._callbacks = (
             structs.ALLGATHER(self._allgather) if group else structs.ALLGATHER(),
             structs.LOG(self._write_log) if log else structs.LOG(),

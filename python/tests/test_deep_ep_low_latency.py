@@ -303,7 +303,6 @@ def bad_inputs(comm):
         ("overlap", lambda: combine(overlap=True)),
         ("mask", lambda: buffer.low_latency_update_mask_buffer(1, True)),
         ("mask_status", lambda: buffer.low_latency_query_mask_buffer(few)),
-        ("enable_shrink", lambda: buffer_for(comm, p, enable_shrink=True)),
         ("topk_idx", lambda: buffer.get_dispatch_layout(idx[0], p.experts)),
         ("new_num_sms", lambda: buffer.set_num_sms(3)),
         ("low_latency_mode", lambda: deep_ep.Buffer(comm).get_next_low_latency_combine_buffer(handle)),

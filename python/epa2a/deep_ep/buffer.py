@@ -6,6 +6,7 @@ from ..errors import ArgumentError, Unsupported
 from .config import Config
 from .event import EventHandle, EventOverlap
 from .low_latency import LowLatency, size_hint
+from .masks import Masks
 from .normal import Normal
 from .torch_or_none import torch
 
@@ -36,6 +37,7 @@ class Buffer:
     group           A process group of torch.distributed, an epa2a.Comm, or an object with rank, size
                     and allgather(bytes).
     num_rdma_bytes  Bound of the memory for low-latency mode: get_low_latency_rdma_size_hint().
+    enable_shrink   Allow masks: low_latency_update_mask_buffer(). Needs all ranks on one host.
     comm            A communicator of mpi4py, in place of group.
 
     All ranks create and destroy a Buffer together. The parameters for queue pairs, NVLink, fabric and
@@ -48,7 +50,7 @@ class Buffer:
         allow_nvlink_for_low_latency_mode=True, allow_mnnvl=False, use_fabric=False, explicitly_destroy=False,
         enable_shrink=False, comm=None, **unknown
     ):  # fmt: skip
-        refuse("Buffer", enable_shrink=enable_shrink, **unknown)
+        refuse("Buffer", **unknown)
         if group is None and comm is None:
             raise ArgumentError("group and comm are None; pass a group.")
         self.group = group if group is not None else comm
@@ -60,6 +62,7 @@ class Buffer:
         self.runtime = Comm(self.group) if self._owns_comm else self.group
         self.rank, self.group_size = self.runtime.rank, self.runtime.ranks
         self._low_latency = LowLatency(self.runtime, num_rdma_bytes)
+        self._masks = Masks(self.runtime, num_rdma_bytes) if enable_shrink else None
         self._normal = Normal(self.runtime)
         self._local = {}  # memory of get_local_buffer_tensor()
         self._comm_stream = None
@@ -67,9 +70,14 @@ class Buffer:
     # ---- the group ----
 
     def destroy(self):
-        """Releases the memory. Collective."""
+        """Releases the memory. Collective among the ranks without a mask; with masks it aborts the comm of
+        all ranks."""
         if self.runtime is None:
             return
+        if self._masks is not None:
+            if self._masks.masked:
+                self.runtime.abort()
+            self._masks.close()
         self._low_latency.close()
         self._normal.close()
         comm, self.runtime = self.runtime, None
@@ -211,7 +219,7 @@ class Buffer:
         refuse("low_latency_combine", combine_wait_recv_cost_stats=combine_wait_recv_cost_stats, **unknown)
         if use_logfmt and zero_copy:
             raise ArgumentError("use_logfmt and zero_copy exclude each other; pass one of them.")
-        mode = self._mode()
+        mode = self._mode_of(handle)
 
         def run(stream):
             return mode.combine(
@@ -227,30 +235,59 @@ class Buffer:
 
         inputs = x, topk_idx, topk_weights, handle, out
         (combined, hook), event = self._run(run, async_finish, return_recv_hook, inputs=inputs)
+        if self._masks is not None:
+            self._masks.combines += 1
         return combined, event, hook if return_recv_hook else None
 
     def get_next_low_latency_combine_buffer(self, handle):
         """Returns the tensor for the expert outputs of a combine with zero_copy."""
-        return self._mode().combine_buffer(handle)
+        return self._mode_of(handle).combine_buffer(handle)
 
     def low_latency_update_mask_buffer(self, rank_to_mask, mask=False):
-        """epa2a has no masks: a lost rank ends all calls of the Buffer with an error."""
-        refuse("low_latency_update_mask_buffer", mask=mask)
+        """Sets or removes the mask of a rank. Needs enable_shrink.
+
+        A masked rank takes no part in dispatch and combine, and may be lost. Its experts receive no tokens
+        and contribute nothing to sums, and the rank sends no rows. All other ranks must have the same masks
+        at a call. Their first dispatch after a change creates a comm, which takes as long as a new Buffer. A
+        combine after a change needs a dispatch after the change. A CUDA graph keeps the masks of its capture.
+
+        A rank whose process has ended gets a mask at the next dispatch or query. A call during which the
+        process ends is an error. The other ranks then repeat the dispatch. If these ranks have made different
+        numbers of combines, the next dispatch is an error on all of them, and they must agree on the dispatch
+        to repeat. In contrast to DeepEP, a time-out sets no mask. Normal mode ignores masks."""
+        if self._masks is not None:
+            self._masks.update(rank_to_mask, mask)
+        elif mask:
+            raise ArgumentError("mask is True, but the Buffer has no masks; create it with enable_shrink=True.")
 
     def low_latency_query_mask_buffer(self, mask_status):
-        """Writes the masks of all ranks to an int32 tensor: 0, since epa2a has no masks."""
+        """Writes the masks of all ranks to an int32 tensor: 1 for a masked rank, else 0."""
         device = self._comm().device_number
         arrays.dense(mask_status, "mask_status", (self.group_size,), ("i32",), device, writable=True)
         mask_status[:] = 0
+        for rank in self._masks.find() if self._masks is not None else ():
+            mask_status[rank] = 1
 
     def low_latency_clean_mask_buffer(self):
-        """Has no effect: epa2a has no masks."""
+        """Removes all masks. All ranks must take part in the next call, except ranks whose processes have
+        ended."""
+        if self._masks is not None:
+            self._masks.clean()
 
-    def _mode(self):
+    def _mode(self, creates=True):
+        """Returns low-latency mode with the present masks. creates: for a dispatch; else the result may be
+        None."""
         self._comm()
         if not self.low_latency_mode:
             raise ArgumentError("The Buffer has low_latency_mode=False; create it with low_latency_mode=True.")
-        return self._low_latency
+        return self._low_latency if self._masks is None else self._masks.mode(creates, self._low_latency)
+
+    def _mode_of(self, handle):
+        """Returns low-latency mode, if it has the dispatch of the handle."""
+        mode = self._mode(creates=False)
+        if mode is None or not mode.has(handle):
+            raise ArgumentError("handle is of another Buffer or of a dispatch with other masks; dispatch again.")
+        return mode
 
     def _run(self, run, async_finish, hooked, previous_event=None, inputs=()):
         """Calls run(stream) after an event. Returns its result and an event: with async_finish the end of

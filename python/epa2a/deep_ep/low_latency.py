@@ -76,6 +76,7 @@ class Handle(tuple):
     def __new__(cls, received, items):
         self = super().__new__(cls, items)
         self.received = received
+        self.outputs = None  # array of combine_buffer(), with masks
         return self
 
     @staticmethod
@@ -124,6 +125,11 @@ class LowLatency:
                 )
             self.moes[key] = Moe(self.comm, **shape), need.overlaps
         return self.moes[key]
+
+    def has(self, handle):
+        """Returns whether the handle is of a dispatch of this object."""
+        moe = Handle.received_of(handle).moe
+        return any(moe is other for other, _ in self.moes.values())
 
     def close(self):
         self.half.complete()

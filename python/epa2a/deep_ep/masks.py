@@ -1,0 +1,192 @@
+"""Low-latency mode without masked ranks.
+
+The ranks that are left form a comm of their own at their first dispatch after a change of the masks. The
+comm has the experts of these ranks; an expert of a masked rank is a dropped choice. The results have the
+shapes of all ranks: a masked rank has sent no rows.
+
+The comm of a set of masks is kept until the end of the Buffer, since its end would be a collective call."""
+
+from .. import arrays
+from ..comm import Comm
+from ..errors import ArgumentError
+from .live_group import Differ, LiveGroup, Meeting
+from .low_latency import INDICES, Handle, LowLatency
+from .torch_or_none import torch
+
+
+def table_of(entries, like):
+    """Returns a list as an array beside the array `like`."""
+    if hasattr(like, "data_ptr"):
+        return torch.tensor(entries, dtype=like.dtype, device=like.device)
+    import numpy
+
+    return numpy.array(entries, like.dtype)
+
+
+class LiveRanks:
+    """Low-latency mode of the ranks `live` of a comm. Collective among these ranks."""
+
+    def __init__(self, comm, live, meeting, calls, limit_bytes):
+        self.live, self.all_ranks = live, comm.ranks
+        self.group = LiveGroup(meeting, live, calls, comm.settings["timeout"])
+        try:
+            self.comm = Comm(self.group, device=comm.device, **comm.settings)
+        except BaseException:
+            self.group.close()
+            raise
+        self.mode = LowLatency(self.comm, limit_bytes)
+        self.tables = {}
+        self.complete = lambda: None  # end of the last dispatch
+
+    def experts_of(self, experts):
+        """Returns the number of experts of the live ranks."""
+        if experts < 1 or experts % self.all_ranks != 0:
+            raise ArgumentError(
+                f"num_experts is {experts}; pass a multiple of {self.all_ranks}, the number of ranks."
+            )
+        return experts // self.all_ranks * len(self.live)
+
+    def choices(self, topk_idx, experts):
+        """Returns the choices as experts of the live ranks; -1: dropped."""
+        arrays.dense(topk_idx, "topk_idx", (None, None), INDICES, self.comm.device_number)
+        key = experts, topk_idx.dtype, getattr(topk_idx, "device", None)
+        if key not in self.tables:
+            local = experts // self.all_ranks
+            place = {r: i for i, r in enumerate(self.live)}
+            entries = []
+            for rank in range(self.all_ranks):
+                first = place.get(rank, 0) * local
+                entries += range(first, first + local) if rank in place else [-1] * local
+            self.tables[key] = table_of([*entries, -1], topk_idx)  # the index -1 is the last entry
+        if self.comm.device_number < 0 and topk_idx.shape[0] != 0:
+            least, most = int(topk_idx.min()), int(topk_idx.max())
+            if least < -1 or most >= experts:
+                raise ArgumentError(f"topk_idx has experts from {least} to {most}; pass -1 to {experts - 1}.")
+        return self.tables[key][topk_idx]
+
+    # ---- shapes of all ranks ----
+
+    def wider(self, x, axis, size):
+        """Returns an array with `size` elements along an axis, and the pair (part of it, x)."""
+        shape = list(x.shape)
+        count, shape[axis] = shape[axis], size
+        dtype = arrays.read(x, "x").dtype
+        to = arrays.empty(arrays.framework_of(x), tuple(shape), dtype, self.comm.device_number)
+        return to, (to[(slice(None),) * axis + (slice(count),)], x)
+
+    def dispatch(self, x, topk_idx, max_tokens, experts, **how):
+        self.complete()
+        live_experts = self.experts_of(experts)
+        rows, count, handle, hook = self.mode.dispatch(
+            x, self.choices(topk_idx, experts), max_tokens, live_experts, **how
+        )
+        src_info, ranges, _, hidden, _ = handle
+        all_rows = self.all_ranks * max_tokens
+        scaled = isinstance(rows, tuple)
+        wide, first = self.wider(rows[0] if scaled else rows, 1, all_rows)
+        wide_info, second = self.wider(src_info, 1, all_rows)
+        pairs = [first, second]
+        if scaled:  # the scales of a group are adjacent
+            scales, third = self.wider(rows[1].swapaxes(1, 2), 2, all_rows)
+            wide = wide, scales.swapaxes(1, 2)
+            pairs.append(third)
+        wide_ranges, _ = self.wider(ranges, 1, self.all_ranks)
+        wide_ranges[:] = 0
+        pairs += [(wide_ranges[:, r], ranges[:, i]) for i, r in enumerate(self.live)]
+
+        def complete():
+            hook()
+            copies, pairs[:] = list(pairs), []
+            for to, part in copies:
+                to[:] = part
+
+        self.complete = complete
+        if self.comm.device_number < 0 or not how["hooked"]:
+            complete()
+        handle = Handle(handle.received, (wide_info, wide_ranges, max_tokens, hidden, experts))
+        return wide, count, handle, complete
+
+    def combine(self, y, topk_idx, topk_weights, handle, **how):
+        self.complete()
+        got, experts = Handle.received_of(handle), handle[4]
+        wide = got.moe.local_experts, self.all_ranks * got.moe.max_tokens, got.moe.hidden
+        y = self.combine_buffer(handle) if y is None else y
+        arrays.dense(y, "x", wide, ("bf16",), self.comm.device_number)
+        narrow = arrays.empty(got.framework, (wide[0], len(self.live) * got.moe.max_tokens, wide[2]), "bf16",
+                              self.comm.device_number)  # fmt: skip
+        narrow[:] = y[:, : narrow.shape[1]]
+        return self.mode.combine(narrow, self.choices(topk_idx, experts), topk_weights, handle, **how)
+
+    def combine_buffer(self, handle):
+        got = Handle.received_of(handle)
+        if handle.outputs is None:
+            shape = got.moe.local_experts, self.all_ranks * got.moe.max_tokens, got.moe.hidden
+            handle.outputs = arrays.empty(got.framework, shape, "bf16", self.comm.device_number)
+        return handle.outputs
+
+    def moe_of(self, max_tokens, hidden, experts, topk, fp8, hooked):
+        return self.mode.moe_of(max_tokens, hidden, self.experts_of(experts), topk, fp8, hooked)
+
+    def has(self, handle):
+        return self.mode.has(handle)
+
+    def close(self):
+        self.mode.close()
+        self.comm.close()
+        self.group.close()
+
+
+class Masks:
+    """Masks of the ranks of a comm. Collective at the creation only."""
+
+    def __init__(self, comm, limit_bytes):
+        self.comm, self.limit_bytes = comm, limit_bytes
+        self.masked = set()
+        self.meeting = Meeting(comm)
+        self.modes = {}  # LiveRanks of each tuple of ranks
+        # Number of combines since the last change of masks. After the end of a process the other ranks may
+        # have ended different calls. A rank that continues would receive tokens of a repeated dispatch.
+        self.combines = 0
+
+    def update(self, rank, mask):
+        if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < self.comm.ranks:
+            raise ArgumentError(f"rank_to_mask is {rank!r}; pass a rank from 0 to {self.comm.ranks - 1}.")
+        if rank == self.comm.rank and mask:
+            raise ArgumentError(f"rank_to_mask is {rank}, this rank; a rank cannot mask itself.")
+        (self.masked.add if mask else self.masked.discard)(rank)
+        self.combines = 0
+
+    def clean(self):
+        self.masked.clear()
+        self.combines = 0
+
+    def find(self):
+        """Returns the masked ranks. Ranks whose processes have ended get a mask."""
+        self.masked.update(self.meeting.ended())
+        return self.masked
+
+    def mode(self, creates, unmasked):
+        """Returns the mode of the ranks without a mask. creates: for a dispatch, collective among these ranks at
+        the first call for the masks; else the result may be None. unmasked: the mode of all ranks."""
+        if creates:
+            self.find()
+        if not self.masked:
+            return unmasked
+        live = tuple(r for r in range(self.comm.ranks) if r not in self.masked)
+        if creates and live not in self.modes:
+            try:
+                self.modes[live] = LiveRanks(self.comm, live, self.meeting, self.combines, self.limit_bytes)
+                self.combines = 0
+            except Differ:
+                self.combines = 0
+                raise
+        return self.modes.get(live)
+
+    def close(self):
+        """Ends the comms. Collective among the ranks of each comm without masked ranks."""
+        for live, mode in self.modes.items():
+            if self.masked.intersection(live):
+                mode.comm.abort()
+            mode.close()
+        self.modes.clear()
+        self.meeting.close()
