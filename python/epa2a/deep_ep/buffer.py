@@ -8,6 +8,7 @@ from .event import EventHandle, EventOverlap
 from .low_latency import LowLatency, size_hint
 from .masks import Masks
 from .normal import Normal
+from .tensor_ops import ops_for
 from .torch_or_none import torch
 
 
@@ -62,7 +63,7 @@ class Buffer:
         self.runtime = Comm(self.group) if self._owns_comm else self.group
         self.rank, self.group_size = self.runtime.rank, self.runtime.ranks
         self._low_latency = LowLatency(self.runtime, num_rdma_bytes)
-        self._masks = Masks(self.runtime, num_rdma_bytes) if enable_shrink else None
+        self._masks = Masks(self.runtime, self._low_latency, num_rdma_bytes) if enable_shrink else None
         self._normal = Normal(self.runtime)
         self._local = {}  # memory of get_local_buffer_tensor()
         self._comm_stream = None
@@ -149,10 +150,13 @@ class Buffer:
         shape = num_max_dispatch_tokens_per_rank, hidden, num_experts, num_topk
         for fp8 in (False, True) if use_fp8 is None else (use_fp8,):
             for hooked in (False, True) if return_recv_hook is None else (return_recv_hook,):
-                self._mode().moe_of(*shape, fp8, hooked)
+                self._call(lambda mode, form=(fp8, hooked): mode.moe_of(*shape, *form))
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank, hidden, num_experts):
-        """Has no effect: epa2a counts calls, so its buffers need no cleaning."""
+        """Waits for all ranks with enable_shrink; otherwise has no effect. epa2a counts calls, so its buffers
+        need no cleaning."""
+        if self._masks is not None:
+            self._call(lambda mode: mode.comm.barrier())
 
     def low_latency_dispatch(
         self, x, topk_idx, num_max_dispatch_tokens_per_rank, num_experts, cumulative_local_expert_recv_stats=None,
@@ -178,24 +182,28 @@ class Buffer:
         refuse("low_latency_dispatch", dispatch_wait_recv_cost_stats=dispatch_wait_recv_cost_stats, **unknown)
         if use_fp8 and use_ue8m0 and not round_scale:
             raise ArgumentError("use_ue8m0 needs scales that are powers of two; pass round_scale=True.")
-        mode = self._mode()
 
         def run(stream):
-            return mode.dispatch(
-                x,
-                topk_idx,
-                num_max_dispatch_tokens_per_rank,
-                num_experts,
-                fp8=use_fp8,
-                pow2=round_scale,
-                ue8m0=use_ue8m0,
-                seen=cumulative_local_expert_recv_stats,
-                hooked=return_recv_hook,
-                stream=stream,
-            )
+            def dispatch(mode):
+                return mode.dispatch(
+                    x,
+                    topk_idx,
+                    num_max_dispatch_tokens_per_rank,
+                    num_experts,
+                    fp8=use_fp8,
+                    pow2=round_scale,
+                    ue8m0=use_ue8m0,
+                    seen=cumulative_local_expert_recv_stats,
+                    hooked=return_recv_hook,
+                    stream=stream,
+                )
+
+            return self._call(dispatch)
 
         inputs = x, topk_idx, cumulative_local_expert_recv_stats
         (rows, count, handle, hook), event = self._run(run, async_finish, return_recv_hook, inputs=inputs)
+        if self._masks is not None:
+            handle.choices = ops_for(topk_idx).copy(topk_idx)
         return rows, count, handle, event, hook if return_recv_hook else None
 
     def low_latency_combine(
@@ -219,42 +227,40 @@ class Buffer:
         refuse("low_latency_combine", combine_wait_recv_cost_stats=combine_wait_recv_cost_stats, **unknown)
         if use_logfmt and zero_copy:
             raise ArgumentError("use_logfmt and zero_copy exclude each other; pass one of them.")
-        mode = self._mode_of(handle)
+        owner = self._owner(handle)
 
         def run(stream):
-            return mode.combine(
-                None if zero_copy else x,
-                topk_idx,
-                topk_weights,
-                handle,
-                out=out,
-                rounded=use_logfmt,
-                hooked=return_recv_hook,
-                stream=stream,
-            )
+            how = {"out": out, "rounded": use_logfmt, "hooked": return_recv_hook, "stream": stream}
+
+            def combine(mode):
+                if mode is owner:
+                    return mode.combine(None if zero_copy else x, topk_idx, topk_weights, handle, **how)
+                y = owner.combine_buffer(handle) if zero_copy else x
+                return mode.combine_other(y, topk_idx, topk_weights, handle, **how)
+
+            return self._call(combine)
 
         inputs = x, topk_idx, topk_weights, handle, out
         (combined, hook), event = self._run(run, async_finish, return_recv_hook, inputs=inputs)
-        if self._masks is not None:
-            self._masks.combines += 1
         return combined, event, hook if return_recv_hook else None
 
     def get_next_low_latency_combine_buffer(self, handle):
         """Returns the tensor for the expert outputs of a combine with zero_copy."""
-        return self._mode_of(handle).combine_buffer(handle)
+        return self._owner(handle).combine_buffer(handle)
 
     def low_latency_update_mask_buffer(self, rank_to_mask, mask=False):
         """Sets or removes the mask of a rank. Needs enable_shrink.
 
         A masked rank takes no part in dispatch and combine, and may be lost. Its experts receive no tokens
         and contribute nothing to sums, and the rank sends no rows. All other ranks must have the same masks
-        at a call. Their first dispatch after a change creates a comm, which takes as long as a new Buffer. A
-        combine after a change needs a dispatch after the change. A CUDA graph keeps the masks of its capture.
+        at a call. Their first call after a change creates a comm, which takes as long as a new Buffer. A CUDA
+        graph keeps the masks of its capture.
 
-        A rank whose process has ended gets a mask at the next dispatch or query. A call during which the
-        process ends is an error. The other ranks then repeat the dispatch. If these ranks have made different
-        numbers of combines, the next dispatch is an error on all of them, and they must agree on the dispatch
-        to repeat. In contrast to DeepEP, a time-out sets no mask. Normal mode ignores masks."""
+        In host memory a rank that ends or exceeds the time limit of a wait gets a mask, and the other ranks
+        complete the call without it. If these ranks have made different numbers of calls, the call is an
+        error on all of them, and they must agree on the dispatch to repeat. On a device a rank whose process
+        has ended gets a mask. The next dispatch reports the end by an error; a time-out is an error without
+        a mask. Normal mode ignores masks."""
         if self._masks is not None:
             self._masks.update(rank_to_mask, mask)
         elif mask:
@@ -274,20 +280,24 @@ class Buffer:
         if self._masks is not None:
             self._masks.clean()
 
-    def _mode(self, creates=True):
-        """Returns low-latency mode with the present masks. creates: for a dispatch; else the result may be
-        None."""
+    def _check_mode(self):
         self._comm()
         if not self.low_latency_mode:
             raise ArgumentError("The Buffer has low_latency_mode=False; create it with low_latency_mode=True.")
-        return self._low_latency if self._masks is None else self._masks.mode(creates, self._low_latency)
 
-    def _mode_of(self, handle):
-        """Returns low-latency mode, if it has the dispatch of the handle."""
-        mode = self._mode(creates=False)
-        if mode is None or not mode.has(handle):
-            raise ArgumentError("handle is of another Buffer or of a dispatch with other masks; dispatch again.")
-        return mode
+    def _call(self, call):
+        """Returns call(mode) for low-latency mode with the present masks."""
+        self._check_mode()
+        return call(self._low_latency) if self._masks is None else self._masks.run(call)
+
+    def _owner(self, handle):
+        """Returns the mode of the dispatch of a handle."""
+        self._check_mode()
+        if self._masks is not None:
+            return self._masks.owner(handle)
+        if not self._low_latency.has(handle):
+            raise ArgumentError("handle is of another Buffer; pass the handle of a dispatch of this Buffer.")
+        return self._low_latency
 
     def _run(self, run, async_finish, hooked, previous_event=None, inputs=()):
         """Calls run(stream) after an event. Returns its result and an event: with async_finish the end of

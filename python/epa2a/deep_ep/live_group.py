@@ -25,6 +25,14 @@ def send(connection, data):
     connection.sendall(len(data).to_bytes(HEAD, "little") + data)
 
 
+def answer(connection, data):
+    """Sends to a rank that may have ended since."""
+    try:
+        send(connection, data)
+    except OSError:
+        pass  # the next exchange reports the end
+
+
 def receive_bytes(connection, count):
     data = b""
     while len(data) < count:
@@ -77,6 +85,10 @@ class Meeting:
         self.processes = {}
 
 
+class Lost(Timeout):
+    """A rank has not come to the meeting."""
+
+
 class Differ(Error):
     """The ranks have made different numbers of calls, so they may mean different dispatches."""
 
@@ -86,23 +98,40 @@ class Differ(Error):
 class LiveGroup:
     """The group of the ranks `live`. Collective among these ranks. `calls` must be equal on the ranks.
 
-    The first rank accepts connections of the others, and sends the parts of an allgather to them."""
+    The first rank accepts connections of the others, and sends the parts of an allgather to them. shrinks:
+    ranks that do not come in time are no members of the group; else the call fails."""
 
-    def __init__(self, meeting, live, calls, timeout):
-        self.live, self.meeting, self.calls = live, meeting, calls
-        self.rank, self.size = live.index(meeting.rank), len(live)
-        self.deadline = None if timeout is None else time.monotonic() + timeout
+    def __init__(self, meeting, live, calls, timeout, shrinks=False):
+        self.live, self.meeting, self.calls, self.shrinks = list(live), meeting, calls, shrinks
+        self.timeout = timeout
         self.connections = []
         try:
-            if self.rank == 0:
-                self._accept_ranks()
-            else:
-                self._connect()
+            while not self._meet():
+                self.close()
+                del self.live[0]
             for connection in self.connections:
                 connection.settimeout(timeout)
         except BaseException:
             self.close()
             raise
+        self.rank, self.size = self.live.index(meeting.rank), len(self.live)
+
+    def _meet(self):
+        """Returns False if the first rank is lost."""
+        first = self.live[0]
+        # The first rank waits for the others before it answers.
+        limit = self.timeout if self.timeout is None or self.meeting.rank == first else 2 * self.timeout
+        self.deadline = None if limit is None else time.monotonic() + limit
+        if self.meeting.rank == first:
+            self._accept_ranks()
+            return True
+        try:
+            self._connect(first)
+        except Lost:
+            if not self.shrinks:
+                raise
+            return False
+        return True
 
     def _left(self, missing):
         """Returns the remaining time for the meeting."""
@@ -110,7 +139,7 @@ class LiveGroup:
             return None
         left = self.deadline - time.monotonic()
         if left <= 0:
-            raise Timeout(
+            raise Lost(
                 f"{names(missing)} did not dispatch in time after the masks had changed; mask a lost rank on "
                 "all other ranks."
             )
@@ -130,12 +159,16 @@ class LiveGroup:
 
     def _accept_ranks(self):
         """Waits for the other ranks. A rank that has given up has closed its connection."""
-        came = {}
-        while len(came) < self.size - 1:
-            left = self._left([r for r in self.live[1:] if r not in came])
-            self.meeting.listener.settimeout(left)
+        came, error = {}, None
+        while len(came) < len(self.live) - 1:
             try:
+                left = self._left([r for r in self.live[1:] if r not in came])
+                self.meeting.listener.settimeout(left)
                 connection, _ = self.meeting.listener.accept()
+            except Lost:
+                if not self.shrinks:
+                    raise
+                break
             except TimeoutError:
                 continue
             numbers = self._read_numbers(connection, left)
@@ -143,17 +176,22 @@ class LiveGroup:
                 connection.close()
                 continue
             rank, calls, *live = numbers
+            if rank not in self.live:  # it is masked here
+                connection.close()
+                continue
             came[rank] = connection
             self.connections = list(came.values())
-            error = self._compare(rank, calls, live)
-            if error is not None:
-                for refused in came.values():
-                    send(refused, type(error).__name__.encode() + b":" + str(error).encode())
-                    refused.close()
-                raise error
+            error = error or self._compare(rank, calls, live)
+            if isinstance(error, ArgumentError):
+                break
+        if error is not None:
+            for refused in self.connections:
+                answer(refused, type(error).__name__.encode() + b":" + str(error).encode())
+            raise error
+        self.live[1:] = sorted(came)
         self.connections = [came[r] for r in self.live[1:]]
         for connection in self.connections:
-            send(connection, b"")
+            answer(connection, b"live:" + array.array("q", self.live).tobytes())
 
     def _compare(self, rank, calls, live):
         """Returns an error if another rank has other masks, or other calls."""
@@ -165,33 +203,29 @@ class LiveGroup:
             )
         if calls != self.calls:
             return Differ(
-                f"since the last change of masks rank {rank} has combined {calls} times and rank {first} "
-                f"{self.calls} times; the ranks must agree on the dispatch to repeat without the lost rank."
+                f"since the last change of masks rank {rank} has made {calls} calls and rank {first} "
+                f"{self.calls} calls; the ranks must agree on the dispatch to repeat without the lost rank."
             )
         return None
 
-    def _connect(self):
-        first = self.live[0]
+    def _connect(self, first):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.connections = [connection]
         try:
             connection.connect(self.meeting.names[first])
             send(connection, array.array("q", [self.meeting.rank, self.calls, *self.live]).tobytes())
             connection.settimeout(self._left([first]))
-            refusal = receive(connection)
-        except TimeoutError:
-            self._left([first])
-            raise
+            kind, _, data = receive(connection).partition(b":")
         except (OSError, EOFError):
-            raise Error(f"rank {first} has ended or cannot meet other ranks; mask the rank.") from None
-        if refusal:
-            kind, _, text = refusal.decode().partition(":")
-            raise (Differ if kind == "Differ" else ArgumentError)(text)
+            raise Lost(f"rank {first} has ended or makes no call; mask the rank on all other ranks.") from None
+        if kind != b"live":
+            raise (Differ if kind == b"Differ" else ArgumentError)(data.decode())
+        self.live = list(array.array("q", data))
 
     def allgather(self, mine):
         """Returns the parts of all ranks, whose lengths are equal."""
         try:
-            if self.rank == 0:
+            if self.meeting.rank == self.live[0]:
                 parts = [mine, *map(receive, self.connections)]
                 for connection in self.connections:
                     send(connection, b"".join(parts))

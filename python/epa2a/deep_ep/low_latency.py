@@ -77,6 +77,7 @@ class Handle(tuple):
         self = super().__new__(cls, items)
         self.received = received
         self.outputs = None  # array of combine_buffer(), with masks
+        self.choices = None  # copy of topk_idx of the dispatch, for a combine with other masks
         return self
 
     @staticmethod
@@ -209,6 +210,9 @@ class LowLatency:
         begin = moe.combine_send if hooked and overlaps else moe.combine
         begun = begin(got, y, topk_weights, topk_idx=topk_idx, out=out, stream=stream)
         return out, self.finish(begun.wait if begin == moe.combine_send else None, hooked)
+
+    def combine_other(self, *_, **__):
+        raise ArgumentError("handle is of a dispatch with masks, which were removed; dispatch again.")
 
     @staticmethod
     def combine_buffer(handle):

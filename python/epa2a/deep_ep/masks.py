@@ -1,6 +1,6 @@
 """Low-latency mode without masked ranks.
 
-The ranks that are left form a comm of their own at their first dispatch after a change of the masks. The
+The ranks that are left form a comm of their own at their first call after a change of the masks. The
 comm has the experts of these ranks; an expert of a masked rank is a dropped choice. The results have the
 shapes of all ranks: a masked rank has sent no rows.
 
@@ -8,8 +8,8 @@ The comm of a set of masks is kept until the end of the Buffer, since its end wo
 
 from .. import arrays
 from ..comm import Comm
-from ..errors import ArgumentError
-from .live_group import Differ, LiveGroup, Meeting
+from ..errors import Aborted, ArgumentError, RankDied, Timeout
+from .live_group import Differ, LiveGroup, Meeting, names
 from .low_latency import INDICES, Handle, LowLatency
 from .torch_or_none import torch
 
@@ -24,11 +24,10 @@ def table_of(entries, like):
 
 
 class LiveRanks:
-    """Low-latency mode of the ranks `live` of a comm. Collective among these ranks."""
+    """Low-latency mode of a group of ranks of a comm. Collective among these ranks."""
 
-    def __init__(self, comm, live, meeting, calls, limit_bytes):
-        self.live, self.all_ranks = live, comm.ranks
-        self.group = LiveGroup(meeting, live, calls, comm.settings["timeout"])
+    def __init__(self, comm, group, limit_bytes):
+        self.group, self.live, self.all_ranks = group, group.live, comm.ranks
         try:
             self.comm = Comm(self.group, device=comm.device, **comm.settings)
         except BaseException:
@@ -117,6 +116,29 @@ class LiveRanks:
         narrow[:] = y[:, : narrow.shape[1]]
         return self.mode.combine(narrow, self.choices(topk_idx, experts), topk_weights, handle, **how)
 
+    def combine_other(self, y, topk_idx, topk_weights, handle, *, stream, **how):
+        """Combines the outputs of a dispatch with other masks: repeats the dispatch, since the order of its rows
+        depends on the choices only, and leaves out the rows of other ranks."""
+        got, (*_, max_tokens, hidden, experts) = Handle.received_of(handle), handle
+        device = self.comm.device_number
+        wide = got.moe.local_experts, self.all_ranks * max_tokens, hidden
+        arrays.dense(y, "x", wide, ("bf16",), device)
+        x = arrays.empty(got.framework, (got.tokens, hidden), "bf16", device)
+        x[:] = 0
+        _, _, again, _ = self.mode.dispatch(
+            x, self.choices(handle.choices, experts), max_tokens, self.experts_of(experts), fp8=False, pow2=False,
+            ue8m0=False, seen=None, hooked=False, stream=stream
+        )  # fmt: skip
+        narrow = arrays.empty(got.framework, (wide[0], len(self.live) * max_tokens, hidden), "bf16", device)
+        for e, ranges in enumerate(handle[1].tolist()):
+            end = 0
+            for r in self.live:
+                begin, count = ranges[r] >> 32, ranges[r] & 0xFFFFFFFF
+                narrow[e, end : end + count] = y[e, begin : begin + count]
+                end += count
+        choices = self.choices(topk_idx, experts)
+        return self.mode.combine(narrow, choices, topk_weights, again, stream=stream, **how)
+
     def combine_buffer(self, handle):
         got = Handle.received_of(handle)
         if handle.outputs is None:
@@ -137,16 +159,18 @@ class LiveRanks:
 
 
 class Masks:
-    """Masks of the ranks of a comm. Collective at the creation only."""
+    """Masks of the ranks of a comm, whose low-latency mode is `unmasked`. Collective at the creation only."""
 
-    def __init__(self, comm, limit_bytes):
+    def __init__(self, comm, unmasked, limit_bytes):
         self.comm, self.limit_bytes = comm, limit_bytes
         self.masked = set()
         self.meeting = Meeting(comm)
-        self.modes = {}  # LiveRanks of each tuple of ranks
-        # Number of combines since the last change of masks. After the end of a process the other ranks may
-        # have ended different calls. A rank that continues would receive tokens of a repeated dispatch.
-        self.combines = 0
+        self.modes = {tuple(range(comm.ranks)): unmasked}  # of each tuple of ranks
+        timeout = comm.facts["timeout"].split()[0]  # "30 s" or "none"
+        self.timeout = None if timeout == "none" else float(timeout)
+        # Number of calls since the last change of masks. After the end of a process the other ranks may have
+        # ended different calls. A rank that continues would receive tokens of a repeated call.
+        self.calls = 0
 
     def update(self, rank, mask):
         if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < self.comm.ranks:
@@ -154,37 +178,72 @@ class Masks:
         if rank == self.comm.rank and mask:
             raise ArgumentError(f"rank_to_mask is {rank}, this rank; a rank cannot mask itself.")
         (self.masked.add if mask else self.masked.discard)(rank)
-        self.combines = 0
+        self.calls = 0
 
     def clean(self):
         self.masked.clear()
-        self.combines = 0
+        self.calls = 0
 
     def find(self):
         """Returns the masked ranks. Ranks whose processes have ended get a mask."""
         self.masked.update(self.meeting.ended())
         return self.masked
 
-    def mode(self, creates, unmasked):
-        """Returns the mode of the ranks without a mask. creates: for a dispatch, collective among these ranks at
-        the first call for the masks; else the result may be None. unmasked: the mode of all ranks."""
-        if creates:
-            self.find()
-        if not self.masked:
-            return unmasked
-        live = tuple(r for r in range(self.comm.ranks) if r not in self.masked)
-        if creates and live not in self.modes:
+    def live(self):
+        return tuple(r for r in range(self.comm.ranks) if r not in self.masked)
+
+    def mode(self, shrinks=False):
+        """Returns the mode of the ranks without a mask. Collective among these ranks at the first call for the
+        masks. shrinks: ranks that do not come get a mask."""
+        live = self.live()
+        if shrinks or live not in self.modes:
             try:
-                self.modes[live] = LiveRanks(self.comm, live, self.meeting, self.combines, self.limit_bytes)
-                self.combines = 0
+                group = LiveGroup(self.meeting, live, self.calls, self.timeout, shrinks)
             except Differ:
-                self.combines = 0
+                self.calls = 0
                 raise
-        return self.modes.get(live)
+            live = tuple(group.live)
+            self.masked.update(r for r in range(self.comm.ranks) if r not in live)
+            if live in self.modes:
+                group.close()
+            else:
+                self.modes[live] = LiveRanks(self.comm, group, self.limit_bytes)
+            self.calls = 0
+        return self.modes[live]
+
+    def owner(self, handle):
+        """Returns the mode of the dispatch of a handle."""
+        for mode in self.modes.values():
+            if mode.has(handle):
+                return mode
+        raise ArgumentError("handle is of another Buffer; pass the handle of a dispatch of this Buffer.")
+
+    def run(self, call):
+        """Returns call(mode). On hosts ranks that are lost during the call get a mask, and the others repeat the
+        call. On a device a failed call has returned before; the next dispatch reports this."""
+        before = len(self.masked)
+        self.find()
+        if self.comm.device_number >= 0 and len(self.masked) != before:
+            ranks = names(sorted(self.masked))
+            raise RankDied(f"{ranks} ended; results of the last calls are undefined. Repeat from a dispatch.")
+        mode = self.mode()
+        while True:
+            try:
+                result = call(mode)
+                self.calls += 1
+                return result
+            except (RankDied, Timeout, Aborted):
+                if self.comm.device_number >= 0:
+                    raise
+                failed = mode
+                self.find()
+                mode = self.mode(shrinks=True)
+                if mode is failed:  # no rank is lost
+                    raise
 
     def close(self):
-        """Ends the comms. Collective among the ranks of each comm without masked ranks."""
-        for live, mode in self.modes.items():
+        """Ends the comms without masked ranks together with these ranks, and the other comms alone."""
+        for live, mode in list(self.modes.items())[1:]:
             if self.masked.intersection(live):
                 mode.comm.abort()
             mode.close()
