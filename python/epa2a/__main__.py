@@ -10,9 +10,10 @@ import os
 import shutil
 import sys
 import sysconfig
+import warnings
 
 from . import console
-from .result_files import EXIT_SYSTEM, ResultsError
+from .result_files import EXIT_SYSTEM, PredictionFound, ResultsError
 
 EXIT_INTERRUPTED = 130
 
@@ -42,6 +43,17 @@ def _need(command, packages):
         )
 
 
+def _is_text(path):
+    return path is None or console.is_stdout(path) or path.lower().endswith(".txt")
+
+
+def _drawing(path):
+    """Returns the name of a chart in a file, and the package that draws it."""
+    if _is_text(path):
+        return "a chart as text (.svg, .png and .pdf do not)", ("plotille",)
+    return "a chart", ("matplotlib",)
+
+
 def _import(command, packages, *modules):
     """Imports modules of a command, which need these packages."""
     _need(command, packages)
@@ -60,19 +72,38 @@ def _load(results, paths):
     return frame
 
 
+def _show_chart(chart, charts_text, path, columns, overwrite):
+    """Writes a chart to a file, or as text to standard output."""
+    as_text = _is_text(path)
+    if not (as_text and chart.style == "bars"):  # which need no package
+        _need(*_drawing(path))
+    if path is None or console.is_stdout(path):
+        console.show(chart.text(columns or charts_text.terminal_columns()))
+    else:
+        chart.save(path, columns or charts_text.FILE_COLUMNS, overwrite, "--out")
+
+
 def _run_plot(given):
-    results, charts, charts_text = _import("plot", (*_RESULTS, "plotille"), "results", "charts", "charts_text")
+    if given.check:
+        _need("plot", _RESULTS)
+        _need(*_drawing(given.out))
+        return 0
+    if not given.results:
+        raise ResultsError("plot needs RESULTS: files of --json or --json-lines, or folders of --out-dir")
+    results, charts, charts_text = _import("plot", _RESULTS, "results", "charts", "charts_text")
+    if given.out is not None and not console.is_stdout(given.out):
+        charts.suffix_of(given.out)
     options = {"stage": given.stage, "only": given.only}
     if given.baseline is not None and given.kind != "ratio":
         raise results.ResultsError("--baseline belongs to --kind ratio")
     if given.kind == "ratio":
         options["baseline"] = given.baseline
-    chart = charts.draw(_load(results, given.results), given.kind, **options)
-    columns = given.columns or charts_text.terminal_columns()
-    if given.out is None or given.out == "-":
-        console.show(chart.text(columns))
-    else:
-        chart.save(given.out, columns, overwrite=given.force)
+    kind = None if given.kind == "auto" else given.kind
+    try:
+        chart = charts.draw(_load(results, given.results), kind, **options)
+    except PredictionFound as found:
+        chart = charts.prediction(found.document)
+    _show_chart(chart, charts_text, given.out, given.columns, given.force)
     return 0
 
 
@@ -89,7 +120,9 @@ def _run_report(given):
 
 
 def _run_predict(given):
-    results, predict, charts = _import("predict", (*_RESULTS, "plotille"), "results", "predict", "charts")
+    results, predict, charts, charts_text = _import("predict", _RESULTS, "results", "predict", "charts", "charts_text")
+    if given.out is not None:
+        _need(*_drawing(given.out))
     document = predict.measure(given.file, given.set, given.link, given.sweep, given.cores, given.program)
     prediction = predict.predict(document, link=given.link, cores=given.cores)
     if not console.is_stdout(given.json):
@@ -97,7 +130,7 @@ def _run_predict(given):
     if given.json is not None:
         _write("--json", given.json, json.dumps(prediction, indent=2) + "\n", given.force)
     if given.out is not None:
-        charts.prediction(prediction).save(given.out, overwrite=given.force)
+        _show_chart(charts.prediction(prediction), charts_text, given.out, None, given.force)
     return 0
 
 
@@ -152,13 +185,14 @@ def _parser(program):
     plot = commands.add_parser("plot", parents=[chosen, force], help="draw results")
     plot.add_argument("-o", "--out", metavar="FILE", help=".png, .svg, .pdf or .txt; default: text to the terminal")
     plot.add_argument(
-        "--kind", choices=("tokens", "distribution", "skew", "stages", "ratio", "trend", "nights"),
-        help="default: tokens if runs differ in size, distribution of one run, else stages",
+        "--kind", choices=("auto", "tokens", "distribution", "skew", "stages", "ratio", "trend", "nights"), default="auto",
+        help="auto: tokens if runs differ in size, distribution of one run, else stages",
     )  # fmt: skip
     plot.add_argument("--stage", metavar="NAME", help="times of this stage; default: whole iterations")
     plot.add_argument("--baseline", metavar="RUN", help="ratio: name or label of the baseline; default: the first run")
-    plot.add_argument("--columns", type=int, metavar="N", help="width of text; default: of the terminal")
-    plot.add_argument("results", nargs="+", **inputs)
+    plot.add_argument("--columns", type=_positive, metavar="N", help="width of text; default: of the terminal")
+    plot.add_argument("--check", action="store_true", help="only check that the packages of a chart in --out are installed")
+    plot.add_argument("results", nargs="*", **inputs)
     plot.set_defaults(run=_run_plot)
 
     report = commands.add_parser("report", parents=[chosen, force], help="write a page of HTML")
@@ -192,6 +226,8 @@ def _parser(program):
 
 def main(arguments=None, program="python -m epa2a"):
     """Runs a command; returns its exit code. `program` is the name of the program in messages."""
+    warnings.simplefilter("ignore")  # of packages, about their own code
+    os.environ.pop("MPLBACKEND", None)  # charts have no window, and matplotlib refuses an unknown name
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.reconfigure(encoding="utf-8", errors="replace")

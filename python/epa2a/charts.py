@@ -109,14 +109,12 @@ class Chart:
         figure.supxlabel(_plain("\n".join(filter(None, (self.note, self.machine)))), fontsize=7, x=0.01, ha="left")
         return figure
 
-    def save(self, path, columns=100, overwrite=True):
+    def save(self, path, columns=100, overwrite=True, option=""):
         """Writes the chart in the form of the suffix: .png, .svg, .pdf, or .txt. The file appears
-        complete, or not at all."""
-        suffix = os.path.splitext(os.fspath(path))[1].lower()
-        if suffix not in SUFFIXES:
-            raise results.ResultsError(f"{path}: a chart is a file {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+        complete, or not at all. Messages begin with the option."""
+        suffix = suffix_of(path)
         if suffix == ".txt":
-            write_file(path, (self.text(columns) + "\n").encode(), overwrite)
+            write_file(path, (self.text(columns) + "\n").encode(), overwrite, option)
             return
         import io
 
@@ -124,15 +122,30 @@ class Chart:
 
         out = io.BytesIO()
         # Equal data make equal files: no date, and ids by a fixed salt. Text stays text in SVG.
-        with matplotlib.rc_context({"svg.hashsalt": "epa2a", "svg.fonttype": "none"}):
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()  # settings of the user change nothing
+            matplotlib.rcParams.update({"svg.hashsalt": "epa2a", "svg.fonttype": "none"})
             self.figure().savefig(out, format=suffix[1:], dpi=150, metadata=_undated(suffix))
-        write_file(path, out.getvalue(), overwrite)
+        write_file(path, out.getvalue(), overwrite, option)
+
+    def limit_text(self, place, end):
+        """Returns the share of a bar of `end` us that its mark reaches."""
+        share = self.marks[place] / end if end > 0 and self.marks else math.nan
+        return "" if math.isnan(share) else f", limit {100 * share:.0f} %"
 
     def text(self, columns=100):
         """Returns the chart in characters, followed by its values."""
         from . import charts_text
 
         return charts_text.draw(self, max(columns, 40))
+
+
+def suffix_of(path):
+    """Returns the suffix of the file of a chart, which selects its form."""
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    if suffix not in SUFFIXES:
+        raise results.ResultsError(f"{path}: a chart is a file {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    return suffix
 
 
 # ---- matplotlib ----
@@ -217,9 +230,7 @@ def _draw_bars(axes, chart):
         if not math.isnan(mark):
             axes.plot([mark, mark], [place - 0.42, place + 0.42], color="black", linewidth=2)
     for place, end in enumerate(left):
-        share = chart.marks[place] / end if end > 0 and chart.marks else math.nan
-        limit = "" if math.isnan(share) else f", limit {100 * share:.0f} %"
-        axes.text(end, place, f" {end:.1f} us{limit}", va="center", fontsize=8)
+        axes.text(end, place, f" {end:.1f} us{chart.limit_text(place, end)}", va="center", fontsize=8)
     axes.set_yticks(places, [_short(row) for row in chart.rows])
     axes.set_xlim(0, 1.35 * max([*left, *[m for m in chart.marks if not math.isnan(m)], 1e-9]))
     axes.invert_yaxis()
@@ -385,7 +396,8 @@ def stages(frame, stage=None, only=()):
         parts = [timed[(timed["title"] == label) & (timed["stage"] == name)] for label in labels]
         medians = [results.percentile(_pool(part), 500) if len(part) else math.nan for part in parts]
         lines.append(Line(name, medians, medians))
-    peaks = [rows[rows["title"] == label]["peak_ns"].median() / 1e3 for label in labels]
+    limits = {label: list(rows[rows["title"] == label]["peak_ns"].dropna()) for label in labels}
+    peaks = [results_compare.median(limits[label]) / 1e3 if limits[label] else math.nan for label in labels]
     return Chart(
         "Stages", "time [us]", "", lines, style="bars", rows=labels, marks=peaks, machine=_machine(rows),
         note="medians of stages, one after the other; limit: the least time that the links allow",
@@ -516,7 +528,8 @@ def prediction(document):
         times = [world["stages"][place] if place < len(phases) else world["total"] for world in worlds]
         lines.append(
             Line(phase["name"], [world["ranks"] for world in worlds],
-                 *[[time[key] / 1e3 for time in times] for key in ("ns", "low_ns", "high_ns")])
+                 *[[math.nan if time.get(key) is None else time[key] / 1e3 for time in times]
+                   for key in ("ns", "low_ns", "high_ns")])
         )  # fmt: skip
     return Chart(
         f"Predicted: {document.get('file')}", "ranks", "time [us]", lines, log_x=True, log_y=True,

@@ -6,16 +6,15 @@ import math
 import shutil
 import textwrap
 
-import plotille
-
 from .charts import number
 from .console import clean
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+FILE_COLUMNS = 80  # of text in a file
 
 
 def terminal_columns():
-    return shutil.get_terminal_size((100, 30)).columns
+    return shutil.get_terminal_size((FILE_COLUMNS, 24)).columns
 
 
 def _wrap(text, columns):
@@ -40,7 +39,7 @@ def _bars(chart, columns):
     letters = {line.name: LETTERS[place % 26] for place, line in enumerate(chart.lines)}
     sums = [sum(v for v in values if not math.isnan(v)) for values in zip(*(line.y for line in chart.lines))]
     label = min(max(len(row) for row in chart.rows), columns // 3)
-    room = columns - label - 16
+    room = columns - label - 28
     scale = room / max([*sums, 1e-9])
     out = ["  ".join(f"{letter}: {name}" for name, letter in letters.items())]
     for place, row in enumerate(chart.rows):
@@ -49,7 +48,7 @@ def _bars(chart, columns):
             end += 0 if math.isnan(line.y[place]) else line.y[place]
             bar += letters[line.name] * (round(end * scale) - len(bar))
         row = row if len(row) <= label else row[: label - 1] + "…"
-        out.append(f"{row.ljust(label)} |{bar} {number(sums[place])} us")
+        out.append(f"{row.ljust(label)} |{bar} {number(sums[place])} us{chart.limit_text(place, sums[place])}")
     head = ["", *[line.name for line in chart.lines], "sum"]
     rows = [
         [row, *[number(line.y[place]) for line in chart.lines], number(sums[place])]
@@ -58,7 +57,14 @@ def _bars(chart, columns):
     return out + ["", *table(head, rows, columns)]
 
 
+def _power(logarithm):
+    """Returns 10 to a power that a float holds: the room beside the largest value may not."""
+    return 10 ** min(logarithm, 300)
+
+
 def _canvas(chart, columns):
+    import plotille  # the other parts of this module do without
+
     figure = plotille.Figure()
     figure.width = max(20, columns - 24)
     figure.height = 18
@@ -77,10 +83,10 @@ def _canvas(chart, columns):
         if chart.dates:
             moment = datetime.datetime.fromtimestamp(value, datetime.timezone.utc)
             return moment.strftime("%m-%d")
-        return number(10**value if chart.log_x else value)
+        return number(_power(value) if chart.log_x else value)
 
     def show_y(value, _next):
-        return number(10**value if chart.log_y else value)
+        return number(_power(value) if chart.log_y else value)
 
     points = []
     for place, line in enumerate(chart.lines):

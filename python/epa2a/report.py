@@ -40,7 +40,9 @@ def _picture(chart):
     import matplotlib
 
     out = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "epa2a", "svg.fonttype": "path"}):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update({"svg.hashsalt": "epa2a", "svg.fonttype": "path"})
         chart.figure().savefig(out, format="svg", metadata={"Date": None})
     return "data:image/svg+xml;base64," + base64.b64encode(out.getvalue()).decode()
 

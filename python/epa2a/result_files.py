@@ -19,6 +19,14 @@ class ResultsError(ValueError):
         self.exit_code = exit_code
 
 
+class PredictionFound(ResultsError):
+    """A file holds the document of `epa2a predict`, and no results."""
+
+    def __init__(self, path, document):
+        super().__init__(f"{path}: a prediction and no results; only plot draws predictions")
+        self.document = document
+
+
 # ---- documents ----
 
 
@@ -111,6 +119,9 @@ def documents(path):
     for document in found:
         if not isinstance(document, dict) or document.get("program") != "epa2a":
             raise ResultsError(f"{file}: not results that epa2a --json wrote")
+        if isinstance(document.get("worlds"), list) and len(found) == 1:
+            check_shape(file, document, PREDICTION_SHAPE)
+            raise PredictionFound(file, document)
         if not isinstance(document.get("results"), list):
             raise ResultsError(f"{file}: not results that epa2a --json wrote: there is no list 'results'")
         if document.get("schema") != SCHEMA:
@@ -135,6 +146,9 @@ RUN_SHAPE = {
     "error": {"text": TEXT}, "experiment": {"name": TEXT, "ranks": NUMBER, "*": {"name": TEXT, "kind": TEXT}},
     "machine": _machine, "delivers": {}, "source": {"program": TEXT, "clock": TEXT}, "warnings": [TEXT], "stages": [_stage],
 }  # fmt: skip
+
+_time = {"name!": TEXT, "ns!": NUMBER, "low_ns": NUMBER, "high_ns": NUMBER}
+PREDICTION_SHAPE = {"file": TEXT, "worlds": [{"ranks!": NUMBER, "stages": [_time], "total": _time}]}
 
 
 def is_number(value):

@@ -1,6 +1,7 @@
 """python -m epa2a: options, errors and files."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -25,6 +26,28 @@ def test_bad_commands_end_with_2_and_a_reason(tmp_path, options, reason):
     done = subprocess.run([sys.executable, "-m", "epa2a", "plot", "r.json", *options], cwd=tmp_path,
                           capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == 2 and reason in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_check_needs_no_results_and_auto_is_the_default(tmp_path):
+    made.write(tmp_path / "r.json", *made.batch(2, 1))
+    assert command(tmp_path, "plot", "--check", "-o", "c.pdf") == ("", "") and not (tmp_path / "c.pdf").exists()
+    _, stderr = command(tmp_path, "plot", code=2)
+    assert "RESULTS" in stderr
+    assert command(tmp_path, "plot", "r.json", "--kind", "auto") == command(tmp_path, "plot", "r.json")
+
+
+def test_a_prediction_is_drawn(tmp_path):
+    time = {"name": "total", "ns": 5000, "low_ns": None, "high_ns": 6000}
+    worlds = [{"ranks": ranks, "stages": [time], "total": time} for ranks in (2, 4)] + [{"ranks": 8, "why": "too many"}]
+    document = {"schema": 1, "program": "epa2a", "file": "x.yaml", "worlds": worlds}
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    stdout, _ = command(tmp_path, "plot", "p.json")
+    assert stdout.startswith("Predicted: x.yaml") and re.search(r"^ *4 +5 +nan +6$", stdout, re.M), stdout
+    command(tmp_path, "plot", "p.json", "-o", "p.svg")
+    assert "only plot draws predictions" in command(tmp_path, "report", "p.json", code=2)[1]
+    worlds[0]["total"] = {"name": "total", "ns": "5"}
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    assert "worlds[0].total.ns should be a number" in command(tmp_path, "plot", "p.json", code=2)[1]
 
 
 def test_files_are_overwritten_only_with_force(tmp_path):
