@@ -23,7 +23,7 @@ SHORT = NARROW + " --set moe.max_tokens=8"
 COMMAND = re.compile(r"(?:\w+=\S+ )*(?:(?:[\w./-]*/)?epa2a|mpirun|srun|torchrun|cc|\. <\(epa2a) ")
 CODES = {"compare": (0, 10), "bench --threshold": (0, 10), "status": (0, 2)}
 BUILDS = ("meson", "ninja", "git ", "apt-get", "./", ".ci/")
-LACKS = re.compile(r"is not part of this build|no GPU|CUDA|gnuplot|needs the packages? \w+")
+LACKS = re.compile(r"is not part of this build|no GPU|CUDA|needs the packages? \w+")
 PROCESSES = 4  # commands with more processes make only the checks before ranks start
 
 

@@ -28,7 +28,8 @@ exit code ("? ", if not 0). A longer case has named steps:
 
     needs PROGRAM PACKAGE
 
-skips the file (exit code 77) on a machine without PROGRAM, which the Debian package PACKAGE installs.
+skips the file (exit code 77) on a machine without PROGRAM, which the Debian package PACKAGE installs. PROGRAM is
+python:MODULE for a module of the Python that runs commands of the package, and PACKAGE is then its name for pip or Debian.
 
 A line runs under sh in a new empty folder, with the program under test first in PATH as epa2a, and with $SRC and
 $BUILD, the source and build trees. In the output, the paths of these and of the new folder are replaced by $SRC,
@@ -154,10 +155,19 @@ class Case:
         return good
 
 
+def is_there(program):
+    module = program.removeprefix("python:")
+    if module == program:
+        return shutil.which(program) is not None
+    find = f"import importlib.util, sys; sys.exit(importlib.util.find_spec('{module}') is None)"
+    python = os.environ.get("EPA2A_PYTHON") or "python3"
+    return shutil.which(python) is not None and subprocess.run([python, "-c", find], check=False).returncode == 0
+
+
 def missing_programs(path):
     """Each program that the file needs and this machine lacks, with its package."""
     needs = re.findall(r"^needs (\S+) (\S+)$", decode(path), re.M)
-    return [f"{program} (package {package})" for program, package in needs if shutil.which(program) is None]
+    return [f"{program} (package {package})" for program, package in needs if not is_there(program)]
 
 
 def read_cases(path):

@@ -89,7 +89,6 @@ def main():
             (["trace", "merge", "doc.json", "--out", "x.json"], 2, zero),
             (["compare", "doc.json", "doc.json"], 2, zero),
             (["import", "lines.jsonl"], 2, zero),
-            (["plot", "doc.json", "--out", "x.svg"], 2, zero),
             (["verify", "zeros"], 2, "zeros"),
             (["config", "check", "doc.json"], 2, "doc.json"),
         ]

@@ -21,7 +21,6 @@ awk '/^```/ { inside = ($0 == "```sh") + 2 * ($0 == "```console"); next }
     { end = ""; print "result $?" }' "$readme" >"$work/script"
 
 if [ -n "$epa2a" ]; then
-    command -v gnuplot >/dev/null || { echo "SKIP: this machine has no gnuplot (package gnuplot-nox)"; exit 77; }
     lacks=$("$epa2a" bench small --dry-run --html "$work/page.html" 2>&1 >/dev/null) || { echo "SKIP: $lacks"; exit 77; }
     mkdir "$work/folder" "$work/bin"
     ln -s "$(dirname "$readme")/configs" "$work/folder/configs"

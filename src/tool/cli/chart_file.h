@@ -1,16 +1,17 @@
-/* The form and the width of a chart by the name of its file. */
+/* Files of charts, which the command `plot` of the Python package writes. */
 #ifndef CHART_FILE_H
 #define CHART_FILE_H
 
+#include "base/text.h"
 #include "cli/cli.h"
-#include "report/results.h"
 
-/* Returns the ending of a path with the dot, or "". */
-const char *file_ending(const char *path);
+/* Fails for the name of a file that is no chart. */
+enum epa_status chart_file_check(const char *path, struct epa_error *);
 
-/* Returns the form of a chart by the ending of its path. */
-enum plot_form cli_plot_form(const char *path);
-/* Returns the width of a text chart in columns. */
-uint32_t cli_plot_columns(const char *path);
+/* Fails with the remedy if this machine cannot draw a chart in this file. */
+enum epa_status chart_file_prepare(const char *path, struct epa_error *);
+/* Draws a document of `epa2a predict` into --out. */
+enum epa_status chart_file_write(const struct cli *, const struct text *document,
+                                 struct epa_error *);
 
 #endif

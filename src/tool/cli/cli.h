@@ -54,8 +54,21 @@ struct cli_import {
     uint32_t layers, topk; /* of a routing without a shape; 0: not given */
 };
 
+enum chart_kind {
+    CHART_AUTO, /* by the results */
+    CHART_TOKENS,
+    CHART_DISTRIBUTION,
+    CHART_SKEW,
+    CHART_STAGES,
+    CHART_RATIO,
+    CHART_TREND,
+    CHART_NIGHTS,
+};
+
 struct cli_plot {
-    int kind; /* enum plot_kind */
+    int kind;             /* enum chart_kind */
+    const char *baseline; /* of CHART_RATIO; NULL: the first run */
+    uint32_t columns;     /* of text; 0: of the terminal */
 };
 
 struct cli_predict {

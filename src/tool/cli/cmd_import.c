@@ -3,13 +3,9 @@
 
 #include <stddef.h>
 
-#include "base/terminal.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/python_command.h"
-
-static const char *const colours[] = {
-    [COLOUR_AUTO] = "auto", [COLOUR_ALWAYS] = "always", [COLOUR_NEVER] = "never"};
 
 int cmd_import(const struct cli *cli)
 {
@@ -17,9 +13,7 @@ int cmd_import(const struct cli *cli)
     struct epa_error err = {EPA_OK, ""};
 
     python_add(&words, "import");
-    python_add_value(&words, "--color", colours[cli->color]);
-    if (cli->force)
-        python_add(&words, "--force");
+    python_add_common(&words, cli);
     for (uint32_t i = 0; i < cli->n_sets; i++)
         python_add_value(&words, "--set", cli->set[i]);
     python_add_value(&words, "--json", cli->json);

@@ -1,53 +1,50 @@
-/* `epa2a plot RESULTS...`: charts by gnuplot. The ending of --out selects SVG, PNG or text. */
+/* `epa2a plot RESULTS...`: charts, by the Python package. The ending of --out selects SVG, PNG, PDF or text. */
 #include "cli/cmd_plot.h"
 
 #include <string.h>
-#include <strings.h>
 
-#include "base/exit_code.h"
-#include "base/file.h"
 #include "cli/chart_file.h"
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
-#include "cli/gnuplot.h"
-#include "report/plot.h"
-#include "report/results.h"
+#include "cli/python_command.h"
 
-static const char *plot_path(const struct cli *cli)
-{
-    return cli->out != NULL ? cli->out : "-";
-}
+/* In the order of enum chart_kind. */
+const struct epa_choice plot_kinds[] = {
+    {"auto", CHART_AUTO, NULL},
+    {"tokens", CHART_TOKENS, NULL},
+    {"distribution", CHART_DISTRIBUTION, NULL},
+    {"skew", CHART_SKEW, NULL},
+    {"stages", CHART_STAGES, NULL},
+    {"ratio", CHART_RATIO, NULL},
+    {"trend", CHART_TREND, NULL},
+    {"nights", CHART_NIGHTS, NULL},
+    {0},
+};
 
 enum epa_status cmd_plot_check(const struct cli *cli, struct epa_error *err)
 {
-    const char *path = plot_path(cli), *end = file_ending(path);
-    bool text = strcmp(path, "-") == 0 || strcasecmp(end, ".txt") == 0;
-
-    if (!text && strcasecmp(end, ".svg") != 0 && strcasecmp(end, ".png") != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "--out %s: a chart ends in .svg, .png or .txt, or is - for standard "
-                        "output",
-                        path);
-    return EPA_OK;
+    if (cli->plot.baseline != NULL && cli->plot.kind != CHART_RATIO)
+        return epa_fail(err, EPA_ERR_CONFIG, "--baseline belongs to --kind ratio");
+    return cli->out == NULL ? EPA_OK : chart_file_check(cli->out, err);
 }
 
 int cmd_plot(const struct cli *cli)
 {
-    const struct plot_wish wish = {.kind = (enum plot_kind)cli->plot.kind,
-                                   .form = cli_plot_form(plot_path(cli)),
-                                   .columns = cli_plot_columns(plot_path(cli)),
-                                   .which = {cli->stage, cli->only, cli->n_only}};
-    struct results results = {0};
-    text_auto script = {0}, out = {0};
+    struct python_words words = {0};
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = results_read_all(cli->arg, cli->n_args, &results, &err);
 
-    if (status == EPA_OK)
-        status = plot_script(&results, &wish, &script, &err);
-    if (status == EPA_OK)
-        status = cli_draw(&script, &out, &err);
-    if (status == EPA_OK)
-        status = file_write("--out", plot_path(cli), cli->force, &out, &err);
-    results_free(&results);
-    return status == EPA_OK ? EXIT_OK : cli_fail(&err);
+    python_add(&words, "plot");
+    python_add_common(&words, cli);
+    python_add_value(&words, "--out", cli->out);
+    python_add_value(&words, "--kind", plot_kinds[cli->plot.kind].name);
+    python_add_value(&words, "--stage", cli->stage);
+    for (uint32_t i = 0; i < cli->n_only; i++)
+        python_add_value(&words, "--only", cli->only[i]);
+    python_add_value(&words, "--baseline", cli->plot.baseline);
+    python_add_number(&words, "--columns", cli->plot.columns);
+    python_add(&words, "--");
+    for (uint32_t i = 0; i < cli->n_args; i++)
+        python_add(&words, cli->arg[i]);
+    (void)python_run(&words, &err);
+    return cli_fail(&err);
 }

@@ -2,7 +2,11 @@
 #ifndef CMD_PLOT_H
 #define CMD_PLOT_H
 
+#include <epa2a/plugin.h>
+
 #include "cli/cli.h"
+
+extern const struct epa_choice plot_kinds[]; /* for --kind */
 
 int cmd_plot(const struct cli *);
 

@@ -19,7 +19,6 @@
 #include "cli/chart_file.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
-#include "cli/gnuplot.h"
 #include "cli/predict.h"
 #include "cli/predict_file.h"
 #include "cli/predict_json.h"
@@ -28,7 +27,6 @@
 #include "cli/turns.h"
 #include "experiment/check_operation.h"
 #include "launch/program_registry.h"
-#include "report/plot.h"
 #include "report/predict.h"
 
 enum epa_status cmd_predict_check(const struct cli *cli, struct epa_error *err)
@@ -41,6 +39,8 @@ enum epa_status cmd_predict_check(const struct cli *cli, struct epa_error *err)
     if (cli->predict.check && cli->predict.sweep != NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "--check measures one number of ranks, but --sweep has several");
+    if (cli->out != NULL && chart_file_check(cli->out, err) != EPA_OK)
+        return err->status;
     return cli->predict.link == NULL ? EPA_OK : predict_link_read(cli->predict.link, &link, err);
 }
 
@@ -73,13 +73,15 @@ static enum epa_status prepare_prediction(struct prediction *p)
         status = p->op->source_open(&p->x->problem, &advice, &p->source, &p->err);
     p->here = (uint32_t)fmax(1, p->machine.cores);
     p->cores = cli->predict.cores != 0 ? cli->predict.cores : p->here;
+    if (status == EPA_OK && cli->out != NULL)
+        status = chart_file_prepare(cli->out, &p->err);
     return status == EPA_OK ? prediction_choose_worlds(p) : status;
 }
 
 static enum epa_status write_outputs(struct prediction *p)
 {
     const struct cli *cli = p->cli;
-    text_auto markdown = {0}, csv = {0}, script = {0}, drawn = {0};
+    text_auto markdown = {0}, csv = {0}, document = {0};
     enum epa_status status = EPA_OK;
 
     if (!cli_has_stdout(cli))
@@ -89,13 +91,10 @@ static enum epa_status write_outputs(struct prediction *p)
         predict_csv(&csv, &p->report);
         status = file_write("--csv", cli->csv, cli->force, &csv, &p->err);
     }
-    if (cli->out != NULL && status == EPA_OK)
-        status = plot_prediction(&p->report, &p->machine, cli_plot_form(cli->out),
-                                 cli_plot_columns(cli->out), &script, &p->err);
-    if (cli->out != NULL && status == EPA_OK)
-        status = cli_draw(&script, &drawn, &p->err);
-    if (cli->out != NULL && status == EPA_OK)
-        status = file_write("--out", cli->out, cli->force, &drawn, &p->err);
+    if (cli->out != NULL && status == EPA_OK) {
+        predict_json_text(p, &document);
+        status = chart_file_write(cli, &document, &p->err);
+    }
     if (status == EPA_OK)
         status = cli_write_documents(cli, predict_json(p), &markdown, &p->err);
     return status;

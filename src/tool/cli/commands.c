@@ -95,14 +95,6 @@ static const struct epa_choice orders[] = {
 static const struct epa_choice across[] = {{"layout", 0, NULL},  {"rows", 1, NULL},
                                            {"outputs", 2, NULL}, {"fused", 3, NULL},
                                            {"unknown", 4, NULL}, {0}};
-static const struct epa_choice charts[] = {
-    {"auto", PLOT_AUTO, NULL},
-    {"tokens", PLOT_TOKENS, NULL},
-    {"distribution", PLOT_DISTRIBUTION, NULL},
-    {"skew", PLOT_SKEW, NULL},
-    {"stages", PLOT_STAGES, NULL},
-    {0},
-};
 static const struct epa_choice whens[] = {
     {"auto", PROGRESS_AUTO, NULL},
     {"always", PROGRESS_ALWAYS, NULL},
@@ -217,8 +209,12 @@ const struct option options[] = {
     FLAG("--quick", doctor.quick, DOCTOR, "doctor: do not measure links"),
     VALUE("--out", STRING, out, "FILE", TRACE | PLOT | TUNE | PREDICT, 'o',
           "output of trace merge, plot, tune and predict; - is standard output", .min = 0),
-    VALUE("--kind", CHOICE, plot.kind, "auto|tokens|distribution|skew|stages", PLOT, 0,
-          "plot: kind of chart; auto: chosen from the results", .choices = charts),
+    VALUE("--kind", CHOICE, plot.kind, "auto|tokens|distribution|skew|stages|ratio|trend|nights",
+          PLOT, 0, "plot: kind of chart; auto: chosen from the results", .choices = plot_kinds),
+    VALUE("--baseline", STRING, plot.baseline, "RUN", PLOT, 0,
+          "plot --kind ratio: name or label of the baseline; default: the first run", .min = 0),
+    VALUE("--columns", U32, plot.columns, "N", PLOT, 0,
+          "plot: width of text; default: of the terminal", .min = 40, .max = 1000),
     VALUE("--stage", STRING, stage, "NAME", PLOT | BEST | TRACE, 0,
           "times of this stage, default total; trace merge: events of this stage alone", .min = 0),
     VALUE("--figure", STRING, figure, "FIGURE", BEST | COMPARE, 0,

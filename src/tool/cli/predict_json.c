@@ -145,3 +145,10 @@ json_t *predict_json(const struct prediction *p)
         json_object_of("part", json_number(d->error_part), "text", json_text(d->error), NULL),
         "check", checks_json(d), "machine", machine_json(&p->machine), NULL);
 }
+
+void predict_json_text(const struct prediction *p, struct text *out)
+{
+    json_auto_t *document = predict_json(p);
+
+    json_write(out, document, JSON_COMPACT | JSON_DIGITS);
+}

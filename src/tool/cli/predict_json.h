@@ -7,5 +7,7 @@
 
 /* Returns the document; `epa2a help predicting` describes its keys. */
 json_t *predict_json(const struct prediction *);
+/* Adds the document as text. */
+void predict_json_text(const struct prediction *, struct text *out);
 
 #endif

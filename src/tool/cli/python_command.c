@@ -72,6 +72,16 @@ void python_add_value(struct python_words *words, const char *option, const char
         add_word(words, memory_printf("%s=%s", option, value));
 }
 
+void python_add_common(struct python_words *words, const struct cli *cli)
+{
+    static const char *const colours[] = {
+        [COLOUR_AUTO] = "auto", [COLOUR_ALWAYS] = "always", [COLOUR_NEVER] = "never"};
+
+    python_add_value(words, "--color", colours[cli->color]);
+    if (cli->force)
+        python_add(words, "--force");
+}
+
 void python_add_number(struct python_words *words, const char *option, uint32_t number)
 {
     if (number != 0)

@@ -8,6 +8,7 @@
 #include <epa2a/status.h>
 
 #include "base/text.h"
+#include "cli/cli.h"
 
 /* Words of a command line for Python: {0} is empty. */
 struct python_words {
@@ -16,6 +17,8 @@ struct python_words {
 };
 
 void python_add(struct python_words *, const char *word);
+/* Adds --color, and --force if it is given. */
+void python_add_common(struct python_words *, const struct cli *);
 /* Adds OPTION=VALUE; nothing for NULL. */
 void python_add_value(struct python_words *, const char *option, const char *value);
 /* Adds OPTION=NUMBER; nothing for 0. */
