@@ -10,7 +10,6 @@
 #include "op/moe/routing_file.h"
 #include "report/best_json.h"
 #include "result/figures.h"
-#include "report/plot.h"
 #include "report/results.h"
 #include "trace/trace.h"
 #include "trace/read.h"
@@ -147,17 +146,6 @@ static void name_all(const struct results *r)
     results_names_free(&names);
 }
 
-static void draw_results(struct results *r, size_t turn)
-{
-    const struct plot_wish wish = {.kind = (enum plot_kind)(turn % (PLOT_STAGES + 1)),
-                                   .form = (enum plot_form)(turn / 8 % (PLOT_PNG + 1))};
-    struct epa_error err = {EPA_OK, ""};
-    struct text text = {0};
-
-    demand(plot_script(r, &wish, &text, &err) == err.status);
-    text_free(&text);
-}
-
 static void rank_results(struct results *r, size_t turn)
 {
     struct epa_error err = {EPA_OK, ""};
@@ -202,7 +190,6 @@ void fuzz_results(const uint8_t *data, size_t bytes)
     if (good) {
         look_at_results(&r);
         name_all(&r);
-        draw_results(&r, bytes);
         rank_results(&r, bytes);
     }
     results_free(&r);

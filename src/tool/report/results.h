@@ -152,25 +152,4 @@ void results_names_free(struct results_names *);
 /* Adds the notes of --context, as "switch=a, rack=3"; "none". */
 void results_context(const struct results_run *, struct text *out);
 
-/* Charts of results, drawn by gnuplot: as text, SVG or PNG. */
-
-enum plot_kind {
-    PLOT_AUTO,         /* selected by the contents of the results */
-    PLOT_TOKENS,       /* latency against tokens, a line for each algorithm and transport */
-    PLOT_DISTRIBUTION, /* of samples: a histogram of one run, ECDFs of several runs */
-    PLOT_SKEW,         /* medians of ranks */
-    PLOT_STAGES,       /* stacked medians of stages, with the limit */
-};
-
-enum plot_form { PLOT_TEXT, PLOT_SVG, PLOT_PNG };
-
-struct plot_wish {
-    enum plot_kind kind;
-    enum plot_form form;
-    uint32_t columns; /* width of PLOT_TEXT */
-    struct results_wish which;
-};
-
-/* Imports the output of other benchmarks: `epa2a help importing`. */
-
 #endif
