@@ -415,3 +415,38 @@ TEST(nan_and_infinity_leave_the_scale_alone)
             assert_quantised_amax(f16 != 0, 0, nan, 0, 1);
     }
 }
+
+#ifdef __x86_64__
+/* Linux lists a feature if the CPU has it and the system saves its registers. */
+static bool has_flags(const char *names)
+{
+    char flags[8192] = "", name[32];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    bool all = true;
+    int n;
+
+    assert_non_null(f);
+    while (fgets(flags, sizeof(flags), f) != NULL && strncmp(flags, "flags", 5) != 0)
+        ;
+    fclose(f);
+    *strchrnul(flags, '\n') = ' ';
+    for (; sscanf(names, "%30s%n", name + 1, &n) == 1; names += n) {
+        name[0] = ' ';
+        strcat(name, " ");
+        all = all && strstr(flags, name) != NULL;
+    }
+    return all;
+}
+
+TEST(sets_are_those_of_the_flags_of_the_cpu)
+{
+    static const char avx2[] = "avx2 fma f16c",
+                      avx512[] = "avx512f avx512bw avx512dq avx512vl avx512vbmi";
+    bool has_avx512 = has_flags(avx2) && has_flags(avx512);
+
+    assert_int_equal(epa_kernels_by_name("avx2", EPA_BF16) != NULL, has_flags(avx2));
+    assert_int_equal(epa_kernels_by_name("avx512", EPA_BF16) != NULL, has_avx512);
+    assert_int_equal(epa_gemm_by_name("avx512_bf16", EPA_BF16) != NULL,
+                     has_avx512 && has_flags("avx512_bf16"));
+}
+#endif

@@ -109,16 +109,52 @@ static bool always(void)
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Features of the CPU: registers of CPUID leaf 1, leaf 7, and subleaf 1 of leaf 7. XCR0 names the
+ * registers that the system saves. __builtin_cpu_supports() of zig returns 0 for each feature. */
+struct cpu {
+    unsigned int ecx1, ebx7, ecx7, edx7, eax71, saved;
+};
+
+static struct cpu read_cpu(void)
+{
+    struct cpu cpu = {0};
+    unsigned int a, b, c, d, high;
+
+    if (__get_cpuid(1, &a, &b, &cpu.ecx1, &d) == 0 || (cpu.ecx1 & bit_OSXSAVE) == 0)
+        return (struct cpu){0};
+    __asm__ volatile("xgetbv" : "=a"(cpu.saved), "=d"(high) : "c"(0));
+    if (__get_cpuid_count(7, 0, &a, &cpu.ebx7, &cpu.ecx7, &cpu.edx7) != 0 && a >= 1)
+        (void)__get_cpuid_count(7, 1, &cpu.eax71, &b, &c, &d);
+    return cpu;
+}
+
+static bool has_all(unsigned int features, unsigned int wanted)
+{
+    return (features & wanted) == wanted;
+}
+
+static bool has_avx2(void)
+{
+    enum { SAVED = 3 << 1 }; /* of XCR0: registers of SSE and AVX */
+    struct cpu cpu = read_cpu();
+
+    return has_all(cpu.saved, SAVED) && has_all(cpu.ecx1, bit_AVX | bit_FMA | bit_F16C) &&
+           has_all(cpu.ebx7, bit_AVX2);
+}
+
 static bool has_avx512(void)
 {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vbmi");
+    enum { SAVED = 7 << 5 }; /* of XCR0: masks, and both halves of the registers */
+    struct cpu cpu = read_cpu();
+
+    return has_avx2() && has_all(cpu.saved, SAVED) &&
+           has_all(cpu.ebx7, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) &&
+           has_all(cpu.ecx7, bit_AVX512VBMI);
 }
 
 static bool has_avx512_bf16(void)
 {
-    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+    return has_avx512() && has_all(read_cpu().eax71, bit_AVX512BF16);
 }
 
 /* Requests permission for tiles. Linux (5.16 and later) then saves the tiles of all threads of this
@@ -126,29 +162,16 @@ static bool has_avx512_bf16(void)
 static bool has_amx(void)
 {
     enum {
-        TILE = 1 << 24, /* of CPUID 7, edx */
+        TILE = 1 << 24, /* of edx of leaf 7 */
         BF16 = 1 << 22,
         SAVED = 3 << 17,  /* of XCR0: tiles and their configuration */
         REQUEST = 0x1023, /* ARCH_REQ_XCOMP_PERM */
         TILE_DATA = 18,
     };
-    unsigned int a, b, c, d, saved, high;
+    struct cpu cpu = read_cpu();
 
-    if (!has_avx512() || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 ||
-        (d & (TILE | BF16)) != (TILE | BF16))
-        return false;
-    /* AVX-512 is present, so the system has enabled this instruction. */
-    __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
-    return (saved & SAVED) == SAVED && syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
-}
-
-/* Some compilers' checks lack F16C. Its registers are the registers of AVX. */
-static bool has_avx2(void)
-{
-    unsigned int a, b, c = 0, d;
-
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+    return has_avx512() && has_all(cpu.edx7, TILE | BF16) && has_all(cpu.saved, SAVED) &&
+           syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
 
 void epa_store_drain(void)
