@@ -4,6 +4,7 @@ Inputs are read by data_ptr() (torch), else by the array interfaces, else by DLP
 imported: an array of a framework exists only if its module is in sys.modules."""
 
 import ctypes
+import functools
 import sys
 
 from .errors import ArgumentError, Unsupported
@@ -90,9 +91,24 @@ def _device_of(device):
     return number
 
 
+# Objects of torch, set at the first tensor: the class of tensors, their dense layout, and a function that
+# returns the current stream of a device as an int; an object of class Stream takes a microsecond.
+_tensor = _strided = _raw_stream = None
+
+
+def _find_torch():
+    global _tensor, _strided, _raw_stream
+
+    torch = sys.modules["torch"]
+    _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    _strided, _tensor = torch.strided, torch.Tensor
+
+
 def _read_torch(x):
+    if _tensor is None:
+        _find_torch()
     device = _device_of(x.device)
-    if x.layout is not sys.modules["torch"].strided:
+    if x.layout is not _strided:
         raise ArgumentError(f"a tensor has the layout {x.layout}; use a dense tensor.")
     size = x.element_size()
     strides = tuple([s * size for s in x.stride()])
@@ -329,12 +345,86 @@ def rows(x, name, shape, dtypes, device):
     return array, stride
 
 
+class Argument:
+    """A tensor argument of the calls that move data. The methods check an array and return its address,
+    the object that keeps the memory alive, and another fact.
+
+    The first array of a dtype takes the path of dense(), which explains each failure. A later dense array
+    of the same dtype, of torch or NumPy, takes a quarter of the time."""
+
+    __slots__ = ("name", "dtypes", "writable", "_bytes")
+
+    def __init__(self, name, *dtypes, writable=False):
+        self.name, self.dtypes, self.writable = name, dtypes, writable
+        self._bytes = {}  # accepted dtype of a framework: bytes of an element
+
+    def _fast(self, x, shape, device):
+        """Returns (address, x, bytes of an element), or None: dense() decides."""
+        kind = type(x)
+        if kind is _tensor:
+            size = self._bytes.get(x.dtype)
+            if (
+                size is None
+                or x.shape != shape
+                or x.layout is not _strided
+                or not x.is_contiguous()
+                or (x.get_device() != device if x.is_cuda else device >= 0 or not x.is_cpu)
+            ):
+                return None
+            address = x.data_ptr()
+        elif kind is _ndarray and device < 0:
+            size, flags = self._bytes.get(x.dtype), x.flags
+            if (
+                size is None
+                or x.shape != shape
+                or not flags.c_contiguous
+                or (self.writable and not flags.writeable)
+            ):
+                return None
+            address = _pointer(id(x) + _header).value
+        else:
+            return None
+        return None if address % size else (address, x, size)
+
+    def _checked(self, array):
+        """Returns the result for a checked array, and accepts its dtype from now on."""
+        size, x = BYTES[array.dtype], array.source
+        if type(x) is _tensor or type(x) is _ndarray:
+            self._bytes[x.dtype] = size
+        return array.address, x, size
+
+    def dense(self, x, shape, device):
+        """Returns (address, object, bytes of an element) of a C-contiguous array."""
+        found = self._fast(x, shape, device)
+        return found or self._checked(dense(x, self.name, shape, self.dtypes, device, self.writable))
+
+    def small(self, x, shape, device):
+        """Returns the same for a small input. Other memory orders are copied on hosts."""
+        found = self._fast(x, shape, device)
+        return found or self._checked(small(x, self.name, shape, self.dtypes, device))
+
+    def rows(self, x, count, width, device):
+        """Returns (address, object, number of rows, distance of rows in bytes or 0) of a matrix with dense
+        rows. count: number of rows; None: any."""
+        kind = type(x)
+        if kind is _tensor or kind is _ndarray:
+            shape = x.shape
+            if len(shape) == 2 and shape[1] == width and (count is None or shape[0] == count):
+                found = self._fast(x, shape, device)
+                if found:
+                    return found[0], x, shape[0], 0
+        array, stride = rows(x, self.name, (count, width), self.dtypes, device)
+        return *self._checked(array)[:2], array.shape[0], stride
+
+
 # ---- outputs ----
 
 
 def framework_of(x):
     """Returns "torch", "cupy" or "numpy": outputs for inputs of JAX are NumPy arrays, since arrays of
     JAX are immutable."""
+    if type(x) is _tensor:
+        return "torch"
     if (_ndarray and isinstance(x, _ndarray)) or hasattr(x, "__array_interface__"):
         return "numpy"
     if hasattr(x, "data_ptr"):
@@ -343,6 +433,16 @@ def framework_of(x):
 
 
 _torch_names = {"u32": "int32", "u64": "int64", "u16": "int16"}
+
+
+@functools.cache
+def _torch_dtype(dtype):
+    return getattr(sys.modules["torch"], _torch_names.get(dtype, _long_names[dtype]))
+
+
+@functools.cache
+def _torch_device(device):
+    return sys.modules["torch"].device("cpu" if device < 0 else f"cuda:{device}")
 
 
 def _numpy_dtype(numpy, dtype):
@@ -366,9 +466,7 @@ def _numpy():
 def empty(framework, shape, dtype, device):
     """Returns a new array with undefined contents. torch has signed types for counts."""
     if framework == "torch":
-        torch = sys.modules["torch"]
-        place = "cpu" if device < 0 else f"cuda:{device}"
-        return torch.empty(shape, dtype=getattr(torch, _torch_names.get(dtype, _long_names[dtype])), device=place)
+        return sys.modules["torch"].empty(shape, dtype=_torch_dtype(dtype), device=_torch_device(device))
     if framework == "cupy" and device >= 0:
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(device):
@@ -382,18 +480,18 @@ def empty(framework, shape, dtype, device):
     return numpy.empty(shape, _numpy_dtype(numpy, dtype))
 
 
-def empty_block(framework, count, device):
-    """Returns an array of bytes and its address."""
-    block = empty(framework, (count,), "u8", device)
-    return block, read(block, "block").address
+def address_of(array):
+    """Returns the address of an array of empty()."""
+    return array.data_ptr() if type(array) is _tensor else read(array, "array").address
 
 
 def part_of_block(framework, block, at, count, shape, dtype):
     """Returns an array over bytes of a block."""
-    part = block[at : at + count]
     if framework == "torch":
-        torch = sys.modules["torch"]
-        return part.view(getattr(torch, _torch_names.get(dtype, _long_names[dtype]))).view(shape)
+        size = BYTES[dtype]
+        strides = [n // size for n in _dense_strides(shape, size)]
+        return block.view(_torch_dtype(dtype)).as_strided(shape, strides, at // size)
+    part = block[at : at + count]
     module = type(block).__module__.partition(".")[0]
     return part.view(_numpy_dtype(sys.modules[module], dtype)).reshape(shape)
 
@@ -426,11 +524,11 @@ def wrap(framework, memory, dtype, device):
             count = sum((n - 1) * s for n, s in zip(facts["shape"], strides)) + span
             buffer = (ctypes.c_uint8 * (count if 0 not in facts["shape"] else 0)).from_address(memory.address)
             buffer.owner = memory
-            kind = getattr(torch, _torch_names.get(dtype, _long_names[dtype]))
+            kind = _torch_dtype(dtype)
             flat = torch.frombuffer(buffer, dtype=kind) if len(buffer) else torch.empty(0, dtype=kind)
             return flat.as_strided(facts["shape"], [s // span for s in strides])
         bits = torch.as_tensor(memory, device=f"cuda:{device}")
-        return bits.view(getattr(torch, _torch_names.get(dtype, _long_names[dtype])))
+        return bits.view(_torch_dtype(dtype))
     if framework == "cupy" and device >= 0:
         cupy = sys.modules["cupy"]
         return cupy.asarray(memory).view(_numpy_dtype(cupy, dtype))
@@ -445,11 +543,13 @@ def wrap(framework, memory, dtype, device):
 
 def stream_handle(stream, framework, device):
     """Returns a cudaStream_t as an int, or None for the stream of the comm. Without an argument, the
-    current stream of the framework."""
+    current stream of the framework. The library knows the default stream 0 as cudaStreamLegacy (1)."""
     if device < 0:
         return None
     if stream is None:
         if framework == "torch":
+            if _raw_stream is not None:
+                return _raw_stream(device) or 1
             stream = sys.modules["torch"].cuda.current_stream(device)
         elif framework == "cupy":
             stream = sys.modules["cupy"].cuda.get_current_stream()
@@ -466,4 +566,4 @@ def stream_handle(stream, framework, device):
         raise ArgumentError(
             f"stream is of type {type(stream).__name__}; pass a stream of torch or CuPy, or an int."
         ) from None
-    return handle or 1  # 0 is the default stream, which the library knows as cudaStreamLegacy (1)
+    return handle or 1

@@ -44,7 +44,7 @@ class _Rows(Owned):
             topk_idx_bytes=4,
         )  # fmt: skip
         rows = structs.ReceivedRows()
-        self.comm.call_waiting(self._lib.epa2a_dispatch, self.handle, tokens, rows, None)
+        self.comm.call_waiting(self._lib.epa2a_dispatch, self.handle, bytes(tokens), rows, None)
         stride = rows.x_stride or _CHUNK
         parts = [ctypes.string_at(rows.x + r * stride, len(chunk)) for r in range(self.comm.ranks)]
         self.comm.call_waiting(self._lib.epa2a_discard, self.handle, rows)

@@ -85,14 +85,14 @@ class Received:
     On a device `source_token` and `source_range` are None unless the dispatch has sources=True."""
 
     __slots__ = (
-        "moe", "struct", "framework", "tokens", "routing", "_plan", "_block", "_arrays", "_counts", "_y",
-        "_keep", "_views", "_half", "__weakref__",
+        "moe", "struct", "framework", "tokens", "_plan", "_block", "_arrays", "_counts", "_y", "_keep", "_views",
+        "_half", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, moe, framework, tokens, plan, views):
         self.moe, self.framework, self.tokens, self._plan, self._views = moe, framework, tokens, plan, views
         self._arrays = {}  # the arrays of the caller, and those that were used
-        self.routing = self._counts = self._y = self._keep = self._half = self._block = None
+        self._counts = self._y = self._keep = self._half = self._block = None
 
     def _array(self, name):
         """Returns an output. Most callers use few of the outputs, so each is created at its first use."""
@@ -155,8 +155,8 @@ class Received:
         moe = self.moe
         handle = moe.handle
         stream = arrays.stream_handle(stream, self.framework, moe.comm.device_number)
-        call = moe.comm.call if self._counts is None else moe.comm.call_waiting
-        moe._move(call, self.tokens, stream, moe._lib.epa2a_dispatch_recv, handle, self.struct)
+        waits = self._counts is not None
+        moe._move(waits, self.tokens, stream, moe._lib.epa2a_dispatch_recv, handle, self.struct)
         self._half = None
         return moe._complete(self)
 
@@ -178,9 +178,7 @@ class Pending:
         handle = moe.handle
         stream = arrays.stream_handle(stream, self.received.framework, moe.comm.device_number)
         received = self.received
-        moe._move(
-            moe.comm.call, received.tokens, stream, moe._lib.epa2a_combine_recv, handle, received.struct
-        )
+        moe._move(False, received.tokens, stream, moe._lib.epa2a_combine_recv, handle, received.struct)
         self._keep = None
         return self._result
 
@@ -198,10 +196,11 @@ _fields = {
     "source_range": "source_range",
 }
 _sources = ("source_token", "source_range")
-for _name in _fields:
+_routing = "routing"
+for _name in (*_fields, _routing):
     setattr(Received, _name, property(lambda self, name=_name: self._array(name)))
 
-Output = namedtuple("Output", "field at bytes shape dtype")
+Output = namedtuple("Output", "field argument at bytes shape dtype")
 
 
 class Plan:
@@ -213,7 +212,8 @@ class Plan:
         self.flags, self.outputs, self.bytes = flags, {}, 0
         for name, (shape, dtype) in outputs.items():
             count = math.prod(shape) * arrays.BYTES[dtype]
-            self.outputs[name] = Output(_fields[name], self.bytes, count, shape, dtype)
+            argument = arrays.Argument(f"into[{name!r}]", dtype, writable=True)
+            self.outputs[name] = Output(_fields.get(name, name), argument, self.bytes, count, shape, dtype)
             self.bytes += (count + self._ALIGN - 1) // self._ALIGN * self._ALIGN
 
 
@@ -247,11 +247,28 @@ class Moe(Owned):
         self._adopt(handle)
         self.local_experts = self.experts // comm.ranks
         self._need = _ask_need(comm.handle, comm.ranks, comm.device_number, struct)
+        self._y_shape, self._flat_shape = self._rows_shape(self.hidden), (self._need.rows, self.hidden)
         self._plans = {}
         self._trace = None
+        self._x, self._codes = arrays.Argument("x", self.dtype), arrays.Argument("x", "fp8")
+        self._x_scale = arrays.Argument("x_scale", "f32")
+        self._topk_idx = arrays.Argument("topk_idx", *_indices)
+        self._topk_weights = arrays.Argument("topk_weights", "f32")
+        self._seen = arrays.Argument("seen", "i32", writable=True)
+        self._y, self._bias = arrays.Argument("y", self.dtype), arrays.Argument("bias", self.dtype)
+        self._out = arrays.Argument("out", self.dtype, writable=True)
+        self._out_weights = arrays.Argument("out_weights", "f32", writable=True)
 
-    def _move(self, call, tokens, stream, function, *arguments):
-        """Calls a function of the library that moves data, and records the call for trace()."""
+    def _move(self, waits, tokens, stream, function, *arguments):
+        """Calls a function of the library that moves data, and records the call for trace(). waits: the
+        call waits for peers on a device, too."""
+        comm = self.comm
+        if self._trace is None and comm.device_number >= 0 and not waits:
+            status = function(*arguments, stream)
+            if status < 0:
+                library.check(status)
+            return None
+        call = comm.call_waiting if waits else comm.call
         if self._trace is None:
             return call(function, *arguments, stream)
         name = function.__name__.removeprefix("epa2a_")
@@ -264,6 +281,16 @@ class Moe(Owned):
 
         ranks = library.number("ranks", ranks, 1, _U32)
         return _ask_need(None, ranks, _device_number(device), _shape_of(shape))
+
+    @property
+    def overlaps(self):
+        """True: dispatch_send() and combine_send() return before the data arrive."""
+        return self._need.overlaps
+
+    def rename(self, **names):
+        """Sets the names that error messages use for arguments, such as y="x"."""
+        for argument, name in names.items():
+            getattr(self, f"_{argument}").name = name
 
     # ---- shapes ----
 
@@ -282,14 +309,19 @@ class Moe(Owned):
     def _is_fp8(self, flags):
         return bool(flags & structs.RECV_FP8) or (self.recv == "fp8" and not flags & structs.RECV_NATIVE)
 
-    def _plan_of(self, flags, sources):
-        plan = self._plans.get((flags, sources))
+    def _plan_of(self, recv, pow2_scales, ue8m0, scales_by_group, sources, keep_routes):
+        recv = None if recv is None else dtype_name("recv", recv)
+        form = recv, *map(bool, (pow2_scales, ue8m0, scales_by_group, sources, keep_routes))
+        plan = self._plans.get(form)
         if plan is None:
+            flags = self._flags(*form[:4])
             outputs = self._outputs_of(flags)
             if not sources:
                 for name in _sources:
                     del outputs[name]
-            plan = self._plans[flags, sources] = Plan(outputs, flags)
+            if keep_routes:
+                outputs[_routing] = ((self._need.routing_bytes,), "u8")
+            plan = self._plans[form] = Plan(outputs, flags)
         return plan
 
     def _outputs_of(self, flags):
@@ -318,37 +350,30 @@ class Moe(Owned):
     # ---- dispatch ----
 
     def _read_tokens(self, x, topk_idx, topk_weights, x_scale, flags, seen):
-        """Returns the struct and the arrays to keep."""
-        device, topk, tokens = self.comm.device_number, self.topk, structs.new(structs.Tokens)
-        dtypes = (self.dtype,) if x_scale is None else ("fp8",)
-        a, tokens.x_stride = arrays.rows(x, "x", (None, self.hidden), dtypes, device)
-        count = a.shape[0]
-        tokens.flags, tokens.tokens, tokens.x = flags, count, a.address
-        tokens.topk_idx_bytes = 4
-        keep = [a]
+        """Returns the packed struct, the number of tokens and the arrays to keep."""
+        device, topk = self.comm.device_number, self.topk
+        scale = scale_stride = idx = weights = seen_at = 0
+        of_scale = of_idx = of_weights = of_seen = None
+        idx_bytes = 4
+        argument = self._x if x_scale is None else self._codes
+        at, of_x, count, stride = argument.rows(x, None, self.hidden, device)
         if x_scale is not None:
-            shape = (count, self.hidden // self.fp8_group)
-            a, tokens.x_scale_stride = arrays.rows(x_scale, "x_scale", shape, ("f32",), device)
-            tokens.x_scale = a.address
-            keep.append(a)
+            width = self.hidden // self.fp8_group
+            scale, of_scale, _, scale_stride = self._x_scale.rows(x_scale, count, width, device)
         if topk_idx is not None:
-            a = arrays.small(topk_idx, "topk_idx", (count, topk), _indices, device)
-            tokens.topk_idx, tokens.topk_idx_bytes = a.address, arrays.BYTES[a.dtype]
-            keep.append(a)
+            idx, of_idx, idx_bytes = self._topk_idx.small(topk_idx, (count, topk), device)
         if topk_weights is not None:
-            a = arrays.small(topk_weights, "topk_weights", (count, topk), ("f32",), device)
-            tokens.topk_weight = a.address
-            keep.append(a)
+            weights, of_weights, _ = self._topk_weights.small(topk_weights, (count, topk), device)
         if seen is not None:
-            a = arrays.dense(seen, "seen", (self.local_experts,), ("i32",), device, writable=True)
-            tokens.seen = a.address
-            keep.append(a)
-        return tokens, keep
+            seen_at, of_seen, _ = self._seen.dense(seen, (self.local_experts,), device)
+        tokens = structs.pack_tokens(
+            count, flags, at, scale, stride, scale_stride, idx, idx_bytes, weights, seen_at
+        )
+        return tokens, count, (of_x, of_scale, of_idx, of_weights, of_seen)
 
     def _flags(self, recv, pow2_scales, ue8m0, scales_by_group):
         flags = 0
         if recv is not None:
-            recv = dtype_name("recv", recv)
             library.choice("recv", recv, {"fp8": 0, self.dtype: 0})
             flags = structs.RECV_FP8 if recv == "fp8" else structs.RECV_NATIVE
         if pow2_scales:
@@ -367,8 +392,12 @@ class Moe(Owned):
             if into.moe is self and into._plan is plan and not into._views and into._half is None:
                 # The pointers of `into` were checked; those to memory of the moe count as NULL.
                 struct = received.struct = structs.ReceivedRows.from_buffer_copy(into.struct)
-                struct.host_count = struct.routing = None
+                struct.host_count = None
                 received._block, received._arrays, received._y = into._block, into._arrays, into._y
+                if struct.routing:  # of the earlier dispatch
+                    struct.routing = None
+                    received._arrays = {name: a for name, a in into._arrays.items() if name != _routing}
+                    self._allocate(received, (_routing,))
                 return
             given = {name: getattr(into, name) for name in _fields}
         elif into is not None:
@@ -384,28 +413,27 @@ class Moe(Owned):
                     f"into has the unknown name {unknown[0]!r}; the names are {', '.join(_fields)}."
                 )
         struct = received.struct
-        for name, output in plan.outputs.items():
-            value = given.get(name)
-            if value is None:
-                continue
-            a = arrays.dense(value, f"into[{name!r}]", output.shape, (output.dtype,), device, writable=True)
-            received._arrays[name] = value
-            setattr(struct, output.field, a.address)
+        for name, value in given.items():
+            output = plan.outputs.get(name)
+            if value is not None and output is not None:
+                received._arrays[name] = value
+                setattr(struct, output.field, output.argument.dense(value, output.shape, device)[0])
         if len(received._arrays) == len(plan.outputs):
             return
-        received._block, address = arrays.empty_block(received.framework, plan.bytes, device)
+        received._block = arrays.empty(received.framework, (plan.bytes,), "u8", device)
+        address = arrays.address_of(received._block)
         for name, output in plan.outputs.items():
             if name not in received._arrays:
                 setattr(struct, output.field, address + output.at)
 
-    def _receive_sources(self, received):
-        """Sets the pointers to the sources of rows, which the library stores in memory of the caller only."""
-        for name in _sources:
+    def _allocate(self, received, names):
+        """Sets the pointers of outputs to new arrays."""
+        for name in names:
             output = received._plan.outputs.get(name)
             if output is not None:
                 array = arrays.empty(received.framework, output.shape, output.dtype, self.comm.device_number)
                 received._arrays[name] = array
-                setattr(received.struct, output.field, arrays.read(array, name).address)
+                setattr(received.struct, output.field, arrays.address_of(array))
 
     def _start(
         self, function, x, topk_idx, topk_weights, x_scale, recv, pow2_scales, ue8m0, scales_by_group, into,
@@ -413,32 +441,32 @@ class Moe(Owned):
     ):
         handle = self.handle
         device = self.comm.device_number
-        flags = 0
-        if recv is not None or pow2_scales or ue8m0 or scales_by_group:
-            flags = self._flags(recv, pow2_scales, ue8m0, scales_by_group)
-        tokens, keep = self._read_tokens(x, topk_idx, topk_weights, x_scale, flags, seen)
-        plan = self._plan_of(flags, device < 0 if sources is None else bool(sources))
-        received = Received(self, arrays.framework_of(x), tokens.tokens, plan, bool(views))
-        received.struct = structs.new(structs.ReceivedRows)
+        if sources is None:
+            sources = device < 0
+        form = recv, pow2_scales, ue8m0, scales_by_group, sources, keep_routes
+        try:
+            plan = self._plans[form]
+        except (KeyError, TypeError):  # not in use yet, or not hashable
+            plan = self._plan_of(*form)
+        tokens, count, keep = self._read_tokens(x, topk_idx, topk_weights, x_scale, plan.flags, seen)
+        received = Received(self, arrays.framework_of(x), count, plan, bool(views))
+        received.struct = struct = structs.new_received()
         if not views:
             self._receive(received, into)
+            struct = received.struct
         elif into is not None:
             raise ArgumentError("views and into exclude each other; pass one of them.")
         else:
-            self._receive_sources(received)
-        struct = received.struct
+            self._allocate(received, (*_sources, _routing))
         if host_counts:
             received._counts = (ctypes.c_uint32 * (self.local_experts + 1))()
             struct.host_count = ctypes.addressof(received._counts)
-        if routing is not None or keep_routes:
-            if routing is None:
-                routing = arrays.empty(received.framework, (self._need.routing_bytes,), "u8", device)
-            received.routing = routing
-            struct.routing = arrays.read(routing, "routing").address
+        if routing is not None:
+            received._arrays[_routing] = routing
+            struct.routing = arrays.address_of(routing)
         received._keep = keep
         stream = arrays.stream_handle(stream, received.framework, device)
-        call = self.comm.call_waiting if host_counts else self.comm.call
-        self._move(call, received.tokens, stream, function, handle, tokens, struct)
+        self._move(host_counts, count, stream, function, handle, tokens, struct)
         return received
 
     def dispatch(
@@ -529,54 +557,46 @@ class Moe(Owned):
             raise ArgumentError("the dispatch is not complete; call received.wait() first.")
         device = self.comm.device_number
         tokens = received.tokens
-        outputs, keep = structs.new(structs.Outputs), []
-        outputs.topk_idx_bytes = 4
+        weights = idx = out_weight = 0
+        of_weights = of_idx = of_y = None
+        y_at, idx_bytes, bias_at, of_bias = 0, 4, (0, 0), ()
         if y is None and received._y is None:
             raise ArgumentError("y is None and received.y was not used; pass expert outputs.")
         if y is not None or not received._views:
             y = received._y if y is None else y
             flat = len(getattr(y, "shape", ())) == 2
-            shape = (self._need.rows, self.hidden) if flat else self._rows_shape(self.hidden)
-            a = arrays.dense(y, "y", shape, (self.dtype,), device)
-            outputs.y = a.address
-            keep.append(a)
+            y_at, of_y, _ = self._y.dense(y, self._flat_shape if flat else self._y_shape, device)
         if topk_weights is not None:
             count = self._need.rows if self._by_rank else tokens
-            a = arrays.small(topk_weights, "topk_weights", (count, self.topk), ("f32",), device)
-            outputs.topk_weight = a.address
-            keep.append(a)
+            weights, of_weights, _ = self._topk_weights.small(topk_weights, (count, self.topk), device)
         if topk_idx is not None:
-            a = arrays.small(topk_idx, "topk_idx", (tokens, self.topk), _indices, device)
-            outputs.topk_idx, outputs.topk_idx_bytes = a.address, arrays.BYTES[a.dtype]
-            keep.append(a)
+            idx, of_idx, idx_bytes = self._topk_idx.small(topk_idx, (tokens, self.topk), device)
+        shape = (tokens, self.hidden)
         if bias is not None:
             biases = bias if isinstance(bias, (list, tuple)) else (bias,)
             if len(biases) > 2:
                 raise ArgumentError(f"bias has {len(biases)} arrays; pass at most 2.")
-            for i, b in enumerate(biases):
-                a = arrays.dense(b, "bias", (tokens, self.hidden), (self.dtype,), device)
-                outputs.bias[i] = a.address
-                keep.append(a)
+            of_bias = [self._bias.dense(b, shape, device) for b in biases]
+            bias_at = *(b[0] for b in of_bias), *(0,) * (2 - len(biases))
         if out is None:
-            out = arrays.empty(received.framework, (tokens, self.hidden), self.dtype, device)
-        a = arrays.dense(out, "out", (tokens, self.hidden), (self.dtype,), device, writable=True)
-        outputs.out = a.address
+            out = arrays.empty(received.framework, shape, self.dtype, device)
+            out_at = arrays.address_of(out)
+        else:
+            out_at = self._out.dense(out, shape, device)[0]
         result = out
         if return_weights or out_weights is not None:
             if out_weights is None:
                 out_weights = arrays.empty(received.framework, (tokens, self.topk), "f32", device)
-            a = arrays.dense(
-                out_weights, "out_weights", (tokens, self.topk), ("f32",), device, writable=True
-            )
+            out_weight = self._out_weights.dense(out_weights, (tokens, self.topk), device)[0]
             # A rank without tokens also sets the pointer: all ranks must agree.
-            outputs.out_weight = a.address or ctypes.addressof(outputs)
+            out_weight = out_weight or ctypes.addressof(received.struct)
             result = (out, out_weights)
-        keep.append(result)
-        stream = arrays.stream_handle(stream, received.framework, device)
-        self._move(
-            self.comm.call, received.tokens, stream, function, handle, received.struct, outputs
+        outputs = structs.pack_outputs(
+            y_at, idx, idx_bytes, weights, *bias_at, out_at, out_weight, 0
         )
-        return result, keep
+        stream = arrays.stream_handle(stream, received.framework, device)
+        self._move(False, tokens, stream, function, handle, received.struct, outputs)
+        return result, (of_y, of_weights, of_idx, of_bias, result)
 
     def combine(
         self, received, y=None, topk_weights=None, *, topk_idx=None, bias=None, out=None, return_weights=False,

@@ -1,6 +1,8 @@
 """Structs and constants of include/epa2a.h for ctypes. A test compares them with the header."""
 
+import struct as packing
 from ctypes import (
+    Array,
     CFUNCTYPE,
     POINTER,
     Structure,
@@ -13,6 +15,7 @@ from ctypes import (
     c_void_p,
     sizeof,
 )
+from functools import partial
 
 VERSION = 0x000100
 HOST = -1
@@ -171,15 +174,32 @@ class AgGemmParams(Sized):
 
 
 ALL = [CommParams, MoeShape, MoeNeed, Tokens, ReceivedRows, Outputs, Experts, AgGemmParams]
-_templates = {struct: bytes(struct()) for struct in (Tokens, ReceivedRows, Outputs)}
+_received = bytes(ReceivedRows())
 
 
-def new(struct):
-    """Returns a new struct of a data call, in half of the time of its constructor."""
-    return struct.from_buffer_copy(_templates[struct])
+def new_received():
+    """Returns a new ReceivedRows, in half of the time of its constructor."""
+    return ReceivedRows.from_buffer_copy(_received)
+
+
+_formats = {c_size_t: "N", c_uint64: "Q", c_void_p: "P", c_uint32: "I", c_int32: "i"}
+
+
+def packer(struct):
+    """Returns a function that packs the values of the fields as bytes, in a quarter of the time of the
+    struct. Its arguments are the fields after `size`; an array has an argument for each element."""
+    form = "".join(
+        str(kind._length_) + _formats[kind._type_] if issubclass(kind, Array) else _formats[kind]
+        for _, kind in struct._fields_
+    )
+    return partial(packing.Struct(f"@{form}0P").pack, sizeof(struct))
+
+
+pack_tokens, pack_outputs = packer(Tokens), packer(Outputs)
 
 
 _p = c_void_p
+_packed = c_void_p  # the bytes of a struct that the library only reads
 _int_functions = {
     "epa2a_comm_create": [POINTER(CommParams), POINTER(_p)],
     "epa2a_comm_check": [_p],
@@ -188,13 +208,13 @@ _int_functions = {
     "epa2a_comm_alloc": [_p, c_size_t, POINTER(_p)],
     "epa2a_moe_need": [_p, c_uint32, c_int32, POINTER(MoeShape), POINTER(MoeNeed)],
     "epa2a_moe_create": [_p, POINTER(MoeShape), POINTER(_p)],
-    "epa2a_dispatch": [_p, POINTER(Tokens), POINTER(ReceivedRows), _p],
-    "epa2a_dispatch_send": [_p, POINTER(Tokens), POINTER(ReceivedRows), _p],
+    "epa2a_dispatch": [_p, _packed, POINTER(ReceivedRows), _p],
+    "epa2a_dispatch_send": [_p, _packed, POINTER(ReceivedRows), _p],
     "epa2a_dispatch_recv": [_p, POINTER(ReceivedRows), _p],
-    "epa2a_dispatch_again": [_p, POINTER(Tokens), POINTER(ReceivedRows), _p],
+    "epa2a_dispatch_again": [_p, _packed, POINTER(ReceivedRows), _p],
     "epa2a_discard": [_p, POINTER(ReceivedRows)],
-    "epa2a_combine": [_p, POINTER(ReceivedRows), POINTER(Outputs), _p],
-    "epa2a_combine_send": [_p, POINTER(ReceivedRows), POINTER(Outputs), _p],
+    "epa2a_combine": [_p, POINTER(ReceivedRows), _packed, _p],
+    "epa2a_combine_send": [_p, POINTER(ReceivedRows), _packed, _p],
     "epa2a_combine_recv": [_p, POINTER(ReceivedRows), _p],
     "epa2a_test": [_p],
     "epa2a_layer_create": [_p, POINTER(MoeShape), POINTER(Experts), POINTER(_p)],

@@ -2,6 +2,7 @@
 where the arrays of the framework are immutable. The frameworks are optional."""
 
 import importlib.util
+import re
 import unittest
 
 import support
@@ -82,6 +83,8 @@ class Frameworks(unittest.TestCase):
             self.skipTest("torch is not installed")
         import torch
 
+        known = arrays.Argument("x", "f32")
+        known.dense(torch.zeros((2, 4)), (2, 4), -1)
         for words, x in {
             "device meta": torch.empty((2, 4), device="meta"),
             "layout sparse": torch.eye(4)[:2].to_sparse(),
@@ -89,11 +92,38 @@ class Frameworks(unittest.TestCase):
             "contiguous strides": torch.zeros((4, 2)).T,
             "shape 3": torch.zeros((2, 3)),
         }.items():
-            with self.subTest(words), self.assertRaises(epa2a.ArgumentError) as context:
-                arrays.dense(x, "x", (2, 4), ("f32",), -1)
-            for word in words.split():
-                self.assertIn(word, str(context.exception))
+            for check in (lambda x: arrays.dense(x, "x", (2, 4), ("f32",), -1), lambda x: known.dense(x, (2, 4), -1)):
+                with self.subTest(words), self.assertRaises(epa2a.ArgumentError) as context:
+                    check(x)
+                for word in words.split():
+                    self.assertIn(word, str(context.exception))
         self.assertEqual(arrays.dense(torch.zeros((0, 4)), "x", (0, 4), ("f32",), -1).shape, (0, 4))
+
+    def test_a_known_dtype_is_checked_as_the_first_time(self):
+        frozen = np.zeros((2, 4), np.float32)
+        frozen.flags.writeable = False
+        odd = np.zeros(33, np.uint8)[1:].view(np.float32).reshape(2, 4)
+        wrong = {
+            "float64": np.zeros((2, 4)),
+            ">f4": np.zeros((2, 4), ">f4"),
+            "[4, 2]": np.zeros((4, 2), np.float32),
+            "contiguous": np.zeros((4, 2), np.float32).T,
+            "read-only": frozen,
+            "multiple of 4": odd,
+            "list": [[0.0] * 4] * 2,
+        }
+        good = np.zeros((2, 4), np.float32)
+        argument = arrays.Argument("out", "f32", writable=True)
+        for _ in range(2):
+            for words, x in wrong.items():
+                with self.assertRaisesRegex(epa2a.ArgumentError, re.escape(words)):
+                    argument.dense(x, (2, 4), -1)
+            with self.assertRaisesRegex(epa2a.ArgumentError, "CUDA device 0"):
+                argument.dense(good, (2, 4), 0)
+            self.assertEqual(argument.dense(good, (2, 4), -1), (good.ctypes.data, good, 4))
+        self.assertEqual(argument.rows(good, None, 4, -1), (good.ctypes.data, good, 2, 0))
+        wide = np.zeros((2, 8), np.float32)
+        self.assertEqual(argument.rows(wide[:, :4], 2, 4, -1)[2:], (2, 32))
 
     def test_frameworks(self):
         for framework, method in {"torch": "fork", "jax": "spawn"}.items():

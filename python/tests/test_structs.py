@@ -70,6 +70,20 @@ class Structs(unittest.TestCase):
             add(name, name, value)
         self.assertEqual(compile_and_run(lines), wanted)
 
+    def test_packed_structs_have_the_fields(self):
+        for struct in (structs.Tokens, structs.Outputs):
+            arguments, fields = [], {}
+            for name, kind in struct._fields_[1:]:
+                n = getattr(kind, "_length_", 1)
+                values = [len(arguments) + i + 1 for i in range(n)]
+                fields[name] = values if n > 1 else values[0]
+                arguments += values
+            found = struct.from_buffer_copy(structs.packer(struct)(*arguments))
+            self.assertEqual(found.size, ctypes.sizeof(struct))
+            for name, value in fields.items():
+                field = getattr(found, name)
+                self.assertEqual(list(field) if isinstance(value, list) else field, value, name)
+
     def test_every_struct_with_a_size_is_bound(self):
         found = re.findall(r"struct (\w+) \{\s*size_t size;", declared())
         self.assertEqual(sorted(found), sorted(s.c_name for s in structs.ALL))
