@@ -7,12 +7,14 @@ hooks and events, one and two dispatches before a combine, zero copy, and equal 
 The inputs are arrays of NumPy, or with --torch tensors of torch."""
 
 import itertools
+import types
 import unittest
 
 from deep_ep_support import (
     BF16, CUDA, RANKS, array, dequantised, difference, epa2a, main, np, require, run_ranks, tensor
 )  # fmt: skip
 from epa2a import deep_ep
+from epa2a.deep_ep import buffer as buffer_module
 from epa2a.deep_ep import low_latency
 
 # Values of x identify the rank: rank - OFFSET. BF16 represents integers up to 256.
@@ -258,6 +260,21 @@ def own_group(comm):
         require(False, "a destroyed Buffer accepts calls")
 
 
+def rows_with_gaps(comm):
+    """The first dispatch of a shape and later ones accept tokens with gaps between the rows."""
+    p = Problem(comm.rank, 11)
+    buffer = buffer_for(comm, p)
+    wide, idx, weights = tensor(np.repeat(p.noise, 2, 1)), tensor(p.idx), tensor(p.weights)
+    for _ in range(2):
+        rows, _, handle, *_ = buffer.low_latency_dispatch(
+            wide[:, : p.hidden], idx, p.tokens, p.experts, use_fp8=False
+        )
+        require(len(handle) == 5 and handle[3] == p.hidden, handle)
+        out, *_ = buffer.low_latency_combine(rows, idx, weights, handle)
+        require(difference(p.expected(array(wide)[:, : p.hidden]), array(out)) < 1e-5)
+    buffer.destroy()
+
+
 def bad_inputs(comm):
     """Each wrong call raises an error that names the argument, and has no effect on the next call."""
     p = Problem(comm.rank, 8)
@@ -467,6 +484,25 @@ class LowLatency(unittest.TestCase):
         for hidden in (512, 1024, 1536):
             with self.subTest(hidden=hidden):
                 run_ranks(logfmt_values, hidden)
+
+    def test_memory_of_a_handle_is_kept(self):
+        class Kept:
+            calls = 0
+
+            def record_stream(self, _):
+                self.calls += 1
+
+        received = types.SimpleNamespace(x=Kept(), routing=Kept())
+        sources = Kept(), Kept()
+        handle = low_latency.Handle(received, lambda: (*sources, 8, 512, 4))
+        buffer_module.keep_memory([handle], None)
+        self.assertEqual([k.calls for k in (received.x, received.routing, *sources)], [1, 1, 0, 0])
+        self.assertEqual(tuple(handle[2:]), (8, 512, 4))
+        buffer_module.keep_memory([handle], None)
+        self.assertEqual([k.calls for k in (received.x, received.routing, *sources)], [2, 2, 1, 1])
+
+    def test_rows_with_gaps(self):
+        run_ranks(rows_with_gaps)
 
     @unittest.skipIf(CUDA, "the library does not read the indices of a device")
     def test_bad_inputs(self):

@@ -5,7 +5,7 @@ from ..comm import Comm
 from ..errors import ArgumentError, Unsupported
 from .config import Config
 from .event import EventHandle, EventOverlap
-from .low_latency import LowLatency, size_hint
+from .low_latency import Handle, LowLatency, size_hint
 from .masks import Masks
 from .normal import Normal
 from .tensor_ops import ops_for
@@ -22,6 +22,8 @@ def refuse(call, **values):
 def keep_memory(values, stream):
     """Keeps the memory of freed tensors until the stream has executed its present work. The allocator of
     torch would otherwise reuse the memory on the stream of the allocation."""
+    if isinstance(values, Handle):
+        values = values.memory()
     if isinstance(values, (tuple, list)):
         for value in values:
             keep_memory(value, stream)

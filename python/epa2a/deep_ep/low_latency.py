@@ -13,6 +13,7 @@ dispatches with return_recv_hook, whose calls are two kernels: the first ends wi
 and the hook starts the second."""
 
 import itertools
+from collections.abc import Sequence
 
 from .. import arrays
 from ..errors import ArgumentError
@@ -70,15 +71,30 @@ def size_hint(max_tokens, hidden, ranks, experts):
     return max(bytes_on(-1), bytes_on(0) if has_cuda else 0)
 
 
-class Handle(tuple):
-    """(src_info, layout_range, maximum of tokens, hidden, experts), with the received rows."""
+class Handle(Sequence):
+    """(src_info, layout_range, maximum of tokens, hidden, experts), with the received rows. `items` is a
+    function that returns the items: engines pass a handle on, and most of them use no item."""
 
-    def __new__(cls, received, items):
-        self = super().__new__(cls, items)
-        self.received = received
+    def __init__(self, received, items):
+        self.received, self._items = received, items
         self.outputs = None  # array of combine_buffer(), with masks
         self.choices = None  # copy of topk_idx of the dispatch, for a combine with other masks
-        return self
+
+    def _all(self):
+        if callable(self._items):
+            self._items = self._items()
+        return self._items
+
+    def __getitem__(self, i):
+        return self._all()[i]
+
+    def __len__(self):
+        return len(self._all())
+
+    def memory(self):
+        """Returns the items that exist, and the arrays of which later items are parts."""
+        items = () if callable(self._items) else self._items
+        return [*items, self.received.x, self.received.routing]
 
     @staticmethod
     def received_of(handle):
@@ -124,13 +140,34 @@ class LowLatency:
                     f"{need.heap_bytes} bytes, but num_rdma_bytes of the Buffer is {self.limit_bytes}; pass "
                     "the result of Buffer.get_low_latency_rdma_size_hint() for these numbers."
                 )
-            self.moes[key] = Moe(self.comm, **shape), need.overlaps
+            moe = Moe(self.comm, **shape)
+            moe.rename(y="x", seen="cumulative_local_expert_recv_stats")
+            self.moes[key] = moe, need.overlaps
         return self.moes[key]
 
     def has(self, handle):
         """Returns whether the handle is of a dispatch of this object."""
         moe = Handle.received_of(handle).moe
         return any(moe is other for other, _ in self.moes.values())
+
+    def find(self, x, topk_idx, max_tokens, experts, fp8, hooked):
+        """Returns moe_of() for the arguments of a dispatch. Moe.dispatch() checks the arguments, too, so only
+        the first call of a shape has to."""
+        device = self.comm.device_number
+        form = (fp8, hooked) if device >= 0 else (False, False)
+        try:
+            found = self.moes[max_tokens, x.shape[1], experts, topk_idx.shape[1], *form]
+            hidden = found[0].hidden
+        except (AttributeError, IndexError, KeyError, TypeError):  # the first call, or wrong arguments
+            found = None
+            tokens, hidden = arrays.rows(x, "x", (None, None), ("bf16",), device)[0].shape
+            topk = arrays.dense(topk_idx, "topk_idx", (tokens, None), INDICES, device).shape[1]
+        if fp8 and hidden % FP8_GROUP != 0:
+            raise ArgumentError(
+                f"x has {hidden} elements per token; use_fp8 needs a multiple of {FP8_GROUP}."
+            )
+        self.half.complete()  # the library admits one open half
+        return found or self.moe_of(max_tokens, hidden, experts, topk, fp8, hooked)
 
     def close(self):
         self.half.complete()
@@ -147,18 +184,7 @@ class LowLatency:
 
     def dispatch(self, x, topk_idx, max_tokens, experts, *, fp8, pow2, ue8m0, seen, hooked, stream):
         """Returns (rows or (rows, scales), count, handle, hook)."""
-        device = self.comm.device_number
-        tokens, hidden = arrays.dense(x, "x", (None, None), ("bf16",), device).shape
-        topk = arrays.dense(topk_idx, "topk_idx", (tokens, None), INDICES, device).shape[1]
-        if fp8 and hidden % FP8_GROUP != 0:
-            raise ArgumentError(
-                f"x has {hidden} elements per token; use_fp8 needs a multiple of {FP8_GROUP}."
-            )
-        self.half.complete()  # the library admits one open half
-        moe, overlaps = self.moe_of(max_tokens, hidden, experts, topk, fp8, hooked)
-        if seen is not None:
-            name = "cumulative_local_expert_recv_stats"
-            arrays.dense(seen, name, (moe.local_experts,), ("i32",), device, writable=True)
+        moe, overlaps = self.find(x, topk_idx, max_tokens, experts, fp8, hooked)
         begin = moe.dispatch_send if hooked and overlaps else moe.dispatch
         got = begin(
             x,
@@ -175,9 +201,13 @@ class LowLatency:
         hook = self.finish(got.wait if begin == moe.dispatch_send else None, hooked)
         rows = got.x
         if fp8:
-            rows = got.x, got.x_scale.swapaxes(1, 2)
-        src_info = got.source_token.reshape(moe.local_experts, -1)
-        handle = Handle(got, (src_info, got.source_range, max_tokens, hidden, experts))
+            rows = rows, got.x_scale.swapaxes(1, 2)
+
+        def items():
+            src_info = got.source_token.reshape(moe.local_experts, -1)
+            return src_info, got.source_range, max_tokens, moe.hidden, experts
+
+        handle = Handle(got, items)
         return rows, got.count, handle, hook
 
     def round_outputs(self, y, got):
@@ -198,16 +228,14 @@ class LowLatency:
         moe = got.moe
         if topk_weights is None:
             raise ArgumentError("topk_weights is None; pass the weights of the choices.")
-        rows = moe.local_experts, self.comm.ranks * moe.max_tokens, moe.hidden
-        if y is not None:
-            arrays.dense(y, "x", rows, ("bf16",), self.comm.device_number)
         if rounded:
+            rows = moe.local_experts, self.comm.ranks * moe.max_tokens, moe.hidden
+            arrays.dense(y, "x", rows, ("bf16",), self.comm.device_number)
             y = self.round_outputs(y, got)
-        overlaps = next(overlaps for other, overlaps in self.moes.values() if other is moe)
         self.half.complete()
         if out is None:
             out = arrays.empty(got.framework, (got.tokens, moe.hidden), "bf16", self.comm.device_number)
-        begin = moe.combine_send if hooked and overlaps else moe.combine
+        begin = moe.combine_send if hooked and moe.overlaps else moe.combine
         begun = begin(got, y, topk_weights, topk_idx=topk_idx, out=out, stream=stream)
         return out, self.finish(begun.wait if begin == moe.combine_send else None, hooked)
 
