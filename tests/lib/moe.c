@@ -598,6 +598,19 @@ static void run_forms(void)
     }
 }
 
+/* Rows that several warps of a device copy, with a short last part. */
+static void run_wide_rows(void)
+{
+    for (int layout = EPA2A_EXPERT_PADDED; layout <= EPA2A_RANK_PADDED; layout++) {
+        struct setting s = setting_of(2, layout, EPA2A_BF16, NULL);
+
+        s.shape.hidden = 1552;
+        run("plain", run_plain, &s);
+        s.shape.recv_dtype = EPA2A_FP8_E4M3;
+        run("plain", run_plain, &s);
+    }
+}
+
 static void end_batch(void)
 {
     if (batch.runs > 0)
@@ -640,6 +653,7 @@ static int run_on_devices(void)
             end_batch();
         }
     run_forms();
+    run_wide_rows();
     end_batch();
     return failures != 0;
 }
@@ -663,6 +677,7 @@ int main(int argc, char **argv)
     run_layouts(3, "algorithm=token_flag");
     run_layouts(2, "algorithm=ll_v2, dedup=true");
     run_forms();
+    run_wide_rows();
     s = setting_of(3, EPA2A_EXPERT_PADDED, EPA2A_BF16, "algorithm=ll_v1");
     run("masks", run_masks, &s);
     s = setting_of(3, EPA2A_EXPERT_PADDED, EPA2A_BF16, NULL);

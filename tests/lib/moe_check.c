@@ -309,8 +309,8 @@ static void read_scales(const struct subject *t, const struct slot *p, uint64_t 
 static bool check_row(struct subject *t, const struct slot *p, uint64_t row, uint32_t rank,
                       uint32_t token)
 {
-    uint16_t x[1024], want[1024];
-    float scale[64], have[64];
+    uint16_t x[MODEL_HIDDEN], want[MODEL_HIDDEN];
+    float scale[MODEL_HIDDEN / 16], have[MODEL_HIDDEN / 16];
     bool fp8 = model_is_fp8(t->s);
 
     model_x(t->s, rank, p->iteration, token, x);
@@ -590,8 +590,8 @@ static void run_experts(struct subject *t, struct slot *p, uint16_t *y)
 {
     const struct setting *s = t->s;
     uint32_t local = local_of(s), first = t->r->rank * local, topk = s->shape.topk;
-    static _Thread_local uint16_t part[32][1024];
-    float scale[64];
+    static _Thread_local uint16_t part[32][MODEL_HIDDEN];
+    float scale[MODEL_HIDDEN / 16];
 
     for (uint32_t e = 0; e < local && !is_rank_layout(s); e++)
         for (uint64_t i = p->host.start[e]; i < p->host.start[e] + p->host.count[e]; i++) {
@@ -627,7 +627,7 @@ static void run_experts(struct subject *t, struct slot *p, uint16_t *y)
 static void check_sums(struct subject *t, const struct slot *p, const struct way *w)
 {
     uint32_t topk = t->s->shape.topk;
-    uint16_t want[1024], bias[2][1024];
+    uint16_t want[MODEL_HIDDEN], bias[2][MODEL_HIDDEN];
     bool f16 = t->s->shape.dtype == EPA2A_F16;
 
     for (uint32_t i = 0; i < p->tokens && !t->r->failed; i++) {

@@ -6,7 +6,7 @@
 
 #include "base/dtype.h"
 
-enum { TOPK = 32, RANKS = 8, HIDDEN = 1024 };
+enum { TOPK = 32, RANKS = 8 };
 
 static uint64_t mix(uint64_t z)
 {
@@ -160,9 +160,10 @@ void model_sum(const struct setting *s, uint32_t n, const uint16_t *const *y, co
 void model_combined(const struct setting *s, uint32_t rank, uint64_t route, uint64_t iteration,
                     uint32_t token, const int32_t *masked, uint16_t *out)
 {
-    static _Thread_local uint16_t x[HIDDEN], row[HIDDEN], y[TOPK][HIDDEN], part[RANKS][HIDDEN];
+    static _Thread_local uint16_t x[MODEL_HIDDEN], row[MODEL_HIDDEN], y[TOPK][MODEL_HIDDEN],
+        part[RANKS][MODEL_HIDDEN];
     const uint16_t *of[TOPK], *of_rank[RANKS];
-    float scale[HIDDEN / 16], weight[TOPK], by[TOPK];
+    float scale[MODEL_HIDDEN / 16], weight[TOPK], by[TOPK];
     const float ones[RANKS] = {1, 1, 1, 1, 1, 1, 1, 1};
     bool two_steps = s->by_rank || is_rank_layout(s);
     int32_t expert[TOPK];

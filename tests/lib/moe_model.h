@@ -9,6 +9,8 @@
 
 #include <epa2a.h>
 
+enum { MODEL_HIDDEN = 2048 }; /* largest hidden of a shape */
+
 struct setting {
     struct epa2a_moe_shape shape; /* size is unused */
     uint32_t ranks, flags;

@@ -106,26 +106,54 @@ EPA_DEV void quantise_row(const struct deliver_args &a, const char *row, uint64_
     }
 }
 
-/* Copies or quantises a row of the view. Called by one warp. */
-EPA_DEV void deliver_row(const struct deliver_args &a, uint64_t from, uint64_t to)
+/* Bytes of a row that a warp copies with all loads in flight. */
+enum { LOADS = 4, PART_BYTES = LOADS * EPA_DEV_WARP * 16 };
+
+/* Returns the number of warps that share a row. Each group of a quantised row needs its warp. */
+EPA_DEV uint32_t parts_of_row(const struct deliver_args &a)
 {
-    const uint32_t lane = epa_dev_lane();
+    if (a.to.x == NULL || a.to.quantised_group != 0)
+        return 1;
+    return (a.to.row_bytes + PART_BYTES - 1) / PART_BYTES;
+}
+
+/* Copies PART_BYTES of a row from `at` on, or its remainder. */
+EPA_DEV void copy_part(const struct deliver_args &a, const char *row, char *to, uint32_t at)
+{
+    uint4 chunk[LOADS];
+
+    at += epa_dev_lane() * 16;
+#pragma unroll
+    for (uint32_t i = 0; i < LOADS; i++)
+        if (at + i * EPA_DEV_WARP * 16 < a.to.row_bytes)
+            chunk[i] = epa_dev_load16(row + at + i * EPA_DEV_WARP * 16);
+#pragma unroll
+    for (uint32_t i = 0; i < LOADS; i++)
+        if (at + i * EPA_DEV_WARP * 16 < a.to.row_bytes)
+            epa_dev_store16(to + at + i * EPA_DEV_WARP * 16, chunk[i]);
+}
+
+/* Copies or quantises a part of a row of the view. Called by one warp for each part; the last part
+ * includes the scales and the source. */
+EPA_DEV void deliver_row(const struct deliver_args &a, uint64_t from, uint64_t to, uint32_t part,
+                         uint32_t parts)
+{
     const char *row = a.recv + from * a.recv_stride, *scale = a.recv_scale + from * a.scale_stride;
 
+    if (a.to.quantised_group == 0 && a.to.x != NULL)
+        for (uint32_t at = part * PART_BYTES; at < a.to.row_bytes; at += parts * PART_BYTES)
+            copy_part(a, row, static_cast<char *>(a.to.x) + to * a.to.row_bytes, at);
+    if (part != parts - 1)
+        return;
     if (a.to.quantised_group != 0) {
         if (a.to.dtype == EPA_F16)
             quantise_row<true>(a, row, to);
         else
             quantise_row<false>(a, row, to);
-    } else {
-        for (uint32_t at = lane * 16; a.to.x != NULL && at < a.to.row_bytes;
-             at += EPA_DEV_WARP * 16)
-            epa_dev_store16(static_cast<char *>(a.to.x) + to * a.to.row_bytes + at,
-                            epa_dev_load16(row + at));
-        if (a.to.x_scale != NULL)
-            copy_scales(a, reinterpret_cast<const uint32_t *>(scale), to);
+    } else if (a.to.x_scale != NULL) {
+        copy_scales(a, reinterpret_cast<const uint32_t *>(scale), to);
     }
-    if (a.to.source_token != NULL && lane == 0)
+    if (a.to.source_token != NULL && epa_dev_lane() == 0)
         a.to.source_token[to] = (int32_t)__ldcg(origin_at(a, from) + 1);
 }
 

@@ -7,14 +7,18 @@
 
 enum { THREADS = 256, WARPS = THREADS / EPA_DEV_WARP };
 
-/* All threads: writes the number of entries before each expert, and the total, to shared memory. */
+/* All threads: writes the number of entries before each expert, and the total, to shared memory. The
+ * loads of all counts overlap. */
 EPA_DEV void count_entries(const uint32_t *count, uint32_t experts, uint32_t *before)
 {
+    for (uint32_t e = threadIdx.x; e < experts; e += THREADS)
+        before[e] = __ldcg(count + e);
+    __syncthreads();
     if (threadIdx.x < EPA_DEV_WARP) {
         uint32_t sum = 0;
 
         for (uint32_t first = 0; first < experts; first += EPA_DEV_WARP) {
-            uint32_t e = first + epa_dev_lane(), n = e < experts ? __ldcg(count + e) : 0;
+            uint32_t e = first + epa_dev_lane(), n = e < experts ? before[e] : 0;
             uint32_t up_to = n;
 
             for (uint32_t step = 1; step < EPA_DEV_WARP; step *= 2) {

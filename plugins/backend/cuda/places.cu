@@ -88,7 +88,7 @@ __global__ void deliver_rows(const __grid_constant__ struct deliver_args a)
 
         if (!find_place(p, rank, token, &place))
             continue;
-        deliver_row(a, __ldcg(p.in_view + rank * slots + token), place);
+        deliver_row(a, __ldcg(p.in_view + rank * slots + token), place, 0, 1);
         for (uint32_t k = epa_dev_lane(); k < a.to.topk; k += EPA_DEV_WARP) {
             if (a.to.topk_idx != NULL)
                 a.to.topk_idx[(size_t)place * a.to.topk + k] = -1;
