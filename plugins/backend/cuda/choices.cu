@@ -3,6 +3,7 @@
 #include <epa2a/ptx.cuh>
 
 #include "choices.h"
+#include "launch_early.cuh"
 
 namespace
 {
@@ -12,12 +13,14 @@ enum { THREADS = 256 };
 EPA_DEV int32_t choice_at(const struct epa_choices_copy &c, uint64_t i)
 {
     if (c.bytes == sizeof(int64_t))
-        return (int32_t)static_cast<const int64_t *>(c.expert)[i];
+        return (int32_t) static_cast<const int64_t *>(c.expert)[i];
     return static_cast<const int32_t *>(c.expert)[i];
 }
 
 __global__ void copy_choices(const __grid_constant__ struct epa_choices_copy c)
 {
+    epa_dev_after_kernel();
+    epa_dev_next_kernel();
     for (uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x; i < c.n;
          i += (uint64_t)gridDim.x * THREADS) {
         int32_t expert = choice_at(c, i);
@@ -34,12 +37,13 @@ __global__ void copy_choices(const __grid_constant__ struct epa_choices_copy c)
 
 } // namespace
 
-cudaError_t choices_queue(const struct epa_choices_copy *c, uint32_t blocks, cudaStream_t stream)
+cudaError_t choices_queue(const struct epa_choices_copy *c, uint32_t blocks, bool early,
+                          cudaStream_t stream)
 {
     uint64_t most = (c->n + THREADS - 1) / THREADS;
 
     if (c->n == 0)
         return cudaSuccess;
-    copy_choices<<<most < blocks ? (uint32_t)most : blocks, THREADS, 0, stream>>>(*c);
-    return cudaGetLastError();
+    return launch_early(early, copy_choices, most < blocks ? (uint32_t)most : blocks, THREADS, 0,
+                        stream, *c);
 }

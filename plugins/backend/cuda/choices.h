@@ -10,8 +10,10 @@
 extern "C" {
 #endif
 
-/* Queues a kernel of at most `blocks` blocks. */
-cudaError_t choices_queue(const struct epa_choices_copy *, uint32_t blocks, cudaStream_t);
+/* Queues a kernel of at most `blocks` blocks. early: the kernel is set up while the previous kernel
+ * runs. */
+cudaError_t choices_queue(const struct epa_choices_copy *, uint32_t blocks, bool early,
+                          cudaStream_t);
 
 #ifdef __cplusplus
 }

@@ -125,17 +125,26 @@ static uint32_t small_blocks(const struct epa_backend *base)
     return SMALL_BLOCKS * base->multiprocessors;
 }
 
+/* Returns true if no other rank uses the device. Blocks that wait for the previous kernel would take
+ * the place of kernels that another rank waits for. */
+static bool is_whole(const struct cuda *c)
+{
+    return c->sharers == 1;
+}
+
 static enum epa_status cuda_deliver(struct epa_backend *base, const struct epa_moe *view,
                                     const struct epa_delivery *to)
 {
-    cudaError_t (*queue)(const struct epa_moe *, const struct epa_delivery *, uint32_t,
-                         cudaStream_t) = to->places != NULL ? places_deliver_queue : deliver_queue;
     struct cuda *c = cuda_fresh(base);
     enum epa_status status = cuda_enter(c);
+    cudaError_t code;
 
-    return status != EPA_OK ? status
-                            : cuda_check(c, queue(view, to, small_blocks(base), base->stream),
-                                         "launching a kernel");
+    if (status != EPA_OK)
+        return status;
+    code = to->places != NULL
+               ? places_deliver_queue(view, to, small_blocks(base), base->stream)
+               : deliver_queue(view, to, small_blocks(base), is_whole(c), base->stream);
+    return cuda_check(c, code, "launching a kernel");
 }
 
 static enum epa_status cuda_place_rows(struct epa_backend *base, const struct epa_moe *view,
@@ -202,7 +211,8 @@ static enum epa_status cuda_copy_choices(struct epa_backend *base,
 
     return status != EPA_OK
                ? status
-               : cuda_check(c, choices_queue(choices, small_blocks(base), base->stream),
+               : cuda_check(c,
+                            choices_queue(choices, small_blocks(base), is_whole(c), base->stream),
                             "launching a kernel");
 }
 

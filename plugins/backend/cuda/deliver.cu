@@ -2,6 +2,7 @@
  * a decode step has fewer rows than a GPU has warps, and the loads of one warp would wait for each
  * other. The rows of an expert are sorted by source: a warp finds the begin of each source. */
 #include "deliver.cuh"
+#include "launch_early.cuh"
 
 namespace
 {
@@ -52,6 +53,8 @@ __global__ void deliver(const __grid_constant__ struct deliver_args a)
     const uint32_t parts = parts_of_row(a), ranges = a.to.source_range != NULL ? a.to.experts : 0;
     uint32_t *before = reinterpret_cast<uint32_t *>(shared);
 
+    epa_dev_after_kernel();
+    epa_dev_next_kernel();
     count_entries(a.count, a.to.experts, before);
     write_counts(a, before);
     /* The ranges first: they take longer than a part of a row. */
@@ -74,10 +77,10 @@ __global__ void deliver(const __grid_constant__ struct deliver_args a)
 } // namespace
 
 cudaError_t deliver_queue(const struct epa_moe *m, const struct epa_delivery *to, uint32_t blocks,
-                          cudaStream_t stream)
+                          bool early, cudaStream_t stream)
 {
     const struct deliver_args args = deliver_args_of(m, to);
 
-    deliver<<<blocks, THREADS, (to->experts + 1) * sizeof(uint32_t), stream>>>(args);
-    return cudaGetLastError();
+    return launch_early(early, deliver, blocks, THREADS, (to->experts + 1) * sizeof(uint32_t),
+                        stream, args);
 }

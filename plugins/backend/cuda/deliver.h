@@ -10,9 +10,10 @@
 extern "C" {
 #endif
 
-/* Queues a kernel of at most `blocks` blocks. Layout expert. */
+/* Queues a kernel of at most `blocks` blocks. Layout expert. early: the kernel is set up while the
+ * previous kernel runs. */
 cudaError_t deliver_queue(const struct epa_moe *view, const struct epa_delivery *, uint32_t blocks,
-                          cudaStream_t);
+                          bool early, cudaStream_t);
 
 #ifdef __cplusplus
 }

@@ -264,6 +264,16 @@ static inline void simt_launch(void (*kernel)(P...), const simt_where &where, A.
     (void)simt_queue_call(kernel, where.grid, where.stream, args...);
 }
 
+template <class... P, class... A>
+static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...),
+                                             const A &...args)
+{
+    const struct simt_grid grid = {config->*simt_gridDim, config->*simt_blockDim,
+                                   config->dynamicSmemBytes, 1};
+
+    return simt_queue_call(kernel, grid, config->stream, args...);
+}
+
 template <class T>
 static inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, T *kernel)
 {
