@@ -34,6 +34,9 @@
 struct epa_moe_footprint {
     uint64_t recv_rows, recv_entries; /* maximum; determines the size of y and the experts' work */
     enum epa_layout layout;
+    /* Layout rank: order of the rows of dispatch and of y. EPA_ROWS_ANY on hosts, where recv_source
+     * states the order. */
+    enum epa_row_order row_order;
     enum epa_dtype recv_dtype;
     enum epa_sum sum;
     /* Data type in which expert outputs travel: the problem's dtype, or EPA_FP8_E4M3: the output in

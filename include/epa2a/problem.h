@@ -16,6 +16,13 @@ enum epa_layout {
     EPA_LAYOUT_RANK,   /* one row per token, for all of its experts of this rank */
 };
 
+/* Order of the rows of layout rank on devices. */
+enum epa_row_order {
+    EPA_ROWS_ANY,
+    EPA_ROWS_PACKED, /* by source rank, then by token, without gaps */
+    EPA_ROWS_PADDED, /* the same, except that the rows of rank r begin at row r * max_tokens */
+};
+
 /* Order of the sums of combine. The order determines whether outputs can be verified bit by bit. */
 enum epa_sum {
     EPA_SUM_ANY, /* in float32, in any order, for example in the order of arrival */
@@ -148,6 +155,11 @@ struct epa_moe {
      * list (layout rank: all rows) are then ordered by source rank, then by token, and in layout rank
      * begin at row 0. In host memory only. NULL: the counts or the order are unknown. */
     const uint32_t *recv_source;
+    /* With epa_moe_footprint.row_order: [rows][topk] local expert of each choice, or -1, and its weight,
+     * or 0; [size] first row << 32 | number of rows of each source rank. Otherwise NULL. */
+    const int32_t *recv_local;
+    const float *recv_local_weight;
+    const int64_t *recv_range;
     const void *recv;                /* [rows] of [hidden], every recv_stride bytes */
     const float *recv_scale;         /* FP8 only: [rows] of [hidden / fp8_group_size] */
     const struct epa_origin *origin; /* [rows]: the source token of the row */

@@ -35,6 +35,7 @@ static void check_regions(const struct ll_layout *l)
         {l->y_at, l->y_bytes, l->buffers},
         {l->staging_at, l->staging_bytes, l->buffers},
         {l->outputs_at, l->outputs_bytes, l->device ? 2 : l->buffers},
+        {l->totals_at, l->totals_bytes, l->buffers},
         {l->arrival_at, l->arrival_bytes, l->buffers},
         {l->outbox_at, l->outbox_bytes, l->buffers},
     };
@@ -68,6 +69,8 @@ TEST(regions_never_overlap)
         c.dedup = (i >> 4 & 1) != 0;
         c.recv_layout = (i >> 5 & 1) != 0 ? LL_RECV_PADDED : LL_RECV_PACKED;
         c.combine_dtype = (i >> 6 & 1) != 0 ? ALGO_DTYPE_FP8 : ALGO_DTYPE_NATIVE;
+        if (over == OF_GPUS && c.layout == EPA_LAYOUT_RANK) /* in place of recv_layout */
+            c.row_order = (i >> 5 & 1) != 0 ? EPA_ROWS_PACKED : EPA_ROWS_ANY;
         if (make(&m, ranks, over, &c, &l) != EPA_OK) {
             assert_int_equal(over, OF_GPUS); /* GPUs lack some combinations */
             continue;
@@ -94,6 +97,11 @@ TEST(unsupported_shapes_are_refused_with_the_reason)
     c.dedup = true;
     assert_refused(&decode, 4, OF_GPUS, &c,
                    "combine_mode: pull .. dedup: true .. combine_dtype: fp8 .. combine_mode: auto");
+    c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    c.row_order = EPA_ROWS_PACKED;
+    assert_refused(&decode, 4, OF_GPUS, &c, "row_order is for layout: rank");
+    c.layout = EPA_LAYOUT_RANK;
+    assert_refused(&decode, 4, OVER_LOADS, &c, "row_order is for GPUs");
 }
 
 /* ---- arithmetic of GPU sends, on the host ---- */

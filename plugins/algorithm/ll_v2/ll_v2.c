@@ -31,6 +31,15 @@ static const struct epa_choice row_starts[] = {
     {0},
 };
 
+static const struct epa_choice row_orders[] = {
+    {"any", EPA_ROWS_ANY, "where they arrive, at a fixed place for each token"},
+    {"packed", EPA_ROWS_PACKED, "by source rank, then by token, without gaps"},
+    {"padded", EPA_ROWS_PADDED,
+     "the same, except that the rows of a source begin at a multiple of "
+     "max_tokens"},
+    {0},
+};
+
 static const struct epa_choice returns[] = {
     {"auto", LL_COMBINE_AUTO,
      "push if outputs are reduced or quantised first, or with many tokens; else pull"},
@@ -63,6 +72,12 @@ static const struct epa_option options[] = {
      .choices = row_starts,
      .help = "placement of the rows of an expert",
      .tune = "*"},
+    {.name = "row_order",
+     EPA_CHOICE(struct ll_config, row_order),
+     .choices = row_orders,
+     .help =
+         "on GPUs with layout: rank, order of the rows, to which dispatch copies them; entries are "
+         "then packed"},
     {.name = "fuse_expert",
      EPA_BOOL(struct ll_config, fuse_expert),
      .help = "on GPUs, compute the synthetic expert within combine",
@@ -122,8 +137,9 @@ static void fill_device_traffic(const struct ll_layout *l, struct epa_moe_footpr
     } else {
         out->dispatch_row_bytes = l->by_rank ? row + flags : line_bytes(l, l->unit_channels, false);
         out->choice_bytes = l->by_rank ? sizeof(struct ll_packet) : 0;
-        out->control_bytes =
-            l->local * sizeof(struct ll_packet) + l->routes_bytes / l->size; /* counts, routes */
+        out->control_bytes = l->local * sizeof(struct ll_packet) +
+                             l->routes_bytes / l->size + /* counts, routes */
+                             l->totals_bytes / l->size;
     }
     out->combine_row_bytes = l->pushes  ? line_bytes(l, l->share_channels, true)
                              : l->fused ? row
@@ -158,6 +174,7 @@ static enum epa_status plan_ll_v2(const struct epa_problem *problem, const struc
         .u.moe.recv_rows = l.rows,
         .u.moe.recv_entries = l.entries,
         .u.moe.layout = (enum epa_layout)c->layout,
+        .u.moe.row_order = l.order,
         .u.moe.recv_dtype = l.fp8 ? EPA_FP8_E4M3 : l.dtype,
         .u.moe.sum = l.dedup && !l.by_rank ? EPA_SUM_BY_RANK : EPA_SUM_ORDERED,
         .u.moe.output_dtype = l.output_fp8 ? EPA_FP8_E4M3 : l.dtype,

@@ -273,7 +273,7 @@ EPA_DEV bool reduce(const struct ll_args &a, uint32_t token, uint32_t share, uin
 template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED, bool PROFILE>
 EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, uint32_t blocks)
 {
-    enum { AHEAD = MODE != LL_DIRECT };
+    enum { AHEAD = MODE != LL_DIRECT, FINDS = MODE == LL_ORDERED && !PUSHED };
     uint32_t units = a.shares * fours<FP8>(), all = a.c.tokens * units;
     uint32_t u = dev_warp_of(block, blocks), asked;
     /* Loads the choices of the first unit before the wait for OUTPUT. With weights of lanes, no
@@ -281,7 +281,7 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
     struct outputs of = {};
 
     if (AHEAD && u < all)
-        of = outputs_of(a, u / units);
+        of = outputs_of<FINDS>(a, u / units);
     uint32_t begun = dev_begun<PROFILE>();
     if ((!PUSHED || block == 0) && !dev_wait_all(a.c, LL_OUTPUT * a.c.v.size, epoch, LL_OUTPUT))
         return;
@@ -290,13 +290,13 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
     while (u < all) {
         asked = dev_ask(a.c, DEV_RECEIVING, epoch, blocks * DEVICE_WARPS, all);
         if (!AHEAD)
-            of = outputs_of(a, u / units);
+            of = outputs_of<FINDS>(a, u / units);
         if (!reduce<MODE, FROM, F16, FP8, PUSHED>(a, u / units, u % units / fours<FP8>(),
                                                   u % fours<FP8>(), of, epoch, a.c.v.rank + u))
             return;
         u = dev_next(asked, blocks * DEVICE_WARPS, all);
         if (AHEAD && u < all)
-            of = outputs_of(a, u / units);
+            of = outputs_of<FINDS>(a, u / units);
     }
     dev_ended<PROFILE>(a.c, epoch, LL_TOPK_REDUCE, begun);
 }
@@ -307,7 +307,7 @@ namespace
 /* With pushed expert outputs, the last blocks only receive. Few registers leave room to set up the
  * next kernel beside this one. */
 template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED, bool PROFILE>
-__global__ void __launch_bounds__(DEVICE_THREADS, PUSHED && !(FP8 && MODE == LL_BY_RANK) ? 2 : 4)
+__global__ void __launch_bounds__(DEVICE_THREADS, PUSHED && !(FP8 && ll_uses_slots<MODE>) ? 2 : 4)
     combine(const __grid_constant__ struct ll_args a)
 {
     bool sends = (a.halves & LL_SEND) != 0, receives = (a.halves & LL_RECEIVE) != 0;
@@ -347,7 +347,7 @@ static const void *fused_kernel(struct ll_combine_kind k)
     static const void *const sums[2][2][2] = FUSED(LL_DEDUP, true);
     uint32_t codes = k.from == LL_FROM_CODES;
 
-    if (k.fp8 || k.mode == LL_BY_RANK)
+    if (k.fp8 || k.mode == LL_BY_RANK || k.mode == LL_ORDERED)
         return NULL;
     return k.mode == LL_DEDUP ? sums[codes][k.f16][k.profile]
            : k.pushed         ? pushes[codes][k.f16][k.profile]
@@ -360,10 +360,12 @@ const void *ll_combine_kernel(struct ll_combine_kind k)
 {
     static const void *const pulls[LL_MODES][2][2] = {
         [LL_BY_RANK] = GIVEN(LL_BY_RANK, false, false),
+        [LL_ORDERED] = GIVEN(LL_ORDERED, false, false),
         [LL_DEDUP] = {}, /* dedup adds up outputs before their transfer */
         [LL_DIRECT] = GIVEN(LL_DIRECT, false, false)};
     static const void *const pushes[LL_MODES][2][2][2] = {
         {GIVEN(LL_BY_RANK, false, true), GIVEN(LL_BY_RANK, true, true)},
+        {GIVEN(LL_ORDERED, false, true), GIVEN(LL_ORDERED, true, true)},
         {GIVEN(LL_DEDUP, false, true), GIVEN(LL_DEDUP, true, true)},
         {GIVEN(LL_DIRECT, false, true), GIVEN(LL_DIRECT, true, true)}};
 

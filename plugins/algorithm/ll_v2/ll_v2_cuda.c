@@ -14,6 +14,7 @@
  *     dispatch m - 1, in the other set, has ended here: it waited for COUNT of p, which p sends
  *     at the start of its dispatch m - 1, after its work with n. (Combine reads no routes:
  *     dispatch copies the data that combine needs.)
+ *     Numbers of rows for a rank (row_order) follow the same rules as counts.
  *   - Rows from which combine computes expert outputs (fuse_expert: true), here or at the token's
  *     rank, are also written after that. A sender that stores rows at their final place first
  *     has COUNT m of all ranks, which have then ended combine n. Rows that arrive as lines are
@@ -56,6 +57,7 @@ struct ll_set {
     uint8_t *recv_k;
     struct ll_share *share;
     uint16_t *chosen;
+    struct ll_order order;
 };
 
 /* The stage whose second half is outstanding. */
@@ -111,6 +113,7 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     a.halves = halves;
     a.counts = device_region(&c->d, l->counts_at, l->counts_bytes, set);
     a.routes = device_region(&c->d, l->routes_at, l->routes_bytes, set);
+    a.totals = device_region(&c->d, l->totals_at, l->totals_bytes, set);
     a.arrival = device_region(&c->d, l->arrival_at, l->arrival_bytes, set);
     a.recv = device_region(&c->d, l->recv_at, l->recv_bytes, set);
     a.y_space = y_offset(c, set);
@@ -126,6 +129,7 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     a.recv_row = s->recv_row;
     a.recv_weight = s->recv_weight;
     a.recv_k = s->recv_k;
+    a.order = s->order;
     return a;
 }
 
@@ -180,6 +184,8 @@ static enum epa_status launch_dispatch_half(struct ll_cuda *c, const struct epa_
 
     if (c->mode == LL_DEDUP)
         receives *= c->l.units;
+    if (c->mode == LL_ORDERED) /* a warp for each part of a row */
+        receives = (receives * c->l.row_signals + 1) / 2;
     a.publishers = publishers_for(c, room / 2);
     blocks = device_blocks_for(room, halves == LL_SEND ? sends + a.publishers : (receives + 3) / 4);
     if (halves == (LL_SEND | LL_RECEIVE) && room > 1) {
@@ -234,6 +240,20 @@ static enum epa_status launch_stage(struct ll_cuda *c, const struct epa_moe *m,
     return status;
 }
 
+/* row_order: publishes the copies of the rows. */
+static void publish_order(const struct ll_layout *l, const struct ll_order *o, struct epa_moe *m)
+{
+    m->recv = o->rows;
+    m->recv_scale = l->fp8 ? o->scales : NULL;
+    m->origin = o->origin;
+    m->recv_stride = l->token_bytes;
+    m->scale_stride = l->fp8 ? l->hidden / l->group * sizeof(float) : 0;
+    m->origin_stride = sizeof(*o->origin);
+    m->recv_local = o->expert;
+    m->recv_local_weight = o->weight;
+    m->recv_range = o->range;
+}
+
 static void publish_views(const struct ll_cuda *c, uint32_t set, struct epa_moe *m)
 {
     const struct ll_layout *l = &c->l;
@@ -244,7 +264,14 @@ static void publish_views(const struct ll_cuda *c, uint32_t set, struct epa_moe 
     m->recv_row = l->by_rank ? c->set[set].recv_row : NULL;
     m->recv_weight = l->by_rank ? c->set[set].recv_weight : NULL;
     m->recv_k = l->by_rank ? c->set[set].recv_k : NULL;
-    epa_publish_messages(m, recv, l->token_at, l->fp8, l->scales_at, l->meta_at, l->message_bytes);
+    m->recv_local = NULL;
+    m->recv_local_weight = NULL;
+    m->recv_range = NULL;
+    if (c->mode == LL_ORDERED)
+        publish_order(l, &c->set[set].order, m);
+    else
+        epa_publish_messages(m, recv, l->token_at, l->fp8, l->scales_at, l->meta_at,
+                             l->message_bytes);
     m->y_space = l->fused ? NULL : device_own(&c->d, y_offset(c, set));
 }
 
@@ -448,7 +475,9 @@ static uint32_t words_of(const struct ll_layout *l)
 
 static enum ll_mode mode_of(const struct ll_layout *l)
 {
-    return l->by_rank ? LL_BY_RANK : l->dedup ? LL_DEDUP : LL_DIRECT;
+    if (l->by_rank)
+        return l->order == EPA_ROWS_ANY ? LL_BY_RANK : LL_ORDERED;
+    return l->dedup ? LL_DEDUP : LL_DIRECT;
 }
 
 /* Returns the bytes of tables by expert: marks and counts of a counting block, or cells and their
@@ -457,9 +486,28 @@ static uint32_t table_bytes(const struct ll_cuda *c)
 {
     const struct ll_layout *l = &c->l;
     uint32_t marks = 4 * (experts_of(l) + c->args.words * (experts_of(l) + 1));
-    uint32_t tables = 4 * (2 * l->experts + EPA_DEVICE_RANKS);
+    uint32_t tables = 4 * (2 * l->experts + 2 * EPA_DEVICE_RANKS);
 
     return device_up16(marks > tables ? marks : tables);
+}
+
+static void place_order(const struct ll_layout *l, char *memory, uint64_t *at, struct ll_order *o)
+{
+    uint64_t slots = (uint64_t)l->size * l->max_tokens, choices = slots * l->topk;
+    uint64_t groups = l->fp8 ? l->hidden / l->group : 0;
+    uint64_t ranks = l->pushes ? 0 : l->size;
+
+    o->rows = device_take(memory, at, slots * l->token_bytes);
+    o->scales = device_take(memory, at, slots * groups * sizeof(*o->scales));
+    o->origin = device_take(memory, at, slots * sizeof(*o->origin));
+    o->expert = device_take(memory, at, choices * sizeof(*o->expert));
+    o->weight = device_take(memory, at, choices * sizeof(*o->weight));
+    o->range = device_take(memory, at, l->size * sizeof(*o->range));
+    o->row = device_take(memory, at, slots * sizeof(*o->row));
+    o->sent = device_take(memory, at, ranks * l->windows * sizeof(*o->sent));
+    o->base = device_take(memory, at, ranks * sizeof(*o->base));
+    o->sent = ranks != 0 ? o->sent : NULL;
+    o->base = ranks != 0 ? o->base : NULL;
 }
 
 static void place_sets(struct device *d, char *memory, uint64_t *at)
@@ -484,10 +532,12 @@ static void place_sets(struct device *d, char *memory, uint64_t *at)
         s->chosen = device_take(memory, at, chosen * sizeof(*s->chosen));
         s->chosen = chosen != 0 ? s->chosen : NULL;
         s->place = device_take(memory, at, choices * sizeof(*s->place));
+        if (c->mode == LL_ORDERED)
+            place_order(l, memory, at, &s->order);
     }
 }
 
-/* Layout rank: a slot belongs to one token of one rank forever, so set-up writes its META. Mirrors
+/* Without row_order a slot belongs to one token of one rank forever, so set-up writes its META. Mirrors
  * need META, too, since slots of this rank's tokens are put whole. */
 static enum epa_status write_origins(struct ll_cuda *c, uint32_t set, struct epa_error *err)
 {
@@ -545,6 +595,7 @@ static void fill_args(struct ll_cuda *c)
         .share_channels = l->share_channels,
         .row_signals = l->row_signals,
         .padded = l->padded,
+        .gaps = l->order == EPA_ROWS_PADDED,
         .windows = l->windows,
         .unit_bytes = (uint32_t)l->unit_bytes,
         .share_bytes = (uint32_t)l->share_bytes,
@@ -602,7 +653,7 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struc
         status = device_make_mirrors(&c->d, l->heap_bytes, l->signals, ll_far(), err);
     for (uint32_t r = 0; r < l->size; r++)
         c->args.far |= p->transport->view->peer_heap[r] == NULL ? 1u << r : 0;
-    for (uint32_t i = 0; i < l->buffers && l->by_rank && status == EPA_OK; i++)
+    for (uint32_t i = 0; i < l->buffers && c->mode == LL_BY_RANK && status == EPA_OK; i++)
         status = write_origins(c, i, err);
     return device_created(&c->d, status, out);
 }

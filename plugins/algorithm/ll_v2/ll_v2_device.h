@@ -27,6 +27,25 @@ struct ll_share {
     float weight;
 };
 
+/* Tokens of a window that a source sends to a rank: bit mask, and number of such tokens before. */
+struct ll_sent {
+    uint32_t bits, before;
+};
+
+/* row_order: rows in the order of sources and tokens, in memory of this rank. */
+struct ll_order {
+    char *rows;                /* [rows][token_bytes] */
+    float *scales;             /* [rows][groups] */
+    struct epa_origin *origin; /* [rows] */
+    int32_t *expert;           /* [rows][topk]: local expert, or -1 */
+    float *weight;             /* [rows][topk]: weight, or 0 */
+    int64_t *range;            /* [size]: first row of a source << 32 | number of its rows */
+    uint32_t *row;             /* [slots]: row of a slot */
+    /* Pulled expert outputs of this rank's tokens; else NULL. */
+    struct ll_sent *sent; /* [size][windows] */
+    uint32_t *base;       /* [size]: row at each rank of the first token */
+};
+
 /* Offsets count from the start of a rank's heap. Offsets of regions belong to the set of the call. */
 struct ll_args {
     /* c.stage: enum ll_cuda_stage; c.y: the received rows if fuse_expert is set */
@@ -38,6 +57,9 @@ struct ll_args {
     uint32_t unit_bytes, share_bytes; /* bytes of a part, as lines */
     uint64_t entries;                 /* capacity of a rank */
     uint64_t counts, routes, arrival, recv, y_space, outputs;
+    uint64_t totals; /* packets [source][rank]: number of rows that a source sends to a rank */
+    bool gaps;       /* row_order: padded */
+    struct ll_order order;
     uint32_t message_bytes, scales_at, meta_at, choices_at;
     uint32_t output_bytes, sent_bytes; /* output_bytes: distance between rows of y */
     uint32_t row_signals;              /* signals per row: one per part, or 1 for the whole row */
@@ -56,13 +78,20 @@ struct ll_args {
     /* fuse_expert: local expert of a share, or of the i-th entry in use; else NULL. */
     uint16_t *chosen;
     uint32_t *place; /* [max_tokens][topk]: place of a row at its receiver; ~0: none */
-    /* layout rank: slot of each entry; LL_DIRECT: the entries in use, in order */
+    /* layout rank: row of each entry, which is its slot without row_order; LL_DIRECT: the entries in
+     * use, in order */
     uint32_t *recv_row;
     float *recv_weight; /* layout rank: of each entry */
     uint8_t *recv_k;    /* layout rank: index of the choice of each entry */
 };
 
-enum ll_mode { LL_BY_RANK, LL_DEDUP, LL_DIRECT, LL_MODES };
+/* LL_ORDERED: by rank, and the receiver copies rows from their slots to the order of row_order. */
+enum ll_mode { LL_BY_RANK, LL_ORDERED, LL_DEDUP, LL_DIRECT, LL_MODES };
+
+#ifdef __cplusplus
+/* true: a rank gets a token once, in a slot, with signals. */
+template <int MODE> constexpr bool ll_uses_slots = MODE == LL_BY_RANK || MODE == LL_ORDERED;
+#endif
 
 /* Input of combine: outputs of experts; with fuse_expert the received rows, in 16 bits or in
  * FP8. */

@@ -12,8 +12,8 @@
     }
 #define MODES(in) \
     { \
-        [LL_BY_RANK] = KERNELS(in, LL_BY_RANK), [LL_DEDUP] = {}, \
-        [LL_DIRECT] = KERNELS(in, LL_DIRECT) \
+        [LL_BY_RANK] = KERNELS(in, LL_BY_RANK), [LL_ORDERED] = KERNELS(in, LL_ORDERED), \
+        [LL_DEDUP] = {}, [LL_DIRECT] = KERNELS(in, LL_DIRECT) \
     }
 
 const void *ll_dispatch_kernel(enum device_input in, enum ll_mode mode, bool profile)

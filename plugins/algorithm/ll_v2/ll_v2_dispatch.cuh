@@ -4,6 +4,10 @@
  * With layout: expert and dedup: false, rows go directly to the rows of their experts; senders then
  * wait for the counts of all ranks, which determine the places.
  *
+ * With row_order the receiver copies each part of a row from its slot to its place in the order. The
+ * number of rows of earlier sources and the number of earlier tokens of the source, both from routes,
+ * determine the place.
+ *
  * Routes and counts are packets with the epoch. Rows of dedup, which receivers copy to their
  * experts, are packets, too. Rows that stay where they arrive have a signal per part. */
 #ifndef LL_V2_DISPATCH_CUH
@@ -35,7 +39,7 @@ EPA_DEV bool send(const struct ll_args &a, uint64_t epoch, uint32_t senders)
     if (blockIdx.x < a.publishers) {
         uint32_t begun = dev_begun<PROFILE>();
 
-        ll_publish<MODE == LL_DIRECT>(a, epoch, shared);
+        ll_publish<MODE>(a, epoch, shared);
         dev_ended<PROFILE>(a.c, epoch, LL_COUNT_PUT, begun);
     }
     if (blockIdx.x < a.publishers && apart)
@@ -62,10 +66,10 @@ EPA_DEV bool send(const struct ll_args &a, uint64_t epoch, uint32_t senders)
  * The slot of a row determines its source and token. The row's choices and the routes of its source
  * determine its experts and its index among their entries. */
 
-/* Returns true if the source sends the token to this rank. *ok: the route has arrived. Called by
- * one warp. */
+/* Returns true if the source sends the token to this rank. *ok: the route has arrived. *before: with
+ * row_order, number of earlier tokens that the source sends to this rank. Called by one warp. */
 EPA_DEV bool is_sent(const struct ll_args &a, uint32_t source, uint32_t token, uint64_t epoch,
-                     bool *ok)
+                     bool *ok, uint32_t *before)
 {
     uint2 sent = make_uint2(0, 0);
 
@@ -73,6 +77,7 @@ EPA_DEV bool is_sent(const struct ll_args &a, uint32_t source, uint32_t token, u
         ll_packet_wait(a, dev_own(a.c.v, ll_route(a, source, token / LL_WINDOW_TOKENS, a.c.local)),
                        epoch, source, &sent);
     *ok = __all_sync(EPA_DEV_ALL, *ok);
+    *before = sent.y + __popc(sent.x & ((1u << token % LL_WINDOW_TOKENS) - 1));
     return (sent.x >> token % LL_WINDOW_TOKENS & 1) != 0;
 }
 
@@ -105,6 +110,20 @@ EPA_DEV void keep_choices(const struct ll_args &a, uint32_t slot, uint32_t wante
         a.chosen[at] = (uint16_t)(expert - a.c.v.rank * a.c.local);
     if (epa_dev_lane() == 0)
         a.wanted[slot] = wanted;
+}
+
+/* Waits until part `unit` of a row has arrived. Called by one warp. */
+EPA_DEV bool wait_part(const struct ll_args &a, uint32_t row, uint32_t unit, struct epa_dev_wait w,
+                       uint64_t epoch)
+{
+    bool ok =
+        epa_dev_lane() != 0 ||
+        epa_dev_wait_for(a.c.v, a.c.signal + ll_row_signal(a.c.v.size, a.row_signals, row, unit),
+                         epoch, a.c.timeout_ns, w);
+
+    ok = __all_sync(EPA_DEV_ALL, ok);
+    __syncwarp(); /* extends the acquire of lane 0 to all lanes */
+    return ok;
 }
 
 /* Waits until all parts of a row have arrived. Called by one warp. */
@@ -146,29 +165,124 @@ EPA_DEV bool wait_choices(const struct ll_args &a, const char *from, uint32_t so
     return true;
 }
 
-/* Layout rank: receives a row that stays in its slot, and enters it in the lists of its experts.
- * Called by one warp. */
-EPA_DEV bool receive_row(const struct ll_args &a, const uint32_t *cell, uint32_t source,
-                         uint32_t token, uint64_t epoch)
+/* row_order: describes a row by its source, token and choices. Called by one warp; the lanes of
+ * `wanted` have a choice of a local expert. */
+EPA_DEV void describe_row(const struct ll_args &a, uint32_t source, uint32_t token, uint32_t row,
+                          uint32_t wanted, uint2 chosen, uint32_t k)
+{
+    uint32_t lane = epa_dev_lane();
+    bool has = (wanted >> lane & 1) != 0;
+    uint32_t here = __reduce_or_sync(EPA_DEV_ALL, has ? 1u << k : 0u);
+    int32_t *expert = a.order.expert + (size_t)row * a.c.topk;
+    float *weight = a.order.weight + (size_t)row * a.c.topk;
+
+    if (has) {
+        expert[k] = (int32_t)(chosen.x - a.c.v.rank * a.c.local);
+        weight[k] = __uint_as_float(chosen.y);
+    }
+    if (lane < a.c.topk && (here >> lane & 1) == 0) {
+        expert[lane] = -1;
+        weight[lane] = 0.0f;
+    }
+    if (lane == 0) {
+        a.order.origin[row] = {source, token};
+        a.order.row[ll_slot(a.c.max_tokens, source, token)] = row;
+    }
+}
+
+/* Layout rank: enters a row in the lists of its experts. `row`: the row that experts read. Called by
+ * one warp. */
+template <int MODE>
+EPA_DEV bool list_row(const struct ll_args &a, const uint32_t *cell, uint32_t source,
+                      uint32_t token, uint32_t row, uint64_t epoch)
 {
     uint32_t slot = ll_slot(a.c.max_tokens, source, token), wanted, entry, k;
     const char *message = dev_own(a.c.v, a.recv + (uint64_t)slot * a.message_bytes);
-    struct epa_dev_wait w = {LL_DISPATCH, LL_DATA, source, token};
     uint2 chosen;
 
     if (!wait_choices(a, message + a.choices_at, source, epoch, &chosen, &k))
         return false;
     wanted = find_entries(a, cell, source, token, chosen.x, epoch, &entry);
     if ((wanted >> epa_dev_lane() & 1) != 0) {
-        a.recv_row[entry] = slot;
+        a.recv_row[entry] = row;
         a.recv_weight[entry] = __uint_as_float(chosen.y);
         a.recv_k[entry] = (uint8_t)k;
     }
     if (epa_dev_lane() == 0)
         a.wanted[slot] = wanted;
+    if (MODE == LL_ORDERED)
+        describe_row(a, source, token, row, wanted, chosen, k);
+    return true;
+}
+
+/* Layout rank: receives a row that stays in its slot. Called by one warp. */
+EPA_DEV bool receive_row(const struct ll_args &a, const uint32_t *cell, uint32_t source,
+                         uint32_t token, uint64_t epoch)
+{
+    uint32_t slot = ll_slot(a.c.max_tokens, source, token);
+    struct epa_dev_wait w = {LL_DISPATCH, LL_DATA, source, token};
+
+    if (!list_row<LL_BY_RANK>(a, cell, source, token, slot, epoch))
+        return false;
     if ((a.far >> source & 1) != 0) /* the previous kernel has waited for its rows */
         return true;
     return wait_row(a, slot, w, epoch);
+}
+
+enum { COPY_SWEEPS = 4 }; /* number of loads of a lane in flight while a row is copied */
+
+/* row_order: copies a part of a row from its slot. Called by one warp. */
+template <int IN>
+EPA_DEV void copy_part(const struct ll_args &a, const struct dev_part &p, const char *message,
+                       uint32_t row)
+{
+    enum { BYTES = ll_width<IN>::BYTES, SWEEPS = ll_width<IN>::SWEEPS };
+    const char *from = message + p.first * BYTES + epa_dev_lane() * 16;
+    char *to = a.order.rows + ((size_t)row * a.c.hidden + p.first) * BYTES + epa_dev_lane() * 16;
+    size_t group = IN == DEVICE_PLAIN ? 0 : p.first / a.c.group;
+    uint32_t groups = IN == DEVICE_PLAIN ? 0 : p.channels / a.c.group;
+    const float *scale = reinterpret_cast<const float *>(message + a.scales_at) + group;
+    float *scales =
+        IN == DEVICE_PLAIN ? NULL : a.order.scales + (size_t)row * (a.c.hidden / a.c.group) + group;
+    float first = epa_dev_lane() < groups ? __ldcg(scale + epa_dev_lane()) : 0.0f;
+
+#pragma unroll
+    for (int at = 0; at < SWEEPS; at += COPY_SWEEPS) {
+        uint4 v[COPY_SWEEPS];
+
+#pragma unroll
+        for (int i = 0; i < COPY_SWEEPS; i++)
+            if (at + i < SWEEPS && dev_takes<ll_width<IN>>(p, at + i))
+                v[i] = epa_dev_load16(from + (at + i) * EPA_DEV_WARP * 16);
+#pragma unroll
+        for (int i = 0; i < COPY_SWEEPS; i++)
+            if (at + i < SWEEPS && dev_takes<ll_width<IN>>(p, at + i))
+                epa_dev_store16(to + (at + i) * EPA_DEV_WARP * 16, v[i]);
+    }
+    if (epa_dev_lane() < groups)
+        scales[epa_dev_lane()] = first;
+    for (uint32_t g = EPA_DEV_WARP + epa_dev_lane(); g < groups; g += EPA_DEV_WARP)
+        scales[g] = __ldcg(scale + g);
+}
+
+/* row_order: receives the parts of a row that a signal covers, and copies them to row `row`. Called by
+ * one warp. */
+template <int IN>
+EPA_DEV bool receive_ordered(const struct ll_args &a, const uint32_t *cell, uint32_t source,
+                             uint32_t token, uint32_t unit, uint32_t row, uint64_t epoch)
+{
+    uint32_t slot = ll_slot(a.c.max_tokens, source, token), units = a.units / a.row_signals;
+    const char *message = dev_own(a.c.v, a.recv + (uint64_t)slot * a.message_bytes);
+    struct epa_dev_wait w = {LL_DISPATCH, LL_DATA, source, token};
+
+    if (unit == 0 && !list_row<LL_ORDERED>(a, cell, source, token, row, epoch))
+        return false;
+    /* The previous kernel has waited for rows of other nodes. */
+    if ((a.far >> source & 1) == 0 && !wait_part(a, slot, unit, w, epoch))
+        return false;
+    for (uint32_t i = unit * units; i < (unit + 1) * units; i++)
+        copy_part<IN>(a, part_at(a, token, i), message, row);
+    return true;
 }
 
 /* Copies a part from the payload in shared memory to the rows of its experts. */
@@ -249,29 +363,83 @@ EPA_DEV uint32_t entry_at(const struct ll_args &a, const uint32_t *begin, uint32
     return a.padded ? low * a.c.v.size * a.c.max_tokens + (i - begin[low]) : i;
 }
 
+/* row_order: computes base[source], the first row of a source, and with `publishes` the ranges of the
+ * sources. Returns false if routes are missing. */
+EPA_DEV bool find_bases(const struct ll_args &a, uint64_t epoch, const uint32_t *tokens,
+                        bool publishes, uint32_t *base)
+{
+    uint32_t source = threadIdx.x, n = 0, before, total;
+    bool ok = true;
+
+    if (source < a.c.v.size && tokens[source] > 0) {
+        uint32_t window = (tokens[source] - 1) / LL_WINDOW_TOKENS;
+        uint2 sent = make_uint2(0, 0);
+
+        ok = ll_packet_wait(a, dev_own(a.c.v, ll_route(a, source, window, a.c.local)), epoch,
+                            source, &sent);
+        n = sent.y + __popc(sent.x);
+    }
+    before = dev_scan(n, &total);
+    if (source < a.c.v.size) {
+        base[source] = a.gaps ? source * a.c.max_tokens : before;
+        if (publishes)
+            a.order.range[source] = (int64_t)((uint64_t)base[source] << 32 | n);
+    }
+    return __syncthreads_and(ok);
+}
+
+/* row_order: keeps the first row of this rank's tokens at each rank, from which combine pulls expert
+ * outputs. Returns false if numbers of rows are missing. Called by one block. */
+EPA_DEV bool find_own_rows(const struct ll_args &a, uint64_t epoch)
+{
+    uint32_t rank = threadIdx.x, before = 0;
+    bool ok = true;
+
+    if (rank < a.c.v.size) {
+        for (uint32_t r = 0; r < a.c.v.rank && !a.gaps && ok; r++) {
+            uint2 rows = make_uint2(0, 0);
+
+            ok = ll_packet_wait(a, dev_own(a.c.v, ll_total(a, r, rank)), epoch, r, &rows);
+            before += rows.x;
+        }
+        a.order.base[rank] = a.gaps ? a.c.v.rank * a.c.max_tokens : before;
+    }
+    return __syncthreads_and(ok);
+}
+
+/* Returns the number of units into which receivers divide a row. */
+template <int MODE> EPA_DEV uint32_t units_of(const struct ll_args &a)
+{
+    return MODE == LL_DEDUP ? a.units : MODE == LL_ORDERED ? a.row_signals : 1;
+}
+
 /* Receives rows that sources send once per rank, as block `block` of `blocks`. */
 template <int IN, int MODE, bool PROFILE>
 EPA_DEV void receive_slots(const struct ll_args &a, uint64_t epoch, const uint32_t *cell,
-                           const uint32_t *tokens, uint32_t block, uint32_t blocks)
+                           const uint32_t *tokens, const uint32_t *base, uint32_t block,
+                           uint32_t blocks)
 {
     uint64_t *payload = payload_of(a);
-    uint32_t units = MODE == LL_DEDUP ? a.units : 1, all = a.c.v.size * a.c.max_tokens * units;
+    uint32_t units = units_of<MODE>(a), all = a.c.v.size * a.c.max_tokens * units;
     struct dev_since since = {dev_begun<PROFILE>(), 0, false};
 
     for (uint32_t u = dev_warp_of(block, blocks), asked; u < all;
          u = dev_next(asked, blocks * DEVICE_WARPS, all)) {
-        uint32_t source, token, unit = u % units;
+        uint32_t source, token, before, unit = u % units;
         bool ok = true, sent;
 
         asked = dev_ask(a.c, DEV_RECEIVING, epoch, blocks * DEVICE_WARPS, all);
         ll_slot_at(a.c.v.size, a.c.v.rank, u / units, &source, &token);
-        sent = token < tokens[source] && is_sent(a, source, token, epoch, &ok);
+        sent = token < tokens[source] && is_sent(a, source, token, epoch, &ok, &before);
         if (ok && !sent && unit == 0 && epa_dev_lane() == 0)
             a.wanted[ll_slot(a.c.max_tokens, source, token)] = 0;
         if (!sent && ok)
             continue;
         if (ok && MODE == LL_BY_RANK) {
             ok = receive_row(a, cell, source, token, epoch);
+            dev_ended<PROFILE>(a.c, epoch, LL_WAIT, since.wait);
+        } else if (ok && MODE == LL_ORDERED) {
+            ok = receive_ordered<IN>(a, cell, source, token, unit, base[source] + before, epoch);
             dev_ended<PROFILE>(a.c, epoch, LL_WAIT, since.wait);
         } else if (ok) {
             ok = receive_part<IN, PROFILE>(a, cell, source, part_at(a, token, unit), epoch, &since,
@@ -305,6 +473,7 @@ template <int IN, int MODE, bool PROFILE>
 EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, uint32_t blocks)
 {
     uint32_t total, *begin = shared + a.c.experts, *tokens = begin + a.c.experts;
+    uint32_t *base = tokens + a.c.v.size; /* row_order */
 
     if (!ll_cells(a, epoch, shared, begin, tokens, &total))
         return;
@@ -317,10 +486,14 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
     }
     if (block == 0 && threadIdx.x == 0)
         *a.c.rows = total;
+    if (MODE == LL_ORDERED && !find_bases(a, epoch, tokens, block == 0, base))
+        return;
+    if (MODE == LL_ORDERED && block == 0 && a.order.base != NULL && !find_own_rows(a, epoch))
+        return;
     if (MODE == LL_DIRECT)
         receive_entries<PROFILE>(a, epoch, begin, total, block, blocks);
     else
-        receive_slots<IN, MODE, PROFILE>(a, epoch, shared, tokens, block, blocks);
+        receive_slots<IN, MODE, PROFILE>(a, epoch, shared, tokens, base, block, blocks);
 }
 
 namespace

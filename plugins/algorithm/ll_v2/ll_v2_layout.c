@@ -17,6 +17,9 @@ static enum epa_status check_options(const struct epa_moe *m, const struct ll_co
             err, EPA_ERR_CONFIG, "algorithm.fuse_expert algorithm.layout",
             "ll_v2: fuse_expert: true computes an output per expert, but layout: rank "
             "has one output per rank; set layout: expert");
+    if (c->row_order != EPA_ROWS_ANY && c->layout != EPA_LAYOUT_RANK)
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.row_order algorithm.layout",
+                            "ll_v2: row_order is for layout: rank; leave it out");
     if (!device)
         return EPA_OK;
     if (c->fuse_expert && c->combine_dtype == ALGO_DTYPE_FP8)
@@ -53,6 +56,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
                          : c->fuse_expert                     ? "fuse_expert: true"
                          : c->blocks != 0                     ? "blocks"
                          : c->combine_mode != LL_COMBINE_AUTO ? "combine_mode"
+                         : c->row_order != EPA_ROWS_ANY       ? "row_order"
                          : !c->pdl                            ? "pdl"
                                                               : NULL,
         .host_option = c->nontemporal != ALGO_NONTEMPORAL_AUTO ? "nontemporal" : NULL,
@@ -184,6 +188,9 @@ static void place_regions(struct ll_layout *l)
     l->staging_at = algo_place(&l->heap_bytes, l->staging_bytes, l->buffers);
     l->outputs_at = algo_place(&l->heap_bytes, l->outputs_bytes, l->device ? 2 : l->buffers);
     l->routes_at = algo_place(&l->heap_bytes, l->routes_bytes, l->published ? 2 : l->buffers);
+    if (l->order == EPA_ROWS_PACKED && !l->pushes)
+        l->totals_bytes = (uint64_t)l->size * l->size * sizeof(struct ll_packet);
+    l->totals_at = algo_place(&l->heap_bytes, l->totals_bytes, l->buffers);
     l->arrival_at = algo_place(&l->heap_bytes, l->arrival_bytes, l->buffers);
     l->outbox_at = algo_place(&l->heap_bytes, l->outbox_bytes, l->buffers);
 }
@@ -222,7 +229,9 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
         .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8,
         .output_fp8 = c->combine_dtype == ALGO_DTYPE_FP8,
         .fused = c->fuse_expert,
-        .padded = c->recv_layout == LL_RECV_PADDED,
+        .order = (enum epa_row_order)c->row_order,
+        /* with row_order entries have no gaps either */
+        .padded = c->recv_layout == LL_RECV_PADDED && c->row_order == EPA_ROWS_ANY,
         .device = device,
         .puts = algo_puts(world, transport_flags),
     };

@@ -26,6 +26,7 @@ struct ll_config {
     int layout;                        /* enum epa_layout */
     bool dedup;                        /* layout expert: send a token once per rank */
     int recv_layout;                   /* enum ll_recv_layout: start of an expert's entries */
+    int row_order;                     /* CUDA code, layout rank: enum epa_row_order */
     bool fuse_expert;                  /* CUDA code: combine computes the experts */
     uint32_t buffers;
     double capacity;  /* capacity in rows as a multiple of the even share; 0: the worst case */
@@ -76,6 +77,7 @@ struct ll_layout {
     uint32_t places;      /* maximum of rows of a token: topk, or the number of ranks */
     enum epa_dtype dtype; /* type of tokens and expert outputs: EPA_BF16 or EPA_F16 */
     bool by_rank, fp8, dedup, padded;
+    enum epa_row_order order; /* GPUs, layout rank */
     bool output_fp8;
     bool fused; /* GPUs: combine computes expert outputs from received rows; y is unused */
     /* GPUs: the experts' rank stores expert outputs at the token's rank, which else loads them */
@@ -96,6 +98,9 @@ struct ll_layout {
     /* GPUs: packets [source][windows][local + 1]. Hosts with published routes: this rank's struct
      * ll_routes, for odd and even epochs. */
     uint64_t routes_at, routes_bytes;
+    /* GPUs, rows packed in order, and pulled expert outputs: packets [source][rank] with the number of
+     * rows that a source sends to a rank */
+    uint64_t totals_at, totals_bytes;
     uint64_t recv_at, recv_bytes;       /* [rows] messages */
     uint64_t y_at, y_bytes;             /* [rows][hidden]: outputs of local experts */
     uint64_t staging_at, staging_bytes; /* puts: messages to send */
@@ -148,7 +153,8 @@ enum { LL_MANY_UNITS = 1024, LL_MANY_TOKENS = 1024 };
  * rest. Counts, per expert and source: number of the source's tokens that choose the expert, and
  * number of its tokens. Routes, per expert, source and window of 32 tokens: bit mask of the tokens
  * that choose the expert, and number of earlier tokens that do. Routes, per rank, source and
- * window: bit mask of the tokens that the source sends to the rank. */
+ * window: bit mask of the tokens that the source sends to the rank, and with row_order the number of
+ * earlier tokens. */
 struct ll_packet {
     uint32_t first, second;
     uint64_t epoch;

@@ -30,6 +30,7 @@ template <bool FP8> struct share_width {
 struct outputs {
     struct dev_choices of;
     uint32_t ranks;
+    uint32_t row; /* pulled with row_order: row of the token at the rank of this lane */
 };
 
 EPA_DEV struct dev_part share_at(const struct ll_args &a, uint32_t share)
@@ -37,10 +38,18 @@ EPA_DEV struct dev_part share_at(const struct ll_args &a, uint32_t share)
     return dev_part_at(0, share, a.share_channels, a.c.hidden);
 }
 
-EPA_DEV struct outputs outputs_of(const struct ll_args &a, uint32_t token)
+/* FINDS: computes the row of the token at each rank. */
+template <bool FINDS> EPA_DEV struct outputs outputs_of(const struct ll_args &a, uint32_t token)
 {
-    struct outputs of = {dev_choices_of(a.c, token), 0};
+    struct outputs of = {dev_choices_of(a.c, token), 0, 0};
 
+    if (FINDS && epa_dev_lane() < a.c.v.size) {
+        size_t window = (size_t)epa_dev_lane() * a.windows + token / LL_WINDOW_TOKENS;
+        uint2 sent = __ldcg(reinterpret_cast<const uint2 *>(a.order.sent) + window);
+
+        of.row = __ldcg(a.order.base + epa_dev_lane()) + sent.y +
+                 __popc(sent.x & ((1u << token % LL_WINDOW_TOKENS) - 1));
+    }
     of.ranks = __reduce_or_sync(EPA_DEV_ALL,
                                 of.of.expert < a.c.experts ? 1u << of.of.expert / a.c.local : 0u);
     return of;
@@ -180,8 +189,10 @@ EPA_DEV uint32_t list_outputs(const struct ll_args &a, uint32_t token, const str
     if (FROM != LL_FROM_Y && place != ~0u)
         out->factor = __ldg(a.c.factor + of.of.expert);
     if (MODE != LL_DIRECT && lane < a.c.v.size)
-        out->from = a.c.v.peer_heap[lane] + a.y_space +
-                    (uint64_t)ll_slot(a.c.max_tokens, a.c.v.rank, token) * a.output_bytes;
+        out->from =
+            a.c.v.peer_heap[lane] + a.y_space +
+            (uint64_t)(MODE == LL_ORDERED ? of.row : ll_slot(a.c.max_tokens, a.c.v.rank, token)) *
+                a.output_bytes;
     return MODE == LL_DIRECT ? __ballot_sync(EPA_DEV_ALL, place != ~0u) : of.ranks;
 }
 
@@ -532,7 +543,8 @@ EPA_DEV void push_slot(const struct ll_args &a, uint32_t source, uint32_t token,
 {
     uint32_t slot = ll_slot(a.c.max_tokens, source, token);
     uint32_t wanted = __ldcg(a.wanted + slot), n = MODE == LL_DEDUP ? __popc(wanted) : 1;
-    const char *y = static_cast<const char *>(a.c.y), *from = y + (uint64_t)slot * a.output_bytes;
+    uint32_t row = MODE == LL_ORDERED ? __ldcg(a.order.row + slot) : slot;
+    const char *y = static_cast<const char *>(a.c.y), *from = y + (uint64_t)row * a.output_bytes;
     char *to = a.c.v.peer_heap[source] + output_at(a, token, a.c.v.rank, share);
     float by = 1.0f, factor = 1.0f;
 

@@ -1,9 +1,9 @@
 /* The sending half of dispatch on GPUs: the first blocks count choices and send the counts to all
  * ranks; the other blocks send parts of tokens, quantised during the copy.
  *
- * enum ll_mode names three ways. LL_DIRECT sends a row to the row of each expert. LL_BY_RANK sends
- * it to its slot at each rank. LL_DEDUP sends it to a slot, too, but as packets, which the rank
- * copies to its experts. Signals follow the rows of LL_DIRECT and LL_BY_RANK, but not of LL_DEDUP.
+ * enum ll_mode names four ways. LL_DIRECT sends a row to the row of each expert. LL_BY_RANK and
+ * LL_ORDERED send it to its slot at each rank. LL_DEDUP sends it to a slot, too, but as packets, which
+ * the rank copies to its experts. Signals follow rows in all modes except LL_DEDUP.
  *
  * A warp holds a part of a token in its registers, 16 bytes in flight per lane and sweep, so that
  * each store fills a packet of the link. For the same reason it gathers scales in neighbouring
@@ -29,6 +29,12 @@ EPA_DEV uint64_t ll_route(const struct ll_args &a, uint32_t source, uint32_t win
 EPA_DEV uint64_t ll_own_route(const struct ll_args &a, uint32_t window, uint32_t expert)
 {
     return a.routes + ((uint64_t)window * a.c.experts + expert) * LL_PACKET_BYTES;
+}
+
+/* Returns the offset of the packet with the number of rows that a source sends to a rank. */
+EPA_DEV uint64_t ll_total(const struct ll_args &a, uint32_t source, uint32_t rank)
+{
+    return a.totals + ((uint64_t)source * a.c.v.size + rank) * LL_PACKET_BYTES;
 }
 
 /* ---- routes of this rank ---- */
@@ -71,11 +77,31 @@ EPA_DEV void mark_choices(const struct ll_args &a, uint32_t first, uint32_t word
     __syncthreads();
 }
 
-/* Sends the marks of experts to their rank, or with DIRECT to this rank's own memory. */
-template <bool DIRECT>
-EPA_DEV void send_marks(const struct ll_args &a, uint32_t window, uint32_t words,
-                        const struct ll_marks &m, uint64_t epoch)
+/* Sends the bit masks of the tokens that go to the rank. sent: number of such tokens in earlier
+ * windows. */
+template <int MODE>
+EPA_DEV void send_tokens(const struct ll_args &a, uint32_t window, uint32_t words,
+                         const struct ll_marks &m, uint32_t sent, uint64_t epoch)
 {
+    for (uint32_t w = threadIdx.x; w < words; w += DEVICE_THREADS) {
+        uint32_t bits = m.sent[w], before = MODE == LL_ORDERED ? sent : 0;
+
+        for (uint32_t i = 0; MODE == LL_ORDERED && i < w; i++)
+            before += __popc(m.sent[i]);
+        epa_dev_packet16_store(a.c.v.peer_heap[m.rank] +
+                                   ll_route(a, a.c.v.rank, window + w, a.c.local),
+                               bits, before, epoch);
+        if (MODE == LL_ORDERED && a.order.sent != NULL)
+            a.order.sent[(size_t)m.rank * a.windows + window + w] = {bits, before};
+    }
+}
+
+/* Sends the marks of experts to their rank, or with LL_DIRECT to this rank's own memory. */
+template <int MODE>
+EPA_DEV void send_marks(const struct ll_args &a, uint32_t window, uint32_t words,
+                        const struct ll_marks &m, uint32_t sent, uint64_t epoch)
+{
+    constexpr bool DIRECT = MODE == LL_DIRECT;
     char *peer = a.c.v.peer_heap[m.rank];
 
     for (uint32_t i = threadIdx.x; i < m.n; i += DEVICE_THREADS) {
@@ -93,14 +119,12 @@ EPA_DEV void send_marks(const struct ll_args &a, uint32_t window, uint32_t words
         m.before[i] = before;
     }
     if (!DIRECT && m.first == m.rank * a.c.local)
-        for (uint32_t w = threadIdx.x; w < words; w += DEVICE_THREADS)
-            epa_dev_packet16_store(peer + ll_route(a, a.c.v.rank, window + w, a.c.local), m.sent[w],
-                                   0, epoch);
+        send_tokens<MODE>(a, window, words, m, sent, epoch);
 }
 
 /* Publishes part `part` of the experts of a rank: the tokens of this rank that choose each expert,
  * and their number. */
-template <bool DIRECT>
+template <int MODE>
 static __device__ void publish_part(const struct ll_args &a, uint64_t epoch, uint32_t rank,
                                     uint32_t part, uint32_t *room)
 {
@@ -109,7 +133,7 @@ static __device__ void publish_part(const struct ll_args &a, uint64_t epoch, uin
     struct ll_marks m = {rank,     rank * a.c.local + begin, n, room,
                          room + n, room + n * (1 + a.words)};
     uint64_t counts = a.counts + ((uint64_t)a.c.v.rank * a.c.experts + m.first) * LL_PACKET_BYTES;
-    uint32_t windows = (a.c.tokens + LL_WINDOW_TOKENS - 1) / LL_WINDOW_TOKENS;
+    uint32_t windows = (a.c.tokens + LL_WINDOW_TOKENS - 1) / LL_WINDOW_TOKENS, sent = 0;
 
     for (uint32_t i = threadIdx.x; i < n; i += DEVICE_THREADS)
         m.before[i] = 0;
@@ -117,25 +141,30 @@ static __device__ void publish_part(const struct ll_args &a, uint64_t epoch, uin
         uint32_t words = min(a.words, windows - w);
 
         mark_choices(a, w * LL_WINDOW_TOKENS, words, m);
-        send_marks<DIRECT>(a, w, words, m, epoch);
+        send_marks<MODE>(a, w, words, m, sent, epoch);
+        for (uint32_t i = 0; MODE == LL_ORDERED && i < words; i++)
+            sent += __popc(m.sent[i]);
         __syncthreads();
     }
+    if (MODE == LL_ORDERED && a.order.sent != NULL && !a.gaps && part == 0 &&
+        threadIdx.x < a.c.v.size)
+        epa_dev_packet16_store(a.c.v.peer_heap[threadIdx.x] + ll_total(a, a.c.v.rank, rank), sent,
+                               0, epoch);
     for (uint32_t i = threadIdx.x; i < n; i += DEVICE_THREADS)
         for (uint32_t p = 0; p < a.c.v.size; p++)
-            if (DIRECT || p == rank)
+            if (MODE == LL_DIRECT || p == rank)
                 epa_dev_packet16_store(a.c.v.peer_heap[p] + counts + (uint64_t)i * LL_PACKET_BYTES,
                                        m.before[i], a.c.tokens, epoch);
     __syncthreads(); /* the next call reuses `room` */
 }
 
 /* Publishes this block's share of the routes. */
-template <bool DIRECT>
-EPA_DEV void ll_publish(const struct ll_args &a, uint64_t epoch, uint32_t *room)
+template <int MODE> EPA_DEV void ll_publish(const struct ll_args &a, uint64_t epoch, uint32_t *room)
 {
     uint32_t all = a.c.v.size * a.publish_parts;
 
     for (uint32_t i = blockIdx.x; i < all; i += a.publishers)
-        publish_part<DIRECT>(a, epoch, i % a.c.v.size, i / a.c.v.size, room);
+        publish_part<MODE>(a, epoch, i % a.c.v.size, i / a.c.v.size, room);
 }
 
 /* ---- routes of all ranks ---- */
@@ -485,7 +514,7 @@ EPA_DEV void send_packets(const struct ll_args &a, const struct dev_part &p,
 
 /* Rows that a warp has stored and has to signal. */
 struct reported {
-    uint32_t row, unit, ranks; /* LL_BY_RANK: row: slot; ranks: bit mask */
+    uint32_t row, unit, ranks; /* rows in slots: row: slot; ranks: bit mask */
     uint32_t place, expert;    /* LL_DIRECT: of this lane's choice; ~0: none */
 };
 
@@ -498,7 +527,8 @@ EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint3
     struct dev_part p = part_at(a, token, unit);
     struct reported t = {ll_slot(a.c.max_tokens, a.c.v.rank, token), unit, 0, ~0u, ~0u};
     struct scales scales = {0.0f, 0, 0};
-    bool weighs = MODE == LL_DEDUP || (MODE == LL_BY_RANK && unit == 0);
+    constexpr bool SLOTS = ll_uses_slots<MODE>;
+    bool weighs = MODE == LL_DEDUP || (SLOTS && unit == 0);
     size_t choice = (size_t)token * a.c.topk + epa_dev_lane();
     float weight = 0.0f, scale;
     struct dev_raw<ll_width<IN>> raw;
@@ -513,7 +543,7 @@ EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint3
     scale = read_scale<IN>(a, p);
     t.ranks =
         __reduce_or_sync(EPA_DEV_ALL, t.expert < a.c.experts ? 1u << t.expert / a.c.local : 0u);
-    if (MODE == LL_BY_RANK && unit == 0)
+    if (SLOTS && unit == 0)
         send_choices(a, token, t.expert, weight, t.ranks, epoch);
 #pragma unroll
     for (int i = 0; i < ll_width<IN>::SWEEPS; i++)
@@ -522,7 +552,7 @@ EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint3
         scales = join_scales(a, p, gather_scales<IN>(a, scale, l), carried);
     if (MODE == LL_DIRECT)
         send_to_experts<IN>(a, p, l, scales, t.expert, epoch, first, &t.place);
-    else if (MODE == LL_BY_RANK)
+    else if (SLOTS)
         send_to_ranks<IN>(a, p, l, scales, t.ranks);
     else
         send_packets<IN>(a, p, l, t.expert, weight, t.ranks, epoch, payload);
@@ -534,10 +564,11 @@ EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint3
 template <int MODE>
 EPA_DEV void tell_row(const struct ll_args &a, const struct reported &t, uint64_t epoch)
 {
+    constexpr bool SLOTS = ll_uses_slots<MODE>;
     uint32_t unit = a.row_signals == 1 ? 0 : t.unit, lane = epa_dev_lane();
 
     __syncwarp();
-    if (MODE == LL_BY_RANK && lane < EPA_DEVICE_RANKS && (t.ranks >> lane & 1) != 0)
+    if (SLOTS && lane < EPA_DEVICE_RANKS && (t.ranks >> lane & 1) != 0)
         epa_dev_signal(a.c.v, a.c.signal + ll_row_signal(a.c.v.size, a.row_signals, t.row, unit),
                        epoch, lane);
     if (MODE == LL_DIRECT && t.place != ~0u)

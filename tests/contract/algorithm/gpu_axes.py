@@ -36,7 +36,9 @@ FILES = {
         "base": ["ranks: 2", "launcher: thread", "algorithm: ll_v2"],
         "axes": [
             GPU_PROMISES,
-            {"by expert": "", "by rank": "algorithm.layout: rank", "dedup": "algorithm.dedup: true"},
+            {"by expert": "", "by rank": "algorithm.layout: rank", "dedup": "algorithm.dedup: true",
+             "by rank in order": "algorithm.layout: rank, algorithm.row_order: packed",
+             "by rank in order with gaps": "algorithm.layout: rank, algorithm.row_order: padded"},
             {"auto": "", "pulled": "algorithm.combine_mode: pull", "pushed": "algorithm.combine_mode: push"},
             ORDERS,
             WIRES,
@@ -50,7 +52,8 @@ FILES = {
         "never": GPU_NEVER + [
             (GPU_UNQUANTISED, ["FP8 outputs"]),
             (["dedup", "FP8 outputs"], ["pulled", "pushed"]),
-            (["fused"], ["by rank", "FP8 outputs", "the caller places expert outputs"]),
+            (["fused"], ["by rank", "by rank in order", "by rank in order with gaps", "FP8 outputs",
+                         "the caller places expert outputs"]),
         ],
         "always": [
             ["dedup", "padded", "FP8 outputs", "pipelined"],
@@ -60,6 +63,8 @@ FILES = {
                 ["by expert", "pulled", "fused"], ["by expert", "pushed", "fused"], ["dedup", "fused"],
                 ["by expert", "FP8 outputs"], ["dedup", "FP8 outputs"], ["by rank", "FP8 outputs"])],
             ["by rank", "split", "pipelined"],
+            *[["by rank in order", *values] for values in (
+                ["pulled", "three ranks"], ["pushed", "three ranks"], ["1000 tokens", "pulled"], ["split", "pipelined"])],
             ["by expert", "split", "pipelined"],
         ],
         "also": GPU_ALSO | {
@@ -68,6 +73,7 @@ FILES = {
                 "by expert": "algorithm.layout: expert",
                 "padded, outputs elsewhere": "algorithm.recv_layout: padded, expert.output: separate",
                 "by rank, outputs elsewhere": "algorithm.layout: rank, expert.output: separate",
+                "by rank in order": "algorithm.layout: rank, algorithm.row_order: packed",
             }.items() for name, (expert, more) in {
                 "FP8": ("weights: fp8, ffn: 256", ""),
                 "FP8, few rows more than a tile": ("weights: fp8, ffn: 256",
