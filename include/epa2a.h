@@ -366,10 +366,11 @@ struct epa2a_tokens {
  * not change the pointer. Elements outside all rows and entries do not change, or are undefined in
  * memory of the moe.
  *
- * On CUDA the memory of the moe is the memory of the algorithm in the EXPERT layouts, so a dispatch is
- * one kernel. Memory of the caller costs a second kernel; so does epa2a_tokens.seen. The RANK layouts require ll_v2 and cost
- * four kernels in dispatch and one in combine. This version of the library has on CUDA:
- * EPA2A_EXPERT_PADDED with ll_v2 only. EPA2A_SCALE_POW2 with FP8 between the ranks costs a kernel.
+ * On CUDA the memory of the moe is the memory of the algorithm, so a dispatch is one kernel. Memory of
+ * the caller costs a second kernel; so does epa2a_tokens.seen, and in the RANK layouts another form of
+ * rows or scales. The RANK layouts require ll_v2, whose dispatch copies each row from the place of its
+ * arrival to the order of the layout. This version of the library has on CUDA: EPA2A_EXPERT_PADDED with
+ * ll_v2 only. EPA2A_SCALE_POW2 with FP8 between the ranks costs a kernel.
  * Other calls fail with EPA2A_ERR_UNSUPPORTED. */
 struct epa2a_received {
     size_t size;

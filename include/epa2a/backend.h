@@ -48,24 +48,13 @@ struct epa_experts_params {
     const float *factor;
 };
 
-/* Map of the received rows of layout rank, in memory of the device: rows ordered by source rank, then
- * by token. W = (max_tokens + 31) / 32 words have a bit for each token of a source rank. */
-struct epa_places {
-    uint32_t ranks, max_tokens;
-    bool padded;       /* the rows of rank r begin at r * max_tokens */
-    uint32_t *sent;    /* [ranks][W]: bit of each token that has a row */
-    uint32_t *before;  /* [ranks][W]: number of rows before the first token of the word */
-    uint32_t *first;   /* [ranks + 1]: number of rows of earlier ranks; the last is the total */
-    uint32_t *in_view; /* [ranks][32 * W]: row of the view of each token that has a row */
-};
-
-/* Copies of received rows, in memory of the device. Layout expert: the rows of an expert are ordered
- * by source rank, then by token, as in the view. NULL: not written. Elements outside all rows and
- * entries do not change. */
+/* Copies of received rows, in memory of the device, in the order of the view: layout expert by source
+ * rank, then by token; layout rank by epa_moe_footprint.row_order. NULL: not written. Elements outside
+ * all rows and entries do not change. */
 struct epa_delivery {
-    uint32_t experts, ranks;         /* of this rank; of all */
-    const struct epa_places *places; /* layout rank: order of the rows; NULL: layout expert */
-    /* Row at which expert e begins: e * stride; 0: the rows have no gaps between experts. */
+    uint32_t experts, ranks; /* of this rank; of all */
+    uint32_t max_tokens;     /* of a rank */
+    /* Layout expert. Row at which expert e begins: e * stride; 0: the rows have no gaps between experts. */
     uint64_t stride;
     uint32_t row_bytes; /* of x; a multiple of 16 */
     void *x;            /* [rows][row_bytes] */
@@ -100,7 +89,7 @@ struct epa_delivery {
  * whole numbers from 0 to 255. The elements of choices of other ranks are 0, so the sum over ranks is
  * the byte. */
 struct epa_weight_bytes {
-    uint32_t experts; /* of this rank */
+    uint32_t ranks, max_tokens; /* max_tokens: of a rank */
     uint32_t topk, hidden, first, n;
     enum epa_dtype dtype; /* EPA_BF16 or EPA_F16 */
 };
@@ -182,23 +171,16 @@ struct epa_backend_ops {
     bool (*captures)(struct epa_backend *);
     enum epa_status (*finish)(struct epa_backend *);
     enum epa_status (*check)(struct epa_backend *, struct epa_fault *out);
-    /* CUDA; NULL on host. Queues copies of the received rows of a dispatch. In layout rank,
-     * place_rows() must precede it. */
+    /* CUDA; NULL on host. Queues copies of the received rows of a dispatch. A view of layout rank has
+     * recv_range. */
     enum epa_status (*deliver)(struct epa_backend *, const struct epa_moe *view,
                                const struct epa_delivery *);
-    /* CUDA; NULL on host; layout rank. place_rows() queues the computation of a map.
-     * gather_outputs() queues a copy of expert outputs of row_bytes from the order of the map to the
-     * order of the view. */
-    enum epa_status (*place_rows)(struct epa_backend *, const struct epa_moe *view,
-                                  uint32_t experts, const struct epa_places *);
-    enum epa_status (*gather_outputs)(struct epa_backend *, const struct epa_places *,
-                                      uint32_t row_bytes, const void *y, void *to);
-    /* CUDA; NULL on host; layout rank. encode_weights() queues writes of weights, [rows][topk] in the
-     * order of the map, to expert outputs in the order of the view. decode_weights() queues writes of
+    /* CUDA; NULL on host; layout rank with recv_range. encode_weights() queues writes of weights,
+     * [rows][topk], to expert outputs, both in the order of the view. decode_weights() queues writes of
      * weights [tokens][topk] from sums [tokens][hidden]. */
     enum epa_status (*encode_weights)(struct epa_backend *, const struct epa_moe *view,
-                                      const struct epa_places *, const struct epa_weight_bytes *,
-                                      const float *weight, void *y);
+                                      const struct epa_weight_bytes *, const float *weight,
+                                      void *y);
     enum epa_status (*decode_weights)(struct epa_backend *, const struct epa_weight_bytes *,
                                       uint32_t tokens, const void *sum, float *weight);
     /* CUDA; NULL on host. Queues copies of choices. */

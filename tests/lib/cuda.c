@@ -151,6 +151,16 @@ static void run_routes_graph(struct rank *r)
     epa2a_comm_destroy(comm);
 }
 
+/* With memory of the moe, a dispatch of ll_v2 is one kernel, and so is its combine. queue_layer() adds a
+ * copy. */
+static void count_nodes(struct rank *r, cudaGraph_t graph)
+{
+    size_t n = 0;
+
+    if (r->arg->shape.options == NULL && runs(r, cudaGraphGetNodes(graph, NULL, &n)))
+        (void)claim(r, n == 3 * CAPTURED, "the graph has %zu nodes instead of %d", n, 3 * CAPTURED);
+}
+
 /* Captures an odd number of layers, and replays them with other inputs, between single calls and in
  * two streams. */
 static void run_graph(struct rank *r)
@@ -174,6 +184,8 @@ static void run_graph(struct rank *r)
     for (uint32_t i = 0; i < CAPTURED; i++)
         queue_layer(&t, &in, &got, stream);
     (void)runs(r, cudaStreamEndCapture(stream, &graph));
+    if (!r->failed)
+        count_nodes(r, graph);
     if (!r->failed)
         (void)runs(r, cudaGraphInstantiate(&exec, graph, 0));
     for (uint64_t i = 1; i <= REPLAYS && !r->failed; i++) {

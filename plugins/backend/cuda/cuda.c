@@ -5,12 +5,12 @@
 #include "choices.h"
 #include "choose.h"
 #include "deliver.h"
+#include "deliver_ordered.h"
 #include "describe.h"
 #include "experts.h"
 #include "flush.h"
 #include "graph.h"
 #include "peak.h"
-#include "places.h"
 #include "quantise.h"
 #include "state.h"
 #include "stream.h"
@@ -141,41 +141,13 @@ static enum epa_status cuda_deliver(struct epa_backend *base, const struct epa_m
 
     if (status != EPA_OK)
         return status;
-    code = to->places != NULL
-               ? places_deliver_queue(view, to, small_blocks(base), base->stream)
+    code = view->recv_range != NULL
+               ? deliver_ordered_queue(view, to, small_blocks(base), base->stream)
                : deliver_queue(view, to, small_blocks(base), is_whole(c), base->stream);
     return cuda_check(c, code, "launching a kernel");
 }
 
-static enum epa_status cuda_place_rows(struct epa_backend *base, const struct epa_moe *view,
-                                       uint32_t experts, const struct epa_places *places)
-{
-    struct cuda *c = cuda_fresh(base);
-    enum epa_status status = cuda_enter(c);
-
-    return status != EPA_OK
-               ? status
-               : cuda_check(c,
-                            places_queue(view, experts, places, small_blocks(base), base->stream),
-                            "launching a kernel");
-}
-
-static enum epa_status cuda_gather_outputs(struct epa_backend *base,
-                                           const struct epa_places *places, uint32_t row_bytes,
-                                           const void *y, void *to)
-{
-    struct cuda *c = cuda_fresh(base);
-    enum epa_status status = cuda_enter(c);
-
-    return status != EPA_OK ? status
-                            : cuda_check(c,
-                                         places_gather_queue(places, row_bytes, y, to,
-                                                             small_blocks(base), base->stream),
-                                         "launching a kernel");
-}
-
 static enum epa_status cuda_encode_weights(struct epa_backend *base, const struct epa_moe *view,
-                                           const struct epa_places *places,
                                            const struct epa_weight_bytes *bytes,
                                            const float *weight, void *y)
 {
@@ -184,7 +156,7 @@ static enum epa_status cuda_encode_weights(struct epa_backend *base, const struc
 
     return status != EPA_OK ? status
                             : cuda_check(c,
-                                         weights_encode_queue(view, places, bytes, weight, y,
+                                         weights_encode_queue(view, bytes, weight, y,
                                                               small_blocks(base), base->stream),
                                          "launching a kernel");
 }
@@ -319,8 +291,6 @@ static const struct epa_backend_ops ops = {
     .finish = cuda_finish,
     .check = cuda_check_fault,
     .deliver = cuda_deliver,
-    .place_rows = cuda_place_rows,
-    .gather_outputs = cuda_gather_outputs,
     .encode_weights = cuda_encode_weights,
     .decode_weights = cuda_decode_weights,
     .copy_choices = cuda_copy_choices,

@@ -10,15 +10,15 @@
 
 struct deliver_args {
     struct epa_delivery to;
-    struct epa_places places; /* layout rank */
     const uint32_t *count;
     const uint64_t *start;
     const char *recv, *recv_scale, *origin;
     size_t recv_stride, scale_stride, origin_stride;
     /* layout rank */
     const uint32_t *recv_row;
-    const float *recv_weight;
-    const uint8_t *recv_k;
+    const int32_t *recv_local;
+    const float *recv_local_weight;
+    const int64_t *recv_range;
 };
 
 static inline struct deliver_args deliver_args_of(const struct epa_moe *m,
@@ -27,8 +27,6 @@ static inline struct deliver_args deliver_args_of(const struct epa_moe *m,
     struct deliver_args args = {};
 
     args.to = *to;
-    if (to->places != NULL)
-        args.places = *to->places;
     args.count = m->recv_count;
     args.start = m->recv_start;
     args.recv = static_cast<const char *>(m->recv);
@@ -38,8 +36,9 @@ static inline struct deliver_args deliver_args_of(const struct epa_moe *m,
     args.scale_stride = m->scale_stride;
     args.origin_stride = m->origin_stride;
     args.recv_row = m->recv_row;
-    args.recv_weight = m->recv_weight;
-    args.recv_k = m->recv_k;
+    args.recv_local = m->recv_local;
+    args.recv_local_weight = m->recv_local_weight;
+    args.recv_range = m->recv_range;
     return args;
 }
 

@@ -1,5 +1,5 @@
 /* Weights that combine returns: bytes of weights as elements of expert outputs, see epa_weight_bytes. */
-#include "places.cuh"
+#include "ranges.cuh"
 #include "weights.h"
 
 namespace
@@ -21,49 +21,29 @@ EPA_DEV uint32_t byte_of_word(enum epa_dtype dtype, uint16_t word)
 }
 
 struct encode_args {
-    struct deliver_args d;
     struct epa_weight_bytes bytes;
+    const int64_t *range;
+    const int32_t *local;
     const float *weight;
     uint16_t *y;
 };
 
-/* Sets the elements of all rows to 0. A warp takes a row. */
-__global__ void clear_elements(const __grid_constant__ struct encode_args a)
-{
-    const uint32_t warp = (blockIdx.x * THREADS + threadIdx.x) / EPA_DEV_WARP;
-    const struct epa_places &p = a.d.places;
-
-    for (uint32_t i = warp; i < p.ranks * p.max_tokens; i += gridDim.x * WARPS) {
-        uint32_t rank = i / p.max_tokens, token = i % p.max_tokens, place;
-        size_t row;
-
-        if (!find_place(p, rank, token, &place))
-            continue;
-        row = __ldcg(p.in_view + rank * words_of(p) * 32 + token);
-        for (uint32_t n = epa_dev_lane(); n < a.bytes.n; n += EPA_DEV_WARP)
-            a.y[row * a.bytes.hidden + n] = 0;
-    }
-}
-
-/* Writes the weights of the choices of this rank. A thread takes an entry. */
+/* Writes the bytes of the weights of a row, 0 for choices of other ranks. A warp takes a row. */
 __global__ void encode_weights(const __grid_constant__ struct encode_args a)
 {
-    extern __shared__ __align__(16) uint32_t shared[];
+    const uint32_t warp = (blockIdx.x * THREADS + threadIdx.x) / EPA_DEV_WARP;
 
-    count_entries(a.d.count, a.bytes.experts, shared);
-    for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < shared[a.bytes.experts];
-         i += gridDim.x * THREADS) {
-        uint32_t e = expert_at(shared, a.bytes.experts, i);
-        struct entry entry = find_entry(a.d, e, i - shared[e]);
-        size_t k = (size_t)entry.place * a.bytes.topk + entry.choice;
-        uint32_t bits = __float_as_uint(__ldcg(a.weight + k));
-        uint16_t *row = a.y + (size_t)entry.row * a.bytes.hidden;
+    for (uint32_t i = warp; i < a.bytes.ranks * a.bytes.max_tokens; i += gridDim.x * WARPS) {
+        uint64_t row;
 
-        for (uint32_t b = 0; b < BYTES; b++) {
-            uint32_t at = entry.choice * BYTES + b - a.bytes.first; /* wraps below `first` */
+        if (!row_of_source(a.range, i / a.bytes.max_tokens, i % a.bytes.max_tokens, &row))
+            continue;
+        for (uint32_t n = epa_dev_lane(); n < a.bytes.n; n += EPA_DEV_WARP) {
+            uint32_t at = a.bytes.first + n;
+            uint64_t k = row * a.bytes.topk + at / BYTES;
+            uint32_t bits = __ldcg(a.local + k) >= 0 ? __float_as_uint(__ldcg(a.weight + k)) : 0;
 
-            if (at < a.bytes.n)
-                row[at] = word_of_byte(a.bytes.dtype, bits >> 8 * b);
+            a.y[row * a.bytes.hidden + n] = word_of_byte(a.bytes.dtype, bits >> 8 * (at % BYTES));
         }
     }
 }
@@ -89,22 +69,13 @@ __global__ void decode_weights(const __grid_constant__ struct decode_args a)
 
 } // namespace
 
-cudaError_t weights_encode_queue(const struct epa_moe *m, const struct epa_places *places,
-                                 const struct epa_weight_bytes *bytes, const float *weight, void *y,
-                                 uint32_t blocks, cudaStream_t stream)
+cudaError_t weights_encode_queue(const struct epa_moe *m, const struct epa_weight_bytes *bytes,
+                                 const float *weight, void *y, uint32_t blocks, cudaStream_t stream)
 {
-    const size_t shared = (bytes->experts + 1) * sizeof(uint32_t);
-    struct epa_delivery to = {};
-    struct encode_args args = {};
+    const struct encode_args args = {*bytes, m->recv_range, m->recv_local, weight,
+                                     static_cast<uint16_t *>(y)};
 
-    to.experts = bytes->experts;
-    to.places = places;
-    args.d = deliver_args_of(m, &to);
-    args.bytes = *bytes;
-    args.weight = weight;
-    args.y = static_cast<uint16_t *>(y);
-    clear_elements<<<blocks, THREADS, 0, stream>>>(args);
-    encode_weights<<<blocks, THREADS, shared, stream>>>(args);
+    encode_weights<<<blocks, THREADS, 0, stream>>>(args);
     return cudaGetLastError();
 }
 

@@ -11,9 +11,8 @@ extern "C" {
 #endif
 
 /* Queue kernels of at most `blocks` blocks. */
-cudaError_t weights_encode_queue(const struct epa_moe *view, const struct epa_places *,
-                                 const struct epa_weight_bytes *, const float *weight, void *y,
-                                 uint32_t blocks, cudaStream_t);
+cudaError_t weights_encode_queue(const struct epa_moe *view, const struct epa_weight_bytes *,
+                                 const float *weight, void *y, uint32_t blocks, cudaStream_t);
 cudaError_t weights_decode_queue(const struct epa_weight_bytes *, uint32_t tokens, const void *sum,
                                  float *weight, uint32_t blocks, cudaStream_t);
 

@@ -34,7 +34,7 @@ static enum epa_status plan_moe(struct epa2a_comm *comm, const struct epa2a_moe_
 
     if (status != EPA_OK)
         return status;
-    moe_plan_preset(&shape, preset, sizeof(preset));
+    moe_plan_preset(&shape, comm_is_cuda(comm), preset, sizeof(preset));
     status = comm_choose(comm, EPA_OP_MOE, false, shape.options, preset, choice, err);
     if (status != EPA_OK)
         return status;
@@ -61,7 +61,7 @@ static enum epa_status plan_alone(struct registry *registry, uint32_t ranks, int
     status = shape_read(from, ranks, &shape, &moe, err);
     if (status != EPA_OK)
         return status;
-    moe_plan_preset(&shape, preset, sizeof(preset));
+    moe_plan_preset(&shape, device != EPA2A_HOST, preset, sizeof(preset));
     status = choose(
         registry,
         &(struct choose_params){

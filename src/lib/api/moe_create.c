@@ -50,36 +50,19 @@ static void *allocate_there(struct epa2a_moe *moe, size_t bytes, enum epa_status
     return memory;
 }
 
-/* RANK: arrays that no view can replace. */
-static const enum moe_array copied[] = {MOE_X,        MOE_X_SCALE,     MOE_START, MOE_ROW,
-                                        MOE_TOPK_IDX, MOE_TOPK_WEIGHT, MOE_Y};
-
-/* RANK: memory for the order of the rows of a dispatch. */
-static void allocate_order(struct epa2a_moe *moe, struct moe_record *r, enum epa_status *status)
+/* RANK: memory for rows in FP8 that the library quantises, and for scales in another form. */
+static void allocate_formed(struct epa2a_moe *moe, struct moe_record *r, enum epa_status *status)
 {
-    const struct moe_layout *l = &moe->plan.layout;
-    size_t words = (size_t)l->ranks * ((l->max_tokens + 31) / 32);
+    size_t scales = moe_outputs_bytes(&moe->plan, MOE_X_SCALE);
 
-    r->ordered = (struct epa_places){
-        .ranks = l->ranks, .max_tokens = l->max_tokens, .padded = l->layout == EPA2A_RANK_PADDED};
-    r->ordered.sent = allocate_there(moe, words * sizeof(uint32_t), status);
-    r->ordered.before = allocate_there(moe, words * sizeof(uint32_t), status);
-    r->ordered.first = allocate_there(moe, (l->ranks + 1) * sizeof(uint32_t), status);
-    r->ordered.in_view = allocate_there(moe, 32 * words * sizeof(uint32_t), status);
+    if (scales == 0) /* a short row has no group of scales */
+        return;
+    if (moe->plan.footprint.u.moe.recv_dtype != EPA_FP8_E4M3)
+        r->formed = allocate_there(moe, moe_outputs_bytes(&moe->plan, MOE_X) / 2, status);
+    r->formed_scale = allocate_there(moe, scales, status);
 }
 
-static void allocate_copies(struct epa2a_moe *moe, struct moe_record *r, enum epa_status *status)
-{
-    for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++) {
-        size_t bytes = moe_outputs_bytes(&moe->plan, copied[i]);
-
-        if (bytes != 0) /* a short row has no group of scales */
-            r->array[copied[i]] = allocate_there(moe, bytes, status);
-    }
-}
-
-/* On a device, the algorithm holds the rows of the EXPERT layouts, and the caller holds most
- * inputs. */
+/* On a device, the algorithm holds the rows, and the caller holds most inputs. */
 static enum epa_status allocate_on_device(struct epa2a_moe *moe, struct epa_error *err)
 {
     const struct epa_moe *m = &moe->plan.problem.u.moe;
@@ -100,13 +83,9 @@ static enum epa_status allocate_on_device(struct epa2a_moe *moe, struct epa_erro
 
         r->expert = allocate_there(moe, choices * sizeof(int32_t), &status);
         r->weight = allocate_there(moe, choices * sizeof(float), &status);
-        if (moe_layout_is_rank(&moe->plan.layout)) {
-            allocate_order(moe, r, &status);
-            allocate_copies(moe, r, &status);
-        }
+        if (moe_layout_is_rank(&moe->plan.layout))
+            allocate_formed(moe, r, &status);
     }
-    if (moe_layout_is_rank(&moe->plan.layout))
-        allocate_order(moe, &moe->lane, &status);
     if (status != EPA_OK) {
         moe->device->ops->explain(moe->device, err);
         return status;
@@ -118,14 +97,6 @@ static enum epa_status allocate_on_device(struct epa2a_moe *moe, struct epa_erro
     return status;
 }
 
-static void free_order(struct epa_backend *b, const struct epa_places *p)
-{
-    b->ops->free(b, p->sent);
-    b->ops->free(b, p->before);
-    b->ops->free(b, p->first);
-    b->ops->free(b, p->in_view);
-}
-
 static void free_on_device(struct epa2a_moe *moe)
 {
     struct epa_backend *b = moe->device;
@@ -135,12 +106,9 @@ static void free_on_device(struct epa2a_moe *moe)
 
         b->ops->free(b, r->expert);
         b->ops->free(b, r->weight);
-        free_order(b, &r->ordered);
-        for (size_t a = 0; a < sizeof(copied) / sizeof(copied[0]); a++)
-            if (moe_layout_is_rank(&moe->plan.layout))
-                b->ops->free(b, r->array[copied[a]]);
+        b->ops->free(b, r->formed);
+        b->ops->free(b, r->formed_scale);
     }
-    free_order(b, &moe->lane.ordered);
     b->ops->free(b, moe->no_weight);
     b->ops->free(b, moe->masked);
     b->ops->free(b, moe->scratch);

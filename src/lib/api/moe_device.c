@@ -1,8 +1,9 @@
 /* Dispatch and combine in memory of a CUDA device.
  *
  * The library never reads data of the device, so a CUDA graph can capture the calls. Received rows
- * are views of the memory of the algorithm, whose rows of an expert are ordered by source rank, then
- * by token. A kernel of the backend copies the rows to memory of the caller. The choices and weights
+ * are views of the memory of the algorithm, whose rows of an expert, or in the RANK layouts all rows,
+ * are ordered by source rank, then by token. A kernel of the backend copies the rows to memory of the
+ * caller. The choices and weights
  * of a dispatch stay in memory of the caller until the combine, since a copy would cost a kernel in
  * each call. A dispatch with `routing` and a dispatch with choices of 8 bytes make the copy. Tokens
  * with gaps between rows are copied to dense rows, which the algorithms need. */
@@ -43,11 +44,26 @@ static bool pads_rows(const struct ep_choice *algorithm)
     return false;
 }
 
+/* RANK: checks the order of the rows. */
+static enum epa_status check_row_order(const struct moe_plan *p, struct epa_error *err)
+{
+    bool padded = p->layout.layout == EPA2A_RANK_PADDED;
+
+    if (p->footprint.u.moe.row_order == (padded ? EPA_ROWS_PADDED : EPA_ROWS_PACKED))
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                    "%s does not store the rows in the order of the layout; remove the option "
+                    "row_order, or use algorithm=ll_v2",
+                    p->algorithm.plugin->name);
+}
+
 enum epa_status moe_device_check(const struct moe_plan *p, struct epa_error *err)
 {
     const char *name = p->algorithm.plugin->name;
 
-    if (moe_layout_is_rank(&p->layout) || pads_rows(&p->algorithm) == (stride_of(p) != 0))
+    if (moe_layout_is_rank(&p->layout))
+        return check_row_order(p, err);
+    if (pads_rows(&p->algorithm) == (stride_of(p) != 0))
         return EPA_OK;
     if (stride_of(p) != 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
@@ -69,6 +85,9 @@ static bool is_view(const struct epa2a_moe *moe, const void *pointer)
         for (int a = 0; a < MOE_ARRAYS; a++)
             if (pointer == moe->record[i].array[a])
                 return true;
+    for (uint32_t i = 0; i < moe->sets; i++)
+        if (pointer == moe->record[i].formed || pointer == moe->record[i].formed_scale)
+            return true;
     return false;
 }
 
@@ -346,6 +365,9 @@ static struct epa_delivery begin_delivery(const struct epa2a_moe *moe,
 
     return (struct epa_delivery){.experts = moe->plan.layout.local,
                                  .ranks = moe->plan.layout.ranks,
+                                 .max_tokens = moe->plan.layout.max_tokens,
+                                 .stride = stride_of(&moe->plan),
+                                 .topk = moe->plan.shape.topk,
                                  .row_bytes = (uint32_t)moe_form_row_bytes(f),
                                  .groups = f->fp8 ? moe_form_groups(f) : 0,
                                  .quantised_group = f->fp8 && !f->sent_fp8 ? f->group : 0,
@@ -358,87 +380,104 @@ static struct epa_delivery begin_delivery(const struct epa2a_moe *moe,
                                  .seen = moe->input.seen};
 }
 
-/* RANK: sets the pointers that are NULL or memory of the moe to the latter, and queues copies of the
- * rows in the order of the layout. */
-static enum epa_status deliver_by_rank(struct epa2a_moe *moe, struct moe_record *r,
-                                       struct epa2a_received *got, struct epa_error *err)
+/* Sets the pointers of rows and scales. `formed`: memory of the moe for rows in another form than the
+ * view. */
+static void deliver_rows(const struct epa2a_moe *moe, const struct moe_record *r,
+                         struct epa2a_received *got, struct epa_delivery *to)
 {
     const struct epa_moe *m = &r->problem.u.moe;
     const struct moe_form *f = &moe->input.form;
-    const struct moe_layout *l = &moe->plan.layout;
-    struct epa_backend *b = moe->device;
-    void *count = got->count, *start = got->start, *scale = got->x_scale, *row = got->row;
-    void *topk_idx = got->topk_idx, *topk_weight = got->topk_weight;
-    struct epa_delivery to = begin_delivery(moe, got);
-    enum epa_status status;
+    bool by_rank = moe_layout_is_rank(&moe->plan.layout), converts = f->fp8 != f->sent_fp8;
+    void *formed = by_rank && converts ? r->formed : NULL, *scale = got->x_scale;
+    void *formed_scale = by_rank && (converts || f->ue8m0 || f->by_group) ? r->formed_scale : NULL;
 
-    to.places = &r->ordered;
-    to.topk = m->topk;
-    got->x_stride = set_view(moe, &got->x, r->array[MOE_X]) == NULL ? to.row_bytes : 0;
+    to->x = set_view(moe, &got->x, formed != NULL ? formed : m->recv);
+    got->x_stride = to->x != NULL ? 0 : formed != NULL ? to->row_bytes : m->recv_stride;
+    to->x = formed != NULL ? got->x : to->x;
     got->x_scale_stride = 0;
-    if (f->fp8 && set_view(moe, &scale, r->array[MOE_X_SCALE]) == NULL)
+    if (!f->fp8)
+        return;
+    to->x_scale = set_view(moe, &scale, formed_scale != NULL ? formed_scale : m->recv_scale);
+    if (to->x_scale == NULL && formed_scale != NULL)
         got->x_scale_stride =
-            (to.scale_rows != 0 ? to.scale_rows : moe_form_words(f)) * sizeof(uint32_t);
-    /* The entries have no gaps between experts, unlike the entries of the algorithm with recv_layout
-     * padded. */
-    (void)set_view(moe, &start, r->array[MOE_START]);
-    (void)set_view(moe, &row, r->array[MOE_ROW]);
-    (void)set_view(moe, &topk_idx, r->array[MOE_TOPK_IDX]);
-    (void)set_view(moe, &topk_weight, r->array[MOE_TOPK_WEIGHT]);
-    (void)set_view(moe, &got->y, r->array[MOE_Y]);
-    to.count = set_view(moe, &count, m->recv_count);
-    to.start = start;
-    to.x = got->x;
-    to.x_scale = f->fp8 ? scale : NULL;
-    to.row = got->row = row;
-    to.topk_idx = got->topk_idx = topk_idx;
-    to.topk_weight = got->topk_weight = topk_weight;
+            (to->scale_rows != 0 ? to->scale_rows : moe_form_words(f)) * sizeof(uint32_t);
+    else if (to->x_scale == NULL)
+        got->x_scale_stride = m->scale_stride;
+    to->x_scale = formed_scale != NULL ? scale : to->x_scale;
     got->x_scale = scale;
-    got->count = count;
-    got->start = start;
-    r->array[MOE_COUNT] = (void *)(uintptr_t)m->recv_count;
-    status = b->ops->place_rows(b, m, l->local, &r->ordered);
-    if (status == EPA_OK)
-        status = b->ops->deliver(b, m, &to);
-    return ep_explain_backend(&moe->ep, status, err);
 }
 
-/* EXPERT: sets the pointers of the struct to views, and queues copies to memory of the caller. */
-static enum epa_status deliver_by_expert(struct epa2a_moe *moe, struct moe_record *r,
-                                         struct epa2a_received *got, struct epa_error *err)
+/* RANK: sets the pointers of the lists of entries and choices. */
+static void deliver_choices(struct epa2a_moe *moe, struct moe_record *r, struct epa2a_received *got,
+                            struct epa_delivery *to)
 {
     const struct epa_moe *m = &r->problem.u.moe;
-    const struct moe_form *f = &moe->input.form;
+    void *row = got->row, *topk_idx = got->topk_idx, *topk_weight = got->topk_weight;
+
+    to->row = set_view(moe, &row, m->recv_row);
+    to->topk_idx = set_view(moe, &topk_idx, m->recv_local);
+    to->topk_weight = set_view(moe, &topk_weight, m->recv_local_weight);
+    got->row = row;
+    got->topk_idx = topk_idx;
+    got->topk_weight = topk_weight;
+    r->array[MOE_ROW] = (void *)(uintptr_t)m->recv_row;
+    r->array[MOE_TOPK_IDX] = (void *)(uintptr_t)m->recv_local;
+    r->array[MOE_TOPK_WEIGHT] = (void *)(uintptr_t)m->recv_local_weight;
+}
+
+/* Sets the pointers of the struct to views, and queues copies to memory of the caller. */
+static enum epa_status deliver(struct epa2a_moe *moe, struct moe_record *r,
+                               struct epa2a_received *got, struct epa_error *err)
+{
+    const struct epa_moe *m = &r->problem.u.moe;
     struct epa_backend *b = moe->device;
     struct epa_delivery to = begin_delivery(moe, got);
-    void *count = got->count, *start = got->start, *scale = got->x_scale;
+    void *count = got->count, *start = got->start;
 
-    to.stride = stride_of(&moe->plan);
-    to.x = set_view(moe, &got->x, m->recv);
-    got->x_stride = to.x == NULL ? m->recv_stride : 0;
-    got->x_scale_stride = 0;
-    if (f->fp8) {
-        to.x_scale = set_view(moe, &scale, m->recv_scale);
-        got->x_scale_stride = to.x_scale == NULL ? m->scale_stride : 0;
-    }
+    deliver_rows(moe, r, got, &to);
     to.count = set_view(moe, &count, m->recv_count);
     to.start = set_view(moe, &start, m->recv_start);
     (void)set_view(moe, &got->y, m->y_space);
-    got->x_scale = scale;
     got->count = count;
     got->start = start;
-    got->row = NULL;
-    got->topk_idx = NULL;
-    got->topk_weight = NULL;
+    if (moe_layout_is_rank(&moe->plan.layout)) {
+        deliver_choices(moe, r, got, &to);
+    } else {
+        got->row = NULL;
+        got->topk_idx = NULL;
+        got->topk_weight = NULL;
+    }
     r->array[MOE_X] = (void *)(uintptr_t)m->recv;
     r->array[MOE_X_SCALE] = (void *)(uintptr_t)m->recv_scale;
     r->array[MOE_COUNT] = (void *)(uintptr_t)m->recv_count;
     r->array[MOE_START] = (void *)(uintptr_t)m->recv_start;
     r->array[MOE_Y] = m->y_space;
     if (to.x == NULL && to.x_scale == NULL && to.count == NULL && to.start == NULL &&
-        to.source_token == NULL && to.source_range == NULL && to.seen == NULL)
+        to.source_token == NULL && to.source_range == NULL && to.seen == NULL && to.row == NULL &&
+        to.topk_idx == NULL && to.topk_weight == NULL)
         return EPA_OK;
     return ep_explain_backend(&moe->ep, b->ops->deliver(b, m, &to), err);
+}
+
+/* RANK: reads the number of all rows. */
+static enum epa_status read_rows(struct epa2a_moe *moe, const struct moe_record *r, uint32_t *rows)
+{
+    enum { CHUNK = 16 };
+    const int64_t *from = r->problem.u.moe.recv_range;
+    struct epa_backend *b = moe->device;
+    uint32_t ranks = moe->plan.layout.ranks;
+    enum epa_status status = EPA_OK;
+    int64_t range[CHUNK];
+
+    *rows = 0;
+    for (uint32_t at = 0; at < ranks && status == EPA_OK; at += CHUNK) {
+        uint32_t n = ranks - at < CHUNK ? ranks - at : CHUNK;
+
+        status = b->ops->read(b, range, from + at, n * sizeof(*range));
+        for (uint32_t i = 0; i < n && status == EPA_OK; i++)
+            *rows += (uint32_t)range[i];
+    }
+    return status;
 }
 
 /* Waits for the counts. */
@@ -457,9 +496,7 @@ static enum epa_status read_counts(struct epa2a_moe *moe, const struct moe_recor
     if (status != EPA_OK)
         return status;
     if (moe_layout_is_rank(&moe->plan.layout))
-        return ep_explain_backend(
-            &moe->ep,
-            b->ops->read(b, rows, r->ordered.first + moe->plan.layout.ranks, sizeof(*rows)), err);
+        return ep_explain_backend(&moe->ep, read_rows(moe, r, rows), err);
     *rows = 0;
     for (uint32_t e = 0; e < local; e++)
         *rows += host_count[e];
@@ -483,8 +520,7 @@ enum epa_status moe_device_dispatch_recv(struct epa2a_moe *moe, struct epa2a_rec
     got->rows = moe->plan.layout.rows;
     got->entries = moe->plan.layout.entries;
     if (status == EPA_OK)
-        status = moe_layout_is_rank(&moe->plan.layout) ? deliver_by_rank(moe, r, got, err)
-                                                       : deliver_by_expert(moe, r, got, err);
+        status = deliver(moe, r, got, err);
     if (status == EPA_OK && got->host_count != NULL)
         status = read_counts(moe, r, got->host_count, err);
     return status;
@@ -552,15 +588,10 @@ static enum epa_status find_dispatch(struct epa2a_moe *moe, uint64_t id, struct 
 
 static enum epa_status check_expert_outputs(const struct epa2a_moe *moe,
                                             const struct epa2a_outputs *o,
-                                            const struct moe_target *t, const void *y,
-                                            struct epa_error *err)
+                                            const struct moe_target *t, struct epa_error *err)
 {
     const struct epa_moe_footprint *f = &moe->plan.footprint.u.moe;
 
-    if (t->record == NULL && is_view(moe, y))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "other calls have used the memory of y since the dispatch; for a combine "
-                        "that does not follow its dispatch, set y to memory of the application");
     if (o->out_weight != NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "out_weight is for the RANK layouts; set out_weight to NULL");
@@ -602,24 +633,12 @@ static enum epa_status check_outputs(const struct epa2a_moe *moe, const struct e
     if (y == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "y is NULL in the outputs and in the received rows; pass expert outputs");
+    if (t->record == NULL && is_view(moe, y))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "other calls have used the memory of y since the dispatch; for a combine "
+                        "that does not follow its dispatch, set y to memory of the application");
     return moe_layout_is_rank(&moe->plan.layout) ? check_rank_outputs(moe, o, err)
-                                                 : check_expert_outputs(moe, o, t, y, err);
-}
-
-/* RANK: queues a copy of the expert outputs to the order of the algorithm. */
-static enum epa_status order_outputs(struct epa2a_moe *moe, struct moe_record *r,
-                                     struct epa_error *err)
-{
-    struct epa_backend *b = moe->device;
-    struct epa_moe *m = &r->problem.u.moe;
-    enum epa_status status = EPA_OK;
-
-    if (r == &moe->lane)
-        status = b->ops->place_rows(b, m, moe->plan.layout.local, &r->ordered);
-    if (status == EPA_OK)
-        status = b->ops->gather_outputs(b, &r->ordered, m->hidden * 2, m->y, m->y_space);
-    m->y = m->y_space;
-    return ep_explain_backend(&moe->ep, status, err);
+                                                 : check_expert_outputs(moe, o, t, err);
 }
 
 /* Sets the choices of the combine: the array of the caller, or choices of 4 bytes instead of 8. */
@@ -662,7 +681,7 @@ static enum epa_status prepare(struct epa2a_moe *moe, struct epa_error *err)
     m->y = o->y;
     m->out = o->out;
     moe->halved = r;
-    return status == EPA_OK && by_rank ? order_outputs(moe, r, err) : status;
+    return status;
 }
 
 enum epa_status moe_device_combine_send(struct epa2a_moe *moe, const struct epa2a_received *got,

@@ -2,17 +2,21 @@
  * requirements. */
 #include "api/moe_plan.h"
 
+#include "api/moe_outputs.h"
 #include "api/moe_routing.h"
 
 #include <stdio.h>
 
-void moe_plan_preset(const struct epa2a_moe_shape *s, char *out, size_t room)
+void moe_plan_preset(const struct epa2a_moe_shape *s, bool cuda, char *out, size_t room)
 {
     bool by_rank = s->layout == EPA2A_RANK_PACKED || s->layout == EPA2A_RANK_PADDED;
 
-    snprintf(out, room, "dispatch_dtype=%s, layout=%s, recv_layout=%s, buffers=%u",
+    snprintf(out, room, "dispatch_dtype=%s, layout=%s, recv_layout=%s, buffers=%u%s",
              s->recv_dtype == EPA2A_FP8_E4M3 ? "fp8" : "native", by_rank ? "rank" : "expert",
-             s->layout == EPA2A_EXPERT_PADDED ? "padded" : "packed", s->in_flight);
+             s->layout == EPA2A_EXPERT_PADDED ? "padded" : "packed", s->in_flight,
+             !cuda || !by_rank                ? ""
+             : s->layout == EPA2A_RANK_PADDED ? ", row_order=padded"
+                                              : ", row_order=packed");
 }
 
 static const char *dtype_name(int dtype)
@@ -130,16 +134,13 @@ static uint64_t code_bytes(const struct moe_plan *p)
     return s->max_tokens * ((uint64_t)s->hidden + s->hidden / s->fp8_group * sizeof(float));
 }
 
-/* Returns the bytes of copies of received rows on a device. */
+/* Returns the bytes of received rows in another form on a device. */
 static uint64_t device_row_bytes(const struct moe_plan *p)
 {
-    const struct moe_layout *l = &p->layout;
-    uint64_t slots = (uint64_t)l->ranks * ((l->max_tokens + 31) / 32) * 32;
-
-    if (!moe_layout_is_rank(l))
+    if (!moe_layout_is_rank(&p->layout))
         return 0;
-    return p->shape.in_flight * output_bytes(p) +
-           (p->shape.in_flight + 1) * (slots + slots / 16 + l->ranks + 1) * sizeof(uint32_t);
+    return p->shape.in_flight *
+           (moe_outputs_bytes(p, MOE_X) / 2 + moe_outputs_bytes(p, MOE_X_SCALE));
 }
 
 void moe_plan_need(const struct moe_plan *p, bool cuda, struct epa2a_need *out)

@@ -6,7 +6,7 @@
 
 /* Writes the options of an algorithm that follow from a shape of shape_read(). */
 enum { MOE_PRESET_ROOM = 128 };
-void moe_plan_preset(const struct epa2a_moe_shape *, char *out, size_t room);
+void moe_plan_preset(const struct epa2a_moe_shape *, bool cuda, char *out, size_t room);
 /* Plans the algorithm for a shape and problem of shape_read(). `flags`: of the transport. */
 EPA_CHECKED enum epa_status moe_plan_make(const struct epa2a_moe_shape *, const struct epa_moe *,
                                           const struct ep_choice *algorithm,

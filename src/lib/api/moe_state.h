@@ -57,8 +57,9 @@ struct moe_record {
     uint64_t route; /* number of the routes in memory of the caller; 0: without `routing` */
     bool weighted;  /* the source passed weights to dispatch */
     struct epa_problem problem;
-    struct moe_places places;  /* on hosts */
-    struct epa_places ordered; /* RANK, on a device */
+    struct moe_places places; /* on hosts */
+    /* RANK, on a device: memory for rows and scales in another form than the rows of the algorithm */
+    void *formed, *formed_scale;
     /* [max_tokens][topk] Copies of the choices. On a device only for dispatches with `routing` and
      * for choices of 8 bytes. */
     int32_t *expert;
@@ -66,7 +67,7 @@ struct moe_record {
     /* [tokens][topk] The copies, or the arrays of the caller. */
     const int32_t *sent_expert;
     const float *sent_weight;
-    /* Memory of the moe. On a device: views that the caller has, and RANK: memory for copies. */
+    /* Memory of the moe. On a device: views that the caller has. */
     void *array[MOE_ARRAYS];
 };
 

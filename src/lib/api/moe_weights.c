@@ -69,18 +69,15 @@ enum epa_status moe_check_weights(const struct epa2a_moe *moe, const struct epa2
     return EPA_OK;
 }
 
-/* On a device: queues the order of the rows, and the bytes of the weights as outputs. */
+/* On a device: queues writes of the bytes of the weights as outputs. */
 static enum epa_status encode_there(struct epa2a_moe *moe, const struct epa_weight_bytes *bytes,
                                     struct epa_error *err)
 {
     const struct epa_moe *m = &moe->lane.problem.u.moe;
-    const struct epa_places *places = &moe->lane.ordered;
     struct epa_backend *b = moe->device;
-    enum epa_status status = b->ops->place_rows(b, m, bytes->experts, places);
 
-    if (status == EPA_OK)
-        status = b->ops->encode_weights(b, m, places, bytes, moe->outputs.topk_weight, m->y_space);
-    return ep_explain_backend(&moe->ep, status, err);
+    return ep_explain_backend(
+        &moe->ep, b->ops->encode_weights(b, m, bytes, moe->outputs.topk_weight, m->y_space), err);
 }
 
 static enum epa_status decode_there(struct epa2a_moe *moe, const struct epa_weight_bytes *bytes,
@@ -100,7 +97,8 @@ static enum epa_status return_bytes(struct epa2a_moe *moe, uint32_t first, uint3
 {
     const struct moe_target *t = &moe->target;
     const struct epa2a_moe_shape *s = &moe->plan.shape;
-    const struct epa_weight_bytes bytes = {.experts = moe->plan.layout.local,
+    const struct epa_weight_bytes bytes = {.ranks = moe->plan.layout.ranks,
+                                           .max_tokens = s->max_tokens,
                                            .topk = s->topk,
                                            .hidden = s->hidden,
                                            .first = first,

@@ -18,7 +18,8 @@ static void add_plugin(const char *kind, const struct ep_choice *choice, struct 
         bool string = o->type == EPA_OPTION_STRING;
         const char *quote;
 
-        if (!option_is_set(o, choice->config))
+        /* The layout of the shape determines the order of rows. */
+        if (!option_is_set(o, choice->config) || strcmp(o->name, "row_order") == 0)
             continue;
         option_text(o, choice->config, &value);
         quote = !string ? "" : strchr(value.data, '\'') == NULL ? "'" : "\"";

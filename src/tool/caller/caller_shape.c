@@ -12,7 +12,7 @@
 
 enum { IN_FLIGHT = 2 }; /* maximum of epa2a_moe_shape.in_flight */
 
-/* Returns true if the rows of a layout have gaps: by the option of the algorithm, or for rows per
+/* Returns true if the rows of a layout have gaps: by the options of the algorithm, or for rows per
  * expert by the capacity. With memory of the library, and on devices, rows have the layout of the
  * algorithm. */
 static bool is_padded(const struct caller *c)
@@ -22,6 +22,8 @@ static bool is_padded(const struct caller *c)
     const struct epa_option *o = option_find(&x->algorithm.plugin->options, "recv_layout");
     uint64_t tokens = (uint64_t)x->problem.ranks * x->problem.moe.max_tokens;
 
+    if (f->row_order != EPA_ROWS_ANY)
+        return f->row_order == EPA_ROWS_PADDED;
     if (o != NULL) {
         text_auto value = {0};
 

@@ -579,6 +579,18 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
     return cudaSuccess;
 }
 
+/* Only counts the nodes. */
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *n)
+{
+    if (nodes != NULL)
+        return cudaErrorNotSupported;
+    *n = 0;
+    for (uint32_t i = 0; i < BRANCHES; i++)
+        for (const struct op *op = graph->branch[i].first; op != NULL; op = op->next)
+            ++*n;
+    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
+}
+
 static void branches_free(struct CUgraph_st *graph)
 {
     for (uint32_t i = 0; i < BRANCHES; i++)
