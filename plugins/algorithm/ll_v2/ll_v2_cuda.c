@@ -46,6 +46,7 @@
 #include "ll_v2_cuda.h"
 
 #include "ll_v2_combine_kernels.h"
+#include "ll_v2_copy.h"
 #include "ll_v2_device.h"
 #include "ll_v2_dispatch.h"
 #include "ll_v2_far.h"
@@ -335,6 +336,28 @@ static enum epa_status run_dispatch_recv(struct epa_algorithm *a, struct epa_pro
     return launch_stage(c, m, LL_DISPATCH, (uint32_t)((m->epoch - 1) % c->d.sets), LL_RECEIVE);
 }
 
+/* Copies expert outputs to the heap, from which other ranks pull them. */
+static enum epa_status copy_outputs(struct ll_cuda *c, uint32_t set, const void *y)
+{
+    const struct ll_layout *l = &c->l;
+    const struct ll_copy_args args = {.range = c->set[set].order.range,
+                                      .from = y,
+                                      .to = device_own(&c->d, y_offset(c, set)),
+                                      .size = l->size,
+                                      .max_tokens = l->max_tokens,
+                                      .row_bytes = (uint32_t)l->output_bytes};
+    int code;
+
+    if (c->mode != LL_ORDERED)
+        return device_copy_outputs(&c->d, y_offset(c, set), y, l->rows * l->output_bytes);
+    if (y == args.to)
+        return EPA_OK;
+    code = cudaSetDevice(c->d.backend->device);
+    if (code == cudaSuccess)
+        code = ll_copy_rows(&args, c->d.backend->multiprocessors, c->d.backend->stream);
+    return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, "copying expert outputs", code);
+}
+
 static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem *problem,
                                     uint32_t halves)
 {
@@ -358,8 +381,7 @@ static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem 
         /* In a repeated combine, peers may still pull the outputs of the previous one, which are
          * equal. */
         if (!c->l.fused && !c->l.pushes)
-            status =
-                device_copy_outputs(&c->d, y_offset(c, set), m->y, c->l.rows * c->l.output_bytes);
+            status = copy_outputs(c, set, m->y);
     }
     if (status == EPA_OK)
         status = launch_stage(c, m, LL_COMBINE, set, halves);
@@ -565,6 +587,17 @@ static enum epa_status write_origins(struct ll_cuda *c, uint32_t set, struct epa
     return EPA_OK;
 }
 
+/* A kernel that is loaded at its first launch could wait for kernels that wait for this rank. */
+static enum epa_status load_copy(const struct ll_cuda *c, struct epa_error *err)
+{
+    int code = ll_copy_load();
+
+    if (code == cudaSuccess)
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_SYSTEM, "ll_v2: loading a kernel on GPU %d: %s",
+                    c->d.backend->device, cudaGetErrorString(code));
+}
+
 static const struct device_kind ll_v2_kind = {
     .name = "ll_v2",
     .stages = 2,
@@ -649,6 +682,8 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struc
                                   l->fp8 ? dispatch_kernel(c, EPA_FP8_E4M3) : NULL, "dispatch"},
                                  {combine_kernel(c), NULL, "combine"}},
         config->blocks, err);
+    if (status == EPA_OK && c->mode == LL_ORDERED && !l->pushes)
+        status = load_copy(c, err);
     if (status == EPA_OK)
         status = device_make_mirrors(&c->d, l->heap_bytes, l->signals, ll_far(), err);
     for (uint32_t r = 0; r < l->size; r++)
