@@ -100,6 +100,7 @@ def calls_and_checks(comm, tokens):
             for worst in (sum(tokens), 3 * RANKS * max(tokens)):
                 more, more_idx, more_weights, none, *_ = buffer.dispatch(**arguments, num_worst_tokens=worst)
                 require(none == [] and len(received(more)) == len(more_idx) == len(more_weights) == worst, worst)
+                require(not CUDA or all(t.is_cuda for t in (more_idx, more_weights)), "host memory", worst)
                 require((received(more)[:n] == rows).all() and (array(more_idx)[:n] == array(idx)).all())
                 require((array(more_weights)[:n] == array(weights)).all() and (array(more_idx)[n:] == -1).all())
             aligned = buffer.dispatch(**arguments, expert_alignment=8)[3]

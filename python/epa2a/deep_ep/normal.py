@@ -185,7 +185,7 @@ class Normal:
         """Returns the first `size` rows of x, of which n are valid."""
         if size <= x.shape[0]:
             return x[:size]
-        more = arrays.empty(arrays.framework_of(x), (size, *x.shape[1:]), arrays.read(x, "x").dtype, -1)
+        more = ops.empty_rows(x, size)
         more[:n] = x[:n]
         return more
 

@@ -25,6 +25,10 @@ class TorchOps:
     def zeros(self, shape, kind):
         return self.torch.zeros(shape, dtype=getattr(self.torch, kind), device=self.device)
 
+    def empty_rows(self, x, size):
+        """Returns `size` undefined rows of the shape, type and device of the rows of x."""
+        return x.new_empty((size, *x.shape[1:]))
+
     def copy(self, x):
         return x.clone()
 
@@ -66,6 +70,9 @@ class NumpyOps:
 
     def zeros(self, shape, kind):
         return self.numpy.zeros(shape, self.bf16 if kind == "bfloat16" else kind)
+
+    def empty_rows(self, x, size):
+        return self.numpy.empty((size, *x.shape[1:]), x.dtype)
 
     def copy(self, x):
         return x.copy()
