@@ -69,18 +69,14 @@ static_assert((int)AG_GEMM_THREADS == (int)GEMM_THREADS, "threads of a block");
 
 /* ---- roles ---- */
 
-/* Returns the next tile, for all threads except the one that takes tiles: for all lanes of a warp,
- * or for one of its lanes (`warp` false). */
-EPA_DEV struct job known_job(struct state &s, struct gemm_at &at, bool warp)
+/* Returns the next tile, for all threads except the one that takes tiles. */
+EPA_DEV struct job known_job(struct state &s, struct gemm_at &at)
 {
     struct job j;
 
     epa_dev_mbar_wait(&s.known[at.stage], at.phase);
     j = s.job[at.stage];
-    if (warp)
-        __syncwarp();
-    if (!warp || epa_dev_lane() == 0)
-        epa_dev_mbar_arrive(&s.free[at.stage]);
+    epa_dev_mbar_arrive(&s.free[at.stage]); /* each thread releases its reads */
     if (++at.stage == RING) {
         at.stage = 0;
         at.phase ^= 1;
@@ -132,7 +128,7 @@ EPA_DEV void load_rows(const struct ag_gemm_args &a, HEAD &head, uint64_t call)
     struct gemm_at at = {0, 0}, ring = {0, 0};
 
     for (;;) {
-        struct job j = known_job(s, ring, false);
+        struct job j = known_job(s, ring);
 
         if (j.rows == 0)
             return;
@@ -155,7 +151,7 @@ EPA_DEV void load_scales(const struct ag_gemm_args &a, HEAD &head, uint64_t call
     struct gemm_at at = {0, 0}, ring = {0, 0};
 
     for (;;) {
-        struct job j = known_job(s, ring, true);
+        struct job j = known_job(s, ring);
         const float *box = a.b_scale + (size_t)(j.column / GEMM_BOX) * a.groups;
 
         if (j.rows == 0)
@@ -370,9 +366,9 @@ EPA_DEV void multiply(const struct ag_gemm_args &a, HEAD &head)
                 /* A copy of the job would need more registers than available. */
                 store_tile<F16, false, true>(a, head, known, sum);
                 note_product(a, s, known);
-                (void)known_job(s, ring, true);
+                (void)known_job(s, ring);
             } else {
-                const struct job j = known_job(s, ring, true);
+                const struct job j = known_job(s, ring);
 
                 store_tile<F16, false, false>(a, head, j, sum);
                 note_product(a, s, j);
@@ -381,7 +377,7 @@ EPA_DEV void multiply(const struct ag_gemm_args &a, HEAD &head)
             float sum[2][SMALL / 2];
 
             gemm_multiply_small<TYPE, GEMM_FP8_GROUP, SMALL>(head.ring, at, a.k_blocks, sum);
-            const struct job j = known_job(s, ring, true);
+            const struct job j = known_job(s, ring);
 
             store_tile<F16, true, false>(a, head, j, sum);
             note_product(a, s, j);
@@ -438,7 +434,8 @@ EPA_DEV struct ag_gemm_count begin(const struct ag_gemm_args &a, HEAD &head)
         for (uint32_t i = 0; i < RING; i++) {
             epa_dev_mbar_init(&s.known[i], 1);
             /* threads that load rows, load scales and multiply */
-            epa_dev_mbar_init(&s.free[i], 1 + (TYPE == EPA_DEV_E4M3) + GEMM_MATH_WARPS);
+            epa_dev_mbar_init(&s.free[i],
+                              1 + ((TYPE == EPA_DEV_E4M3) + GEMM_MATH_WARPS) * EPA_DEV_WARP);
         }
         for (uint32_t i = 0; i < SENT && HEAD::CLUSTER > 1; i++)
             epa_dev_mbar_init(&s.tile_bar[i], 1);

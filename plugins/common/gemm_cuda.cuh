@@ -112,7 +112,10 @@ template <epa_dev_type TYPE, class S> EPA_DEV void gemm_begin(S &s)
         for (uint32_t i = 0; i < S::STAGES; i++) {
             /* weights, rows, and in FP8 each lane of the warp that fills the scales */
             epa_dev_mbar_init(&s.full[i], TYPE == EPA_DEV_E4M3 ? 2 + EPA_DEV_WARP : 2);
-            epa_dev_mbar_init(&s.empty[i], GEMM_MATH_WARPS * S::CLUSTER);
+            /* see gemm_release() */
+            epa_dev_mbar_init(&s.empty[i],
+                              GEMM_MATH_WARPS *
+                                  ((TYPE == EPA_DEV_E4M3 ? EPA_DEV_WARP : 1) + S::CLUSTER - 1));
         }
         epa_dev_mbar_init_done();
     }
@@ -370,11 +373,16 @@ EPA_DEV uint32_t gemm_small_column(int i)
     return gemm_row(i);
 }
 
-/* Releases the stage, which this warp has read. */
-template <class S> EPA_DEV void gemm_release(S &s, uint32_t stage)
+/* Releases the stage, which this warp has read. In FP8 each lane releases its own reads of scales,
+ * as in gemm_fill_scales(). */
+template <epa_dev_type TYPE, class S> EPA_DEV void gemm_release(S &s, uint32_t stage)
 {
     __syncwarp();
-    if (epa_dev_lane() < S::CLUSTER) {
+    if constexpr (TYPE == EPA_DEV_E4M3) {
+        epa_dev_mbar_arrive(&s.empty[stage]);
+        if (S::CLUSTER == 2 && epa_dev_lane() == 0)
+            epa_dev_cluster_arrive(&s.empty[stage], epa_dev_cluster_rank() ^ 1);
+    } else if (epa_dev_lane() < S::CLUSTER) {
         if constexpr (S::CLUSTER == 1)
             epa_dev_mbar_arrive(&s.empty[stage]);
         else
@@ -407,12 +415,12 @@ EPA_DEV void gemm_multiply16(S &s, struct gemm_at &at, uint32_t k_blocks, float 
             meanwhile();
         epa_dev_wgmma_wait<1>();
         if (k > 0)
-            gemm_release(s, before);
+            gemm_release<TYPE>(s, before);
         before = at.stage;
         gemm_next<S>(at);
     }
     epa_dev_wgmma_wait<0>();
-    gemm_release(s, before);
+    gemm_release<TYPE>(s, before);
 }
 
 /* Adds `part`, times the scales of the rows, to `sum`, for a swapped tile of N rows. */
@@ -475,7 +483,7 @@ EPA_DEV void gemm_multiply8(S &s, struct gemm_at &at, uint32_t k_blocks, float (
                 epa_dev_wgmma_commit();
                 epa_dev_wgmma_wait<0>();
                 if (p == PER - 1 && b + 1 == (int)boxes)
-                    gemm_release(s, at.stage);
+                    gemm_release<EPA_DEV_E4M3>(s, at.stage);
 #pragma unroll
                 for (int i = 0; i < 64; i++)
                     sum[b][i] = __fmaf_rn(part[i], scale[b][p][i / 2 % 2], sum[b][i]);
@@ -544,7 +552,7 @@ EPA_DEV void gemm_multiply_small(S &s, struct gemm_at &at, uint32_t k_blocks,
                     gemm_add_scaled<N>(sum[b], part[b], s.scale[at.stage][b][p]);
             }
         }
-        gemm_release(s, at.stage);
+        gemm_release<TYPE>(s, at.stage);
         gemm_next<S>(at);
     }
 }

@@ -259,7 +259,7 @@ EPA_DEV void multiply_more(S &s, struct gemm_at &at, uint32_t k_blocks, float (&
             epa_dev_wgmma_wait<0>();
             gemm_add_scaled<GEMM_MORE>(more[b], few, scale + GEMM_ROWS);
         }
-        gemm_release(s, at.stage);
+        gemm_release<EPA_DEV_E4M3>(s, at.stage);
         gemm_next<S>(at);
     }
 }

@@ -68,7 +68,8 @@ EPA_DEV void fused_init(const struct fused_args &a, const uint32_t *wants, struc
 {
     for (uint32_t i = 0; i < FUSED_RING; i++) {
         epa_dev_mbar_init(&p->known[i], 1);
-        epa_dev_mbar_init(&p->free[i], 1 + FUSED_MATH_WARPS); /* loading and multiplying warps */
+        /* lanes of the loading and multiplying warps, which each release their reads */
+        epa_dev_mbar_init(&p->free[i], (1 + FUSED_MATH_WARPS) * EPA_DEV_WARP);
     }
     /* picks: each lane of the warp that orders tokens; otherwise a lane per multiplying warp */
     epa_dev_mbar_init(&p->ready, S::PICKS ? (uint32_t)EPA_DEV_WARP : (uint32_t)FUSED_MATH_WARPS);

@@ -201,7 +201,7 @@ EPA_DEV void fused_multiply_more(RING &ring, struct gemm_at &at, uint32_t k_bloc
 #pragma unroll
         for (int b = 0; b < 2; b++)
             gemm_add_scaled<GEMM_MORE>(more[b], part[b], ring.scale[at.stage][b][0] + GEMM_ROWS);
-        gemm_release(ring, at.stage);
+        gemm_release<EPA_DEV_E4M3>(ring, at.stage);
         gemm_next<RING>(at);
     }
 }
@@ -267,9 +267,7 @@ EPA_DEV void fused_multiply(const struct fused_args &a, uint64_t call, const str
 
         epa_dev_mbar_wait(&p->known[slot], i / FUSED_RING & 1);
         task = p->task[slot];
-        __syncwarp();
-        if (epa_dev_lane() == 0)
-            epa_dev_mbar_arrive(&p->free[slot]);
+        epa_dev_mbar_arrive(&p->free[slot]);
         /* Missing rows may depend on the previous tile, so the warpgroup counts that tile before it
          * waits for the rows. */
         if (!S::FP8 && threadIdx.x % 128 == 0 &&

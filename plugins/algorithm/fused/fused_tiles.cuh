@@ -290,9 +290,7 @@ EPA_DEV void fused_load_rows(const struct fused_args &a, uint64_t call,
 
         epa_dev_mbar_wait(&p->known[slot], i / FUSED_RING & 1);
         task = p->task[slot];
-        __syncwarp();
-        if (lane == 0)
-            epa_dev_mbar_arrive(&p->free[slot]);
+        epa_dev_mbar_arrive(&p->free[slot]);
         if (task.kind == FUSED_END)
             return;
         up = task.kind == FUSED_UP;
