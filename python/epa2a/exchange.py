@@ -11,7 +11,7 @@ _CHUNK = 4096
 _CHOICES = 32  # most experts of a token
 
 
-class _Rows(Owned):
+class Rows(Owned):
     """Sends a row to each rank. Each rank has one expert, so that each source sends it one row."""
 
     _destroy = "epa2a_moe_destroy"
@@ -59,7 +59,7 @@ def gather_equal(comm, data):
     if comm._group is not None:
         return comm._group.allgather(data)
     if comm._rows is None:
-        comm._rows = _Rows(comm)
+        comm._rows = Rows(comm)
     parts = [b""] * comm.ranks
     for first in range(0, len(data), _CHUNK):
         chunks = comm._rows.gather(data[first : first + _CHUNK])

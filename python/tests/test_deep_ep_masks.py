@@ -158,9 +158,22 @@ def rank_that_ends_in_a_call(comm, fifo, call):
     buffer.destroy()
 
 
+def rank_that_leaves(comm, call):
+    """A rank destroys its Buffer while the others allocate the memory of another shape, or clean the buffer."""
+    with epa2a.Comm(comm._group, device="cpu", timeout=8.0) as own:
+        buffer = buffer_for(own, Problem(comm.rank, 1), enable_shrink=True)
+        step(buffer, 1, range(RANKS))
+        if comm.rank != LOST:
+            buffer.prepare(16, 1024, 16, 4) if call == "prepare" else buffer.clean_low_latency_buffer(32, 1024, 16)
+            require(masks_of(buffer) == [LOST], masks_of(buffer))
+            buffer.clean_low_latency_buffer(32, 1024, 16)
+            step(buffer, 2, range(LOST))
+        buffer.destroy()
+
+
 def hung_rank(comm, fifo):
     """A rank makes no call. The others mask it after the time limit, in dispatch and in the meeting."""
-    with epa2a.Comm(comm._group, device="cpu", timeout=10.0) as own:
+    with epa2a.Comm(comm._group, device="cpu", timeout=8.0) as own:
         buffer = buffer_for(own, Problem(comm.rank, 1), enable_shrink=True)
         step(buffer, 1, range(RANKS))
         if comm.rank == 0:
@@ -277,6 +290,12 @@ class Masks(unittest.TestCase):
             with self.subTest(call=call), tempfile.TemporaryDirectory() as folder:
                 os.mkfifo(os.path.join(folder, "go"))
                 self.run_with_lost_rank(rank_that_ends_in_a_call, os.path.join(folder, "go"), call)
+
+    @unittest.skipIf(CUDA, "a call on a device returns before its kernels wait")
+    def test_rank_that_leaves(self):
+        for call in ("prepare", "clean"):
+            with self.subTest(call=call):
+                run_ranks(rank_that_leaves, call)
 
     @unittest.skipIf(CUDA, "a call on a device returns before its kernels wait")
     def test_hung_rank(self):

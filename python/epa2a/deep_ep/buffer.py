@@ -77,13 +77,11 @@ class Buffer:
         all ranks."""
         if self.runtime is None:
             return
-        if self._masks is not None:
-            if self._masks.masked:
-                self.runtime.abort()
-            self._masks.close()
+        comm, self.runtime = self.runtime, None
+        if self._masks is not None and not self._masks.close():
+            return
         self._low_latency.close()
         self._normal.close()
-        comm, self.runtime = self.runtime, None
         if self._owns_comm:
             comm.close()
 
@@ -155,10 +153,11 @@ class Buffer:
                 self._call(lambda mode, form=(fp8, hooked): mode.moe_of(*shape, *form))
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank, hidden, num_experts):
-        """Waits for all ranks with enable_shrink; otherwise has no effect. epa2a counts calls, so its buffers
-        need no cleaning."""
+        """With enable_shrink and in host memory waits for all ranks; else has no effect. epa2a counts calls, so its
+        buffers need no cleaning."""
+        self._check_mode()
         if self._masks is not None:
-            self._call(lambda mode: mode.comm.barrier())
+            self._masks.wait_for_ranks()
 
     def low_latency_dispatch(
         self, x, topk_idx, num_max_dispatch_tokens_per_rank, num_experts, cumulative_local_expert_recv_stats=None,

@@ -125,6 +125,7 @@ class LowLatency:
         self.limit_bytes = limit_bytes
         self.moes = {}  # with Need.overlaps
         self.half = Half(None)  # the last second half
+        self.rows = None  # of masks.py
 
     def moe_of(self, max_tokens, hidden, experts, topk, fp8, hooked):
         """Returns the Moe for a form of dispatches, and whether it overlaps. Collective at the first call."""
@@ -174,6 +175,8 @@ class LowLatency:
         for moe, _ in self.moes.values():
             moe.close()
         self.moes.clear()
+        if self.rows is not None:
+            self.rows.close()
 
     def finish(self, wait, hooked):
         """Ends a call: returns the hook. A call of the library that was begun has a function `wait`."""

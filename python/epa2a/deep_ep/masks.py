@@ -8,10 +8,15 @@ The comm of a set of masks is kept until the end of the Buffer, since its end wo
 
 from .. import arrays
 from ..comm import Comm
-from ..errors import Aborted, ArgumentError, RankDied, Timeout
+from ..errors import Aborted, ArgumentError, Error, RankDied, Timeout
+from ..exchange import Rows
 from .live_group import Differ, LiveGroup, Meeting, names
 from .low_latency import INDICES, Handle, LowLatency
 from .torch_or_none import torch
+
+
+# Rows of an exchange: the rank destroys its Buffer, or only waits for the others.
+LEAVES, STAYS = b"\1", b"\0"
 
 
 def table_of(entries, like):
@@ -21,6 +26,12 @@ def table_of(entries, like):
     import numpy
 
     return numpy.array(entries, like.dtype)
+
+
+def rows_of(comm):
+    """Returns an exchange of rows that waits for all ranks, unlike a collective call that creates or destroys an
+    object: such calls of two ranks would end each other. None: the library moves no rows for a comm on a device."""
+    return Rows(comm) if comm.device_number < 0 else None
 
 
 class LiveRanks:
@@ -34,6 +45,7 @@ class LiveRanks:
             self.group.close()
             raise
         self.mode = LowLatency(self.comm, limit_bytes)
+        self.rows = self.mode.rows = rows_of(self.comm)
         self.tables = {}
         self.complete = lambda: None  # end of the last dispatch
 
@@ -166,6 +178,7 @@ class Masks:
         self.masked = set()
         self.meeting = Meeting(comm)
         self.modes = {tuple(range(comm.ranks)): unmasked}  # of each tuple of ranks
+        unmasked.rows = rows_of(comm)
         timeout = comm.facts["timeout"].split()[0]  # "30 s" or "none"
         self.timeout = None if timeout == "none" else float(timeout)
         # Number of calls since the last change of masks. After the end of a process the other ranks may have
@@ -241,11 +254,33 @@ class Masks:
                 if mode is failed:  # no rank is lost
                     raise
 
+    def wait_for_ranks(self):
+        """Waits for all ranks without a mask. Ranks that destroy their Buffers get a mask."""
+        if self.comm.device_number < 0:
+            self.run(self._wait_for_ranks)
+
+    def _wait_for_ranks(self, mode):
+        live = self.live()
+        parts = mode.rows.gather(STAYS)
+        self.masked.update(rank for rank, part in zip(live, parts) if part == LEAVES)
+
     def close(self):
-        """Ends the comms without masked ranks together with these ranks, and the other comms alone."""
+        """Ends the comms without masked ranks together with these ranks, and the other comms alone. Returns false
+        if the other ranks continue without this rank: they may still read its rows, so its comms stay until the
+        end of the process."""
+        mode = self.modes.get(self.live())
+        try:
+            together = mode is None or mode.rows is None or mode.rows.gather(LEAVES) == [LEAVES] * len(self.live())
+        except Error:
+            together = True  # the comm is broken, and its end is no collective call
+        self.meeting.close()
+        if not together:
+            return False
+        if self.masked:
+            self.comm.abort()
         for live, mode in list(self.modes.items())[1:]:
             if self.masked.intersection(live):
                 mode.comm.abort()
             mode.close()
         self.modes.clear()
-        self.meeting.close()
+        return True
