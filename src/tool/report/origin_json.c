@@ -2,67 +2,75 @@
  * These functions do not fail: unreadable values are null. */
 #include "report/origin_json.h"
 
-#include "report/recorded_variables.h"
-#include "report/result_parts.h"
-
-#include <dlfcn.h>
-#include <errno.h>
-#include <epa2a/plugin.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/file.h"
-#include "base/json.h"
-#include "base/sysfile.h"
 #include "base/text.h"
 #include "config/experiment.h"
 #include "config/experiment_show.h"
+#include "report/result_values.h"
 #include "trace/write.h"
+
+/* Adds a value to an object, and its object at VALUE_GROUP. */
+static void add_result_value(void *arg, const struct result_value *v)
+{
+    switch (v->kind) {
+    case VALUE_NONE:
+        json_set_at(arg, v->path, json_null());
+        break;
+    case VALUE_TEXT:
+        json_set_at(arg, v->path, json_text(v->text));
+        break;
+    case VALUE_COUNT:
+        json_set_at(arg, v->path, json_count(v->count));
+        break;
+    case VALUE_REAL:
+        json_set_at(arg, v->path, json_number(v->real));
+        break;
+    case VALUE_FLAG:
+        json_set_at(arg, v->path, json_boolean(v->count != 0));
+        break;
+    case VALUE_GROUP:
+        json_set_at(arg, v->path, json_object());
+        break;
+    }
+}
 
 json_t *build_json(const struct build_facts *b)
 {
-    return json_object_of("version", json_text(b->version), "git", json_text_or_null(b->git),
-                          "plugin_abi", json_count(EPA_ABI), "compiler", json_text(b->compiler),
-                          "type", json_text(b->type), "sanitizers", json_text(b->sanitizers),
-                          "debug", json_boolean(b->debug), "libc",
-                          json_sprintf("glibc %s", b->libc), "isa", json_text(b->isa),
-                          "isa_refused", json_text_or_null(b->isa_refused), NULL);
-}
-
-static void add_variable(void *arg, const char *name, size_t bytes, const char *value)
-{
-    json_object_setn_new(arg, name, bytes, json_text(value));
-}
-
-static json_t *environment_json(void)
-{
     json_t *out = json_object();
 
-    recorded_variables_each(add_variable, out);
+    build_visit(b, "", add_result_value, out);
     return out;
 }
 
 json_t *machine_json(const struct machine_facts *m)
 {
-    return json_object_of(
-        "host", json_text_or_null(m->host), "kernel", json_text(m->kernel), "arch",
-        json_text_or_null(m->arch), "cpu", json_text_or_null(m->cpu), "cores", json_count(m->cores),
-        "sockets", json_count_or_null(m->sockets), "numa_nodes", json_count_or_null(m->numa_nodes),
-        "memory_bytes", json_count_or_null(m->memory_bytes), "clocksource",
-        json_text_or_null(m->clocksource), "timer_ns", json_number(m->timer_ns), "huge_pages",
-        json_text_or_null(m->huge_pages), "shmem_huge_pages",
-        json_text_or_null(m->shmem_huge_pages), "load_average", json_real(m->load_average), "build",
-        build_json(&m->build), "environment", environment_json(), "threads_per_core",
-        json_count_or_null(m->threads_per_core), "governor", json_text_or_null(m->governor),
-        "l1d_bytes", json_count_or_null(m->cache_bytes[1]), "l2_bytes",
-        json_count_or_null(m->cache_bytes[2]), "l3_bytes", json_count_or_null(m->cache_bytes[3]),
-        NULL);
+    json_t *out = json_object();
+
+    machine_visit(m, add_result_value, out);
+    return out;
+}
+
+static json_t *plugins_json(const struct experiment *x)
+{
+    json_t *out = json_object();
+
+    plugins_visit(x, add_result_value, out);
+    return out;
+}
+
+json_t *result_timing(const struct run_figures *f)
+{
+    json_t *out = json_object();
+
+    timing_visit(f, add_result_value, out);
+    if (json_object_size(out) > 0)
+        return out;
+    json_decref(out);
+    return json_null();
 }
 
 /* ---- experiment and plugins ---- */
@@ -96,48 +104,12 @@ static json_t *pairs_json(const char *const *pair, uint32_t n)
     return out;
 }
 
-/* Returns FNV-1a of a file's bytes; null: the file is no longer readable. */
-static json_t *hash_json(const char *path)
-{
-    struct epa_error ignored = {EPA_OK, ""};
-    uint64_t hash = HASH_BEGIN, bytes;
-    char piece[1 << 14];
-    ssize_t n = 1;
-    int fd;
-
-    if (file_open(path, &fd, &bytes, &ignored) != EPA_OK)
-        return json_null();
-    while (n > 0 || (n < 0 && errno == EINTR)) {
-        n = read(fd, piece, sizeof(piece));
-        hash_add(&hash, piece, n > 0 ? (size_t)n : 0);
-    }
-    close(fd);
-    return n == 0 ? json_sprintf("%016" PRIx64, hash) : json_null();
-}
-
-/* The hash of its bytes is the version of a plugin. The file is null for a built-in plugin. */
-static json_t *plugin_json(const struct epa_plugin *plugin)
-{
-    static const char program = 0; /* an object inside the program */
-    Dl_info of, own;
-    bool module = dladdr(plugin, &of) != 0 && of.dli_fname != NULL &&
-                  (dladdr(&program, &own) == 0 || own.dli_fbase != of.dli_fbase);
-
-    return json_object_of("name", json_text(plugin->name), "file",
-                          module ? json_text(of.dli_fname) : json_null(), "hash",
-                          module ? hash_json(of.dli_fname) : json_null(), NULL);
-}
-
 void result_put_origin(json_t *result, const struct experiment *x, const struct facts *facts)
 {
     json_object_set_new(result, "experiment", experiment_json(x));
     json_object_set_new(result, "context", pairs_json(facts->context, facts->n_context));
     json_object_set_new(result, "machine", machine_json(facts->machine));
-    json_object_set_new(result, "plugins",
-                        json_object_of("launcher", plugin_json(x->launcher.plugin), "backend",
-                                       plugin_json(x->backend.plugin), "transport",
-                                       plugin_json(x->transport.plugin), "algorithm",
-                                       plugin_json(x->algorithm.plugin), NULL));
+    json_object_set_new(result, "plugins", plugins_json(x));
 }
 
 /* ---- ranks ---- */

@@ -10,6 +10,8 @@
 json_t *machine_json(const struct machine_facts *);
 json_t *build_json(const struct build_facts *);
 
+/* Returns the method of time measurement; null without times. */
+json_t *result_timing(const struct run_figures *);
 /* Adds "experiment" to "plugins". */
 void result_put_origin(json_t *result, const struct experiment *, const struct facts *);
 /* Returns "world"; "fault" is null in a normal run. */

@@ -126,32 +126,6 @@ static json_t *all_api_json(const struct run_figures *f, uint32_t calls)
     return out;
 }
 
-/* Returns the method of time measurement; null without times. */
-static json_t *timing_json(const struct run_figures *f, const struct run_facts *s)
-{
-    static const char *const clock[] = {[CLOCK_HOST] = "host",
-                                        [CLOCK_EVENTS] = "events",
-                                        [CLOCK_GRAPH] = "graph",
-                                        [CLOCK_END_TO_END] = "end_to_end"};
-    const struct bench_options *o = &s->experiment->bench;
-    bool open = s->open, graph = s->notes->clock == CLOCK_GRAPH;
-    bool cold = s->verb == VERB_BENCH && o->cache == CACHE_COLD;
-    json_t *arrivals = json_null();
-
-    if (clock[s->notes->clock] == NULL)
-        return json_null();
-    if (open)
-        arrivals = json_object_of(
-            "process", json_text(o->arrivals == ARRIVALS_POISSON ? "poisson" : "constant"), "rate",
-            json_number(s->notes->arrivals.rate), "closed_rate",
-            json_number(s->notes->arrivals.closed_rate), "late", json_number(f->late), NULL);
-    return json_object_of(
-        "clock", json_text(clock[s->notes->clock]), "calls", json_count(graph ? s->calls : 1),
-        "cache", json_text(cold ? "cold" : "warm"), "total",
-        json_text(graph || s->notes->clock == CLOCK_END_TO_END || open ? "measured" : "sum"),
-        "arrivals", arrivals, NULL);
-}
-
 static json_t *stop_json(const struct run_stop *stop)
 {
     return json_object_of("reason", json_text_or_null(stop_name(stop->reason)), "samples",
@@ -287,7 +261,7 @@ json_t *result_json(const struct result *result, const struct facts *facts)
     json_object_set_new(machine, "device", result_facts(s->rank[0].device));
     json_object_set_new(machine, "links", links_json(f));
     json_object_set_new(out, "world", result_world(s));
-    json_object_set_new(out, "timing", timing_json(f, s));
+    json_object_set_new(out, "timing", result_timing(f));
     if (x->api != API_NONE)
         json_object_set_new(out, "api", all_api_json(f, s->notes->api_calls));
     json_object_set_new(out, "stop", stop_json(&f->stop));
