@@ -11,6 +11,7 @@
 #include "report/best_json.h"
 #include "result/figures.h"
 #include "report/results.h"
+#include "report/results_names.h"
 #include "trace/trace.h"
 #include "trace/read.h"
 #include "trace/summary.h"

@@ -139,6 +139,7 @@ def plant_borders():
                       ("src/tool/doctor/machine.h", '#include "base/json.h"\n'), ("src/tool/cli/cmd_list.c", "json_t *x;\n"),
                       ("src/tool/cli/list_models.c", '#include "base/json.h"\n'), ("src/tool/cli/list_configs.c", "json_t *x;\n"),
                       ("src/tool/cli/cmd_status.c", '#include "base/json.h"\n'), ("src/tool/report/table_json.c", "json_t *x;\n"),
+                      ("src/tool/report/results_names.c", "json_t *x;\n"), ("src/tool/report/result_keys.c", '#include "base/json.h"\n'),
                       ("src/tool/report/fill_json.c", "x = json_text_at(y, z);\n"),
                       ("src/tool/result/warnings.c", '#include "base/json.h"\n'), ("src/tool/cli/cmd_bench.c", '#include "base/json.h"\n')):
         expect(with_tree(borders.main, good), with_tree(borders.main, {**good, path: bad}), 1, f"{path}:")

@@ -286,7 +286,7 @@ void documents_add(struct documents *d, struct report_row *row, const struct res
     struct results_key *key;
 
     report_row_fill(row, result, d->arena);
-    row->n_keys = results_keys(json_object_get(document, "experiment"), d->arena, &key);
+    row->n_keys = experiment_keys(result->figures->facts.experiment, d->arena, &key);
     row->key = key;
     add_result(d, document);
 }

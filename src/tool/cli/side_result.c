@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "config/experiment.h"
-#include "config/experiment_show.h"
+#include "report/result_keys.h"
 
 struct header {
     uint64_t bytes; /* of the file */
@@ -20,65 +20,7 @@ struct header {
     bool fault;
 };
 
-/* ---- values in the notation of result files ---- */
-
-/* Adds a string in double quotes; bytes beyond ASCII become ? if the string is not UTF-8. */
-static void add_quoted(struct text *out, const char *text)
-{
-    static const char escaped[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
-    uint32_t point;
-    bool valid = true;
-
-    for (size_t n, i = 0; text[i] != '\0' && valid; i += n) {
-        n = text_decode(text + i, &point);
-        valid = n > 0;
-    }
-    text_add(out, "\"");
-    for (const char *c = text; *c != '\0'; c++) {
-        const char *at = strchr(escaped, *c);
-
-        if (at != NULL)
-            text_add(out, "\\%c", letter[at - escaped]);
-        else if ((unsigned char)*c < 0x20)
-            text_add(out, "\\u%04X", (unsigned)*c);
-        else
-            text_add(out, "%c", (unsigned char)*c >= 0x80 && !valid ? '?' : *c);
-    }
-    text_add(out, "\"");
-}
-
-/* Adds a real number with 9 digits, as result files have it: 1.0, 2.5e-7. */
-static void add_real(struct text *out, double x)
-{
-    char digits[32];
-    const char *e;
-
-    snprintf(digits, sizeof(digits), "%.9g", x);
-    e = strchr(digits, 'e');
-    if (e != NULL)
-        text_add(out, "%.*se%ld", (int)(e - digits), digits, strtol(e + 1, NULL, 10));
-    else
-        text_add(out, "%s%s", digits, strchr(digits, '.') == NULL ? ".0" : "");
-}
-
-static void add_shown(struct text *out, const struct experiment_value *v)
-{
-    if (v->quoted)
-        add_quoted(out, v->value);
-    else if (v->value[0] != '[' && strpbrk(v->value, ".0123456789") == v->value &&
-             strpbrk(v->value, ".e") != NULL)
-        add_real(out, strtod(v->value, NULL));
-    else /* a whole number, true or false, or a list of whole numbers */
-        for (const char *c = v->value; *c != '\0'; c++)
-            text_add_bytes(out, c, *c != ' ');
-}
-
 /* ---- writing ---- */
-
-struct writing {
-    struct text *out;
-    uint32_t n_keys;
-};
 
 /* Adds a text with its end. */
 static void add_text(struct text *out, const char *text)
@@ -86,36 +28,13 @@ static void add_text(struct text *out, const char *text)
     text_add_bytes(out, text, strlen(text) + 1);
 }
 
-static void add_key(void *arg, const struct experiment_value *v)
+static void add_keys(struct text *out, const struct results_key *key, uint32_t n)
 {
-    struct writing *w = arg;
-    text_auto shown = {0};
-
-    add_shown(&shown, v);
-    add_text(w->out, v->path);
-    add_text(w->out, v->value);
-    add_text(w->out, shown.data);
-    w->n_keys++;
-}
-
-/* Adds the facts of the device. Both sides run on one machine, so all other facts are equal. */
-static uint32_t add_device(struct text *out, const struct session_facts *device)
-{
-    for (uint32_t i = 0; i < device->n; i++) {
-        text_auto path = {0}, shown = {0};
-
-        text_add(&path, "device.%s", device->fact[i].key);
-        add_quoted(&shown, device->fact[i].value);
-        add_text(out, path.data);
-        add_text(out, device->fact[i].value);
-        add_text(out, shown.data);
+    for (uint32_t i = 0; i < n; i++) {
+        add_text(out, key[i].path);
+        add_text(out, key[i].value);
+        add_text(out, key[i].shown);
     }
-    if (device->n > 0)
-        return device->n;
-    add_text(out, "device");
-    add_text(out, "null");
-    add_text(out, "null");
-    return 1;
 }
 
 bool side_result_write(int fd, const struct result *result)
@@ -124,14 +43,18 @@ bool side_result_write(int fd, const struct result *result)
     const struct experiment *x = f->facts.experiment;
     struct header header = {
         .iterations = f->facts.iterations, .n_stages = f->n_stages, .fault = f->fault.text != NULL};
+    struct key_list device = {.arena = arena_create()}; /* other facts of the machine are equal */
+    struct results_key *key;
     text_auto body = {0};
-    struct writing w = {&body, 0};
+    bool written;
 
     add_text(&body, x->name);
     add_text(&body, x->label != NULL && x->label[0] != '\0' ? x->label : x->name);
-    experiment_visit(x, add_key, &w);
-    header.n_keys = w.n_keys;
-    header.n_facts = add_device(&body, f->facts.rank[0].device);
+    header.n_keys = experiment_keys(x, device.arena, &key);
+    add_keys(&body, key, header.n_keys);
+    device_keys_add(&device, f->facts.rank[0].device);
+    header.n_facts = device.n;
+    add_keys(&body, device.key, device.n);
     for (uint32_t i = 0; i < f->n_stages; i++) {
         const struct run_stage *stage = &f->stage[i];
 
@@ -140,8 +63,10 @@ bool side_result_write(int fd, const struct result *result)
         text_add_bytes(&body, (const char *)stage->sample, stage->n * sizeof(*stage->sample));
     }
     header.bytes = sizeof(header) + body.bytes;
-    return write_whole(fd, (const char *)&header, sizeof(header)) &&
-           write_whole(fd, body.data, body.bytes);
+    written = write_whole(fd, (const char *)&header, sizeof(header)) &&
+              write_whole(fd, body.data, body.bytes);
+    arena_destroy(device.arena);
+    return written;
 }
 
 /* ---- reading ---- */

@@ -6,6 +6,7 @@
 
 #include "report/figure_column.h"
 #include "report/results.h"
+#include "report/results_names.h"
 
 #include <math.h>
 #include <stdlib.h>

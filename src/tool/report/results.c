@@ -114,11 +114,6 @@ static uint32_t read_keys(const json_t *from, enum results_part part, struct are
     return n;
 }
 
-uint32_t results_keys(const json_t *experiment, struct arena *arena, struct results_key **out)
-{
-    return read_keys(experiment, RESULTS_ALL, arena, out);
-}
-
 /* ---- reading ---- */
 
 /* Returns a count; 0: unknown. */
@@ -259,7 +254,7 @@ static enum epa_status read_run(const struct results *r, const char *path, const
             status = read_stage(r, path, stage.value, &to->stage[to->n_stages++], err);
     }
     read_figures(from, to);
-    to->n_keys = results_keys(json_object_get(from, "experiment"), r->arena, &key);
+    to->n_keys = read_keys(json_object_get(from, "experiment"), RESULTS_ALL, r->arena, &key);
     to->key = key;
     to->n_facts = read_keys(json_object_get(from, "machine"), RESULTS_MACHINE, r->arena, &key);
     to->fact = key;
@@ -577,154 +572,6 @@ bool results_agree(const char *question, const char *other)
     }
     return json_is_object(json_object_get(a, "delivers")) ==
            json_is_object(json_object_get(b, "delivers"));
-}
-
-/* ---- names ---- */
-
-/* Returns true for a key without a part in names: it does not distinguish runs, or the name
- * contains it already. */
-static bool is_left_out_of_names(const struct results_run *run, const char *key)
-{
-    bool plugins = run->named[0] == '\0';
-
-    for (uint32_t i = 0; operation_at(i) != NULL; i++)
-        if (strcmp(key, operation_at(i)->size_key) == 0)
-            return true;
-    return strcmp(key, run->operation->size_key) == 0 || key_role_of(key) == KEY_MEASURES ||
-           strcmp(key, "version") == 0 ||
-           (plugins && (strcmp(key, "algorithm.name") == 0 || strcmp(key, "transport.name") == 0));
-}
-
-/* Returns true if the model of a run sets the value of a key. */
-static bool may_be_of_model(const char *key)
-{
-    return is_below_one_of("moe expert", key);
-}
-
-/* Returns the number of bytes of a key's section, if the key selects the plugin or kind of the
- * section; 0: it does not. */
-static size_t plugin_section_bytes(const char *key)
-{
-    const char *dot = strchr(key, '.');
-
-    return dot != NULL && (strcmp(dot, ".name") == 0 || strcmp(dot, ".kind") == 0)
-               ? (size_t)(dot - key)
-               : 0;
-}
-
-/* Returns the facts about a key among comparable runs: runs of one name and, for an option, of one
- * plugin or kind. {"n": runs with the key, "value": value of the first, "differ": other values
- * exist}. */
-static json_t *slot_of(const struct results_names *names, const struct results_run *run,
-                       const char *key)
-{
-    const json_t *section = NULL, *x = json_object_get(run->json, "experiment");
-    size_t bytes = strcspn(key, ".");
-    text_auto slot = {0};
-
-    if (key[0] == '=') /* of one model */
-        text_add(&slot, "%s\n", json_text_at(x, "model.name"));
-
-    if (key[bytes] == '.' && plugin_section_bytes(key) == 0)
-        section = json_object_getn(x, key, bytes);
-    text_add(&slot, "%s\n%s\n%s\n%s", key, run->named, json_text_at(section, "name"),
-             json_text_at(section, "kind"));
-    if (json_object_get(names->slots, slot.data) == NULL)
-        json_object_set_new(names->slots, slot.data, json_pack("{s:i}", "n", 0));
-    return json_object_get(names->slots, slot.data);
-}
-
-static json_int_t count_of(const json_t *slot)
-{
-    return json_integer_value(json_object_get(slot, "n"));
-}
-
-static void note_value(const struct results_names *names, const struct results_run *run,
-                       const char *key, json_t *value)
-{
-    json_t *slot = slot_of(names, run, key);
-    const json_t *before = json_object_get(slot, "value");
-
-    json_object_set_new(slot, "n", json_integer(count_of(slot) + 1));
-    if (before == NULL)
-        json_object_set(slot, "value", value);
-    else if (!json_equal(before, value))
-        json_object_set_new(slot, "differ", json_true());
-}
-
-/* Records a key that differs among runs of one model, or of none: the model does not set it
- * alone. */
-static void note_of_model(const struct results_names *names, const struct results_run *run,
-                          const char *key, json_t *value)
-{
-    char one[272];
-
-    snprintf(one, sizeof(one), "=%s", key);
-    note_value(names, run, one, value);
-    if (json_object_get(slot_of(names, run, one), "differ") != NULL)
-        json_object_set_new(slot_of(names, run, key), "beyond_model", json_true());
-}
-
-void results_names_add(struct results_names *names, const struct results_run *run)
-{
-    json_auto_t *x = part_of(run, RESULTS_ALL);
-    char section[64] = "", one[64];
-
-    if (names->slots == NULL)
-        names->slots = json_object();
-    for (struct json_walk it = {x}; json_next(&it);) {
-        snprintf(one, sizeof(one), "%.*s.", (int)strcspn(it.key, "."), it.key);
-        if (strchr(it.key, '.') != NULL &&
-            strcmp(one, section) != 0) /* counts the runs with the section */
-            note_value(names, run, strcpy(section, one), json_true());
-        note_value(names, run, it.key, it.value);
-        if (may_be_of_model(it.key))
-            note_of_model(names, run, it.key, it.value);
-    }
-}
-
-static bool is_of_model(const struct results_names *names, const struct results_run *run,
-                        const char *key)
-{
-    return may_be_of_model(key) &&
-           json_object_get(slot_of(names, run, "model.name"), "differ") != NULL &&
-           json_object_get(slot_of(names, run, key), "beyond_model") == NULL;
-}
-
-void results_name(const struct results_names *names, const struct results_run *run,
-                  struct text *out)
-{
-    const char *algorithm = json_text_at(run->json, "experiment.algorithm.name");
-    const char *transport = json_text_at(run->json, "experiment.transport.name");
-    json_auto_t *x = part_of(run, RESULTS_ALL);
-
-    if (run->named[0] != '\0')
-        text_add(out, "%s", run->named);
-    else
-        text_add(out, "%s/%s", algorithm[0] != '\0' ? algorithm : "?",
-                 transport[0] != '\0' ? transport : "?");
-    for (struct json_walk it = {x}; json_next(&it);) {
-        const json_t *slot = slot_of(names, run, it.key);
-        size_t chosen = plugin_section_bytes(it.key);
-        char section[64];
-
-        snprintf(section, sizeof(section), "%.*s.", (int)strcspn(it.key, "."), it.key);
-        if ((is_left_out_of_names(run, it.key) && strcmp(it.key, "model.name") != 0) ||
-            is_of_model(names, run, it.key) ||
-            (json_object_get(slot, "differ") == NULL &&
-             (chosen > 0 || strchr(it.key, '.') == NULL ||
-              count_of(slot) == count_of(slot_of(names, run, section)))))
-            continue;
-        text_add(out, " %.*s=", (int)(chosen > 0 ? chosen : strlen(it.key)), it.key);
-        results_add_value(out, it.value, false);
-    }
-    text_clean(out->data);
-}
-
-void results_names_free(struct results_names *names)
-{
-    json_decref(names->slots);
-    names->slots = NULL;
 }
 
 void results_context(const struct results_run *run, struct text *out)

@@ -9,18 +9,12 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "report/result_keys.h"
 #include "report/rows.h"
 #include "result/result.h"
 
 struct operation;
 struct op_property;
-
-/* A key of an experiment or a machine, "moe.hidden", and its value in plain notation and, `shown`, in
- * JSON notation: strings in quotes. */
-struct results_key {
-    const char *path, *value, *shown;
-    bool is_means; /* RESULTS_MEANS */
-};
 
 struct results_run {
     const char *path;  /* path of its file */
@@ -119,9 +113,6 @@ double results_number(const struct results_run *, const char *path);
 /* Adds the experiment of a run as indented JSON. */
 void results_experiment(const struct results_run *, struct text *out);
 
-/* Returns the number of all keys of an experiment; the keys and their texts are in the arena. */
-uint32_t results_keys(const json_t *experiment, struct arena *, struct results_key **out);
-
 /* Adds a value in plain notation; strings without quotes, unless `quoted`. */
 void results_add_value(struct text *, const json_t *, bool quoted);
 
@@ -139,15 +130,6 @@ void results_question(const struct results_run *, const char *const *across, uin
 /* Returns true if two problems agree in all keys known for both, except machine, clock and size:
  * for imported runs, which have few keys. */
 bool results_agree(const char *question, const char *other);
-
-/* Names that distinguish runs: the name in runs:, otherwise "ALGORITHM/TRANSPORT", followed by the
- * keys in which runs of that name or algorithm differ, except the size. */
-struct results_names {
-    json_t *slots; /* initially {0} */
-};
-void results_names_add(struct results_names *, const struct results_run *);
-void results_name(const struct results_names *, const struct results_run *, struct text *out);
-void results_names_free(struct results_names *);
 
 /* Adds the notes of --context, as "switch=a, rack=3"; "none". */
 void results_context(const struct results_run *, struct text *out);
