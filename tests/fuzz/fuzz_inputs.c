@@ -116,6 +116,7 @@ static void look_at_results(const struct results *r)
     for (uint32_t i = 0; i < r->n; i++) {
         const struct results_run *run = &r->run[i], *other = &r->run[(i + 1) % r->n];
         const struct run_stage *total = results_total(run);
+        struct results_question question;
         struct text text = {0};
         char what[100];
 
@@ -126,8 +127,9 @@ static void look_at_results(const struct results *r)
         for (enum results_part part = RESULTS_SHAPE; part <= RESULTS_MACHINE; part++)
             if (results_differ(run, other, part, what, sizeof(what)))
                 demand(strnlen(what, sizeof(what)) < sizeof(what));
-        results_question(run, NULL, 0, &text);
-        results_context(run, &text);
+        results_ask(run, NULL, 0, r->arena, &question);
+        demand(results_same_question(&question, &question));
+        keys_add_nested(&text, run->key, run->n_keys, 0);
         text_free(&text);
     }
 }

@@ -141,12 +141,8 @@ static void warn_about_unpaired(const struct pairs *p)
 static void print_contexts(FILE *notes, const char *name, const struct results_run *of_a,
                            const struct results_run *of_b)
 {
-    text_auto a = {0}, b = {0};
-
-    results_context(of_a, &a);
-    results_context(of_b, &b);
-    if (strcmp(a.data, b.data) != 0)
-        fprintf(notes, "# %s: context: %s in A, %s in B\n", name, a.data, b.data);
+    if (strcmp(of_a->context, of_b->context) != 0)
+        fprintf(notes, "# %s: context: %s in A, %s in B\n", name, of_a->context, of_b->context);
 }
 
 /* Fails if experiments or machines differ, or a fault was injected. With `different` prints the

@@ -294,7 +294,7 @@ void documents_add(struct documents *d, struct report_row *row, const struct res
 void documents_add_saved(struct documents *d, struct report_row *row, const struct results_run *was)
 {
     report_row_read(row, was, d->arena);
-    add_result(d, json_incref((json_t *)was->json));
+    add_result(d, json_loads(was->recorded, 0, NULL));
 }
 
 static void add_openmetrics(struct text *out, json_t *list)

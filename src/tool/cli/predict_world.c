@@ -241,19 +241,17 @@ static enum epa_status compare_with_results(struct prediction *p, const struct p
 {
     struct results results = {0};
     bool found = false;
-    char size_key[80];
 
-    snprintf(size_key, sizeof(size_key), "experiment.%s", p->op->size_key);
     if (results_read(p->cli->predict.measured, &results, &p->err) != EPA_OK)
         return p->err.status;
     for (uint32_t i = 0; i < results.n && !found; i++) {
         const struct results_run *run = &results.run[i];
+        const char *algorithm = results_value(run, "algorithm", "name");
         double ns[OP_PHASES + 1];
 
-        found = run->ok && results_number(run, "world.size") == p->ranks &&
-                results_number(run, size_key) == (double)p->op->size(&p->x->problem) &&
-                strcmp(results_text(run, "experiment.algorithm.name"),
-                       p->x->algorithm.plugin->name) == 0;
+        found = run->ok && run->ranks == p->ranks &&
+                results_key_number(run, p->op->size_key) == (double)p->op->size(&p->x->problem) &&
+                algorithm != NULL && strcmp(algorithm, p->x->algorithm.plugin->name) == 0;
         for (uint32_t k = 0; k < p->op->n_phases; k++)
             ns[k] = prediction_phase_ns(run->stage, run->n_stages, p->op->phase[k].name);
         ns[p->op->n_phases] =

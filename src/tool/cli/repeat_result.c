@@ -2,6 +2,7 @@
  * and `verify` take a result, too; their times are compared only with times of the same command. */
 #include "cli/repeat_result.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -82,23 +83,50 @@ static enum epa_status select_runs(const struct cli *cli, struct results *then,
     return EPA_OK;
 }
 
-/* Replaces a launcher that auto may have selected by auto, with the option that all launchers
- * share: today auto may select another launcher. */
-static void reset_launcher(json_t *x)
+/* Copies the keys of an experiment. Replaces a launcher that auto may have selected by auto, with the
+ * option that all launchers share: today auto may select another launcher. */
+static void add_experiment_keys(struct key_list *out, const struct results_run *run,
+                                bool with_version)
 {
     static const char *const selected[] = {"fork", "env", "mpi"};
-    const json_t *old = json_object_get(x, "launcher");
-    json_t *launcher;
+    const char *launcher = results_value(run, "launcher", "name");
+    bool resets = false;
 
-    for (size_t i = 0; i < sizeof(selected) / sizeof(selected[0]); i++) {
-        if (strcmp(json_text_at(old, "name"), selected[i]) != 0)
-            continue;
-        launcher = json_pack("{s:s}", "name", "auto");
-        if (json_object_get(old, "pin") != NULL)
-            json_object_set(launcher, "pin", json_object_get(old, "pin"));
-        json_object_set_new(x, "launcher", launcher);
-        return;
+    for (size_t i = 0; i < sizeof(selected) / sizeof(selected[0]) && launcher != NULL; i++)
+        resets = resets || strcmp(launcher, selected[i]) == 0;
+    for (uint32_t i = 0; i < run->n_keys; i++) {
+        const struct results_key *key = &run->key[i];
+        bool is_launcher = strncmp(key->path, "launcher.", strlen("launcher.")) == 0;
+
+        if (resets && strcmp(key->path, "launcher.name") == 0)
+            key_list_add_text(out, key->path, "auto");
+        else if ((with_version || strcmp(key->path, "version") != 0) &&
+                 !(resets && is_launcher && strcmp(key->path, "launcher.pin") != 0))
+            key_list_add(out, key->path, key->value, key->shown);
     }
+}
+
+static bool is_taken(const char *const *label, uint32_t n, const char *by)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(label[i], by) == 0)
+            return true;
+    return false;
+}
+
+static enum epa_status check_experiment(const struct results *then, const struct results_run *run,
+                                        struct epa_error *err)
+{
+    double version = results_key_number(run, "version");
+
+    if (run->n_keys == 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' does not contain its experiment", then->path,
+                        run->label);
+    if (version != EXPERIMENT_VERSION)
+        return epa_fail(
+            err, EPA_ERR_CONFIG, "%s: '%s' has an experiment of version %.0f; this program runs %d",
+            then->path, run->label, isfinite(version) ? version : 0, EXPERIMENT_VERSION);
+    return EPA_OK;
 }
 
 /* Writes the experiments as a file in JSON, which is YAML. A single experiment without a label
@@ -107,70 +135,122 @@ static enum epa_status write_experiments(const struct results *then, struct text
                                          struct epa_error *err)
 {
     bool one = then->n == 1 && strcmp(then->run[0].label, then->run[0].name) == 0;
-    json_auto_t *runs = json_object();
-    json_auto_t *root = json_pack("{s:i, s:O}", "version", EXPERIMENT_VERSION, "runs", runs);
+    struct arena *arena = arena_create();
+    const char **label = arena_alloc(arena, then->n * sizeof(*label));
+    enum epa_status status = EPA_OK;
 
-    for (uint32_t i = 0; i < then->n; i++) {
-        const struct results_run *run = &then->run[i];
-        json_t *x = json_copy(json_object_get(run->json, "experiment"));
-        json_int_t version = json_integer_value(json_object_get(x, "version"));
-        text_auto label = {0};
+    if (!one)
+        text_add(out, "{\n \"version\": %d,\n \"runs\": {", EXPERIMENT_VERSION);
+    for (uint32_t i = 0; i < then->n && status == EPA_OK; i++) {
+        struct key_list list = {.arena = arena};
 
-        json_object_set_new(runs, "", x); /* owned from here on */
-        reset_launcher(x);
-        if (x == NULL)
-            return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' does not contain its experiment",
-                            then->path, run->label);
-        if (version != EXPERIMENT_VERSION)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: '%s' has an experiment of version %lld; this program runs %d",
-                            then->path, run->label, (long long)version, EXPERIMENT_VERSION);
-        if (!one)
-            json_object_del(x, "version");
-        text_add(&label, "%s", run->label);
-        for (uint32_t k = 2; json_object_get(runs, label.data) != NULL; k++) {
-            text_free(&label);
-            text_add(&label, "%s #%u", run->label, k);
+        label[i] = then->run[i].label;
+        for (uint32_t k = 2; is_taken(label, i, label[i]); k++)
+            label[i] = arena_printf(arena, "%s #%u", then->run[i].label, k);
+        add_experiment_keys(&list, &then->run[i], one);
+        if (!one) {
+            text_add(out, "%s\n  ", i > 0 ? "," : "");
+            key_add_quoted(out, label[i]);
+            text_add(out, ": ");
         }
-        json_object_set(runs, label.data, x);
-        json_object_del(runs, "");
+        keys_add_nested(out, list.key, list.n, one ? 0 : 2);
+        status = check_experiment(then, &then->run[i], err);
     }
-    json_write(out, one ? json_object_iter_value(json_object_iter(runs)) : root,
-               JSON_INDENT(1) | JSON_REAL_PRECISION(15));
-    text_add(out, "\n");
-    return EPA_OK;
+    text_add(out, one ? "\n" : "\n }\n}\n");
+    arena_destroy(arena);
+    return status;
+}
+
+/* ---- differences ---- */
+
+/* Adds the facts below a path as an object, "{}" for none. */
+static void add_group(const struct results_run *run, const char *before, struct text *out)
+{
+    size_t bytes = strlen(before);
+
+    text_add(out, "{");
+    for (uint32_t i = 0; i < run->n_facts; i++) {
+        const struct results_key *fact = &run->fact[i];
+
+        if (strncmp(fact->path, before, bytes) != 0)
+            continue;
+        text_add(out, "%s", out->data[out->bytes - 1] == '{' ? "" : ",");
+        key_add_quoted(out, fact->path + bytes);
+        text_add(out, ":%s", fact->shown);
+    }
+    text_add(out, "}");
+}
+
+/* Returns true if each fact of `a` below a path is a fact of `b`. */
+static bool has_facts_of(const struct results_run *b, const struct results_run *a,
+                         const char *before)
+{
+    for (uint32_t i = 0; i < a->n_facts; i++) {
+        const struct results_key *fact = &a->fact[i], *same;
+
+        if (strncmp(fact->path, before, strlen(before)) != 0)
+            continue;
+        same = key_find(b->fact, b->n_facts, fact->path);
+        if (same == NULL || strcmp(fact->shown, same->shown) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Prints a difference. NULL: not recorded. */
+static void print_difference(const char *name, const char *then, const char *now)
+{
+    printf("#   %s: %s then, %s now\n", name, then == NULL ? "not recorded" : then,
+           now == NULL ? "not recorded" : now);
 }
 
 /* Prints the differences of build, machine and plugins. Compares the first run only, since all runs
  * of a result have one machine. */
 static void print_differences(const struct results *then, const struct results *now)
 {
-    static const char *const keys[] = {"machine.build.version",  "machine.build.git",
-                                       "machine.build.compiler", "machine.build.type",
-                                       "machine.build.isa",      "machine.build.libc",
-                                       "machine.host",           "machine.cpu",
-                                       "machine.cores",          "machine.kernel",
-                                       "machine.governor",       "machine.device.device",
-                                       "machine.environment",    "plugins.launcher.hash",
-                                       "plugins.backend.hash",   "plugins.transport.hash",
-                                       "plugins.algorithm.hash", "world.launcher",
-                                       "world.started_by"};
-    const char *started = json_text_at(then->run[0].json, "started");
+    static const char environment[] = "environment.";
+    static const struct {
+        const char *name, *path; /* path: of a fact; NULL: the environment */
+    } facts[] = {{"machine.build.version", "build.version"},
+                 {"machine.build.git", "build.git"},
+                 {"machine.build.compiler", "build.compiler"},
+                 {"machine.build.type", "build.type"},
+                 {"machine.build.isa", "build.isa"},
+                 {"machine.build.libc", "build.libc"},
+                 {"machine.host", "host"},
+                 {"machine.cpu", "cpu"},
+                 {"machine.cores", "cores"},
+                 {"machine.kernel", "kernel"},
+                 {"machine.governor", "governor"},
+                 {"machine.device.device", "device.device"},
+                 {"machine.environment", NULL},
+                 {"plugins.launcher.hash", "plugins.launcher.hash"},
+                 {"plugins.backend.hash", "plugins.backend.hash"},
+                 {"plugins.transport.hash", "plugins.transport.hash"},
+                 {"plugins.algorithm.hash", "plugins.algorithm.hash"},
+                 {"world.launcher", "world.launcher"},
+                 {"world.started_by", "world.started_by"}};
+    const struct results_run *old = &then->run[0], *new = &now->run[0];
 
     fputs("# repeats ", stdout);
     text_print_clean(stdout, then->path);
-    printf(", from %s\n", *started == '\0' ? "an unknown time" : started);
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        const json_t *old = json_at(then->run[0].json, keys[i]);
-        const json_t *new = json_at(now->run[0].json, keys[i]);
+    printf(", from %s\n", *old->started == '\0' ? "an unknown time" : old->started);
+    for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++) {
         text_auto a = {0}, b = {0};
 
-        if (old == NULL ? new == NULL : json_equal(old, new))
-            continue;
-        json_write(&a, old, JSON_ENCODE_ANY | JSON_COMPACT);
-        json_write(&b, new, JSON_ENCODE_ANY | JSON_COMPACT);
-        printf("#   %s: %s then, %s now\n", keys[i], a.data == NULL ? "not recorded" : a.data,
-               b.data == NULL ? "not recorded" : b.data);
+        if (facts[i].path == NULL) {
+            add_group(old, environment, &a);
+            add_group(new, environment, &b);
+            if (!has_facts_of(new, old, environment) || !has_facts_of(old, new, environment))
+                print_difference(facts[i].name, a.data, b.data);
+        } else {
+            const struct results_key *x = key_find(old->fact, old->n_facts, facts[i].path);
+            const struct results_key *y = key_find(new->fact, new->n_facts, facts[i].path);
+
+            if (x == NULL ? y != NULL : y == NULL || strcmp(x->shown, y->shown) != 0)
+                print_difference(facts[i].name, x != NULL ? x->shown : NULL,
+                                 y != NULL ? y->shown : NULL);
+        }
     }
 }
 

@@ -22,6 +22,7 @@
 #include "base/terminal.h"
 #include "cli/cli_fail.h"
 #include "cli/runs.h"
+#include "report/results.h"
 #include "report/result_parts.h"
 #include "report/rows.h"
 
@@ -102,8 +103,10 @@ static enum epa_status match_old_runs(struct run_folder *f, const char *verb, st
 static enum epa_status read_old_results(struct run_folder *f, struct epa_error *err)
 {
     struct epa_error why = {EPA_OK, ""};
-    enum epa_status status = results_read(f->path, &f->old, &why);
+    enum epa_status status;
 
+    f->old.keeps_records = true;
+    status = results_read(f->path, &f->old, &why);
     if (status != EPA_OK)
         epa_fail(err, status, "%s%s", why.text,
                  status != EPA_ERR_CONFIG ? ""
@@ -176,14 +179,13 @@ enum epa_status run_folder_check(struct run_folder *f, struct epa_error *err)
 
 bool run_folder_order(const struct run_folder *f, enum runs_order *order, uint64_t *seed)
 {
-    uint64_t found_seed;
-    const char *found = results_order(&f->old, &found_seed);
+    const char *found = f->old.order != NULL ? f->old.order : "";
 
     for (enum runs_order how = RUNS_DECLARED; how <= RUNS_SHUFFLED; how++) {
         if (strcmp(found, runs_order_name(how)) != 0)
             continue;
         *order = how;
-        *seed = found_seed;
+        *seed = f->old.order_seed;
         return true;
     }
     return false;
@@ -252,10 +254,9 @@ static void warn_about_launcher(const struct run_folder *f)
 {
     for (uint32_t i = 0; i < f->runs->n; i++) {
         const struct run *run = &f->runs->run[i];
-        const char *there =
-            run->done != NULL ? results_text(run->done, "experiment.launcher.name") : "";
+        const char *there = run->done != NULL ? results_value(run->done, "launcher", "name") : NULL;
 
-        if (*there == '\0' || strcmp(there, run->x->launcher.plugin->name) == 0)
+        if (there == NULL || strcmp(there, run->x->launcher.plugin->name) == 0)
             continue;
         warn_about_difference(f, "launcher", there, run->x->launcher.plugin->name);
         return;
@@ -310,10 +311,8 @@ enum epa_status run_folder_open(struct run_folder *f, struct documents *d,
     if (f->old.n > 0) {
         const struct results_run *newest = &f->old.run[f->old.n - 1];
 
-        warn_about_difference(f, "version", results_text(newest, "machine.build.version"),
-                              EPA2A_RELEASE);
-        warn_about_difference(f, "host", results_text(newest, "machine.host"),
-                              facts->machine->host);
+        warn_about_difference(f, "version", newest->machine.version, EPA2A_RELEASE);
+        warn_about_difference(f, "host", newest->machine.host, facts->machine->host);
         warn_about_launcher(f);
     }
     if (!f->cli->quiet && f->cli->resume && f->was.st_ino == 0)

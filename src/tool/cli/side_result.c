@@ -134,13 +134,15 @@ bool side_result_read(int fd, const char *path, struct results *out)
     struct results_run *run;
     const char *at;
 
-    out->arena = arena_create();
+    results_begin(out, path);
     at = read_whole(out->arena, fd, &header);
     if (at == NULL)
         return false;
     at += sizeof(header);
-    run = out->run = memory_alloc(1, sizeof(*run));
-    *run = (struct results_run){.path = path, .id = "", .named = "", .verb = "bench"};
+    run = results_append(out);
+    run->id = run->named = "";
+    run->context = "none";
+    run->verb = "bench";
     run->status = "ok";
     run->ok = true;
     run->fault = header.fault;
@@ -153,7 +155,5 @@ bool side_result_read(int fd, const char *path, struct results *out)
     run->fact = take_keys(out->arena, &at, run->n_facts);
     run->n_stages = header.n_stages;
     run->stage = take_stages(out->arena, &at, run->n_stages);
-    out->path = out->reading = path;
-    out->n = 1;
     return true;
 }

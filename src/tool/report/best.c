@@ -34,14 +34,12 @@ static void collect(struct best *b, const struct results *results)
     for (uint32_t i = 0; i < results->n; i++) {
         const struct results_run *run = &results->run[i];
         struct best_entry *e = &b->entry[b->n_entries];
-        text_auto question = {0};
 
         if (run->fault ||
             (!best_is_by_samples(b) && isnan(figure_value(b->wish->figure, &run->timed->figures))))
             continue;
-        results_question(run, b->wish->across, b->wish->n_across, &question);
-        *e = (struct best_entry){run, arena_strndup(b->arena, question.data, question.bytes), NULL,
-                                 0, run->size};
+        *e = (struct best_entry){.run = run, .size = run->size};
+        results_ask(run, b->wish->across, b->wish->n_across, b->arena, &e->question);
         b->n_entries++;
     }
 }
@@ -58,7 +56,8 @@ static bool is_across(const struct best *b, const char *what)
  * each joins the first group that agrees with it in all keys known for both. */
 static void number_groups(struct best *b)
 {
-    const char **known = arena_alloc(b->arena, (b->n_entries + 1) * sizeof(*known));
+    const struct results_question **known =
+        arena_alloc(b->arena, (b->n_entries + 1) * sizeof(*known));
     bool joins = is_across(b, "unknown");
 
     for (uint32_t k = 0; k < 2 * b->n_entries; k++) {
@@ -67,14 +66,14 @@ static void number_groups(struct best *b)
 
         if (e->run->imported != (k >= b->n_entries))
             continue;
-        while (group < b->n_groups && strcmp(known[group], e->question) != 0)
+        while (group < b->n_groups && !results_same_question(known[group], &e->question))
             group++;
         for (uint32_t i = 0; i < b->n_groups && group == b->n_groups && joins; i++)
-            if (e->run->imported && results_agree(e->question, known[i]))
+            if (e->run->imported && results_agree(&e->question, known[i]))
                 group = i;
         e->group = group;
         if (group == b->n_groups)
-            known[b->n_groups++] = e->question;
+            known[b->n_groups++] = &e->question;
     }
 }
 

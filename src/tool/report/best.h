@@ -18,7 +18,8 @@ struct best_wish {
 /* A run in the comparison. */
 struct best_entry {
     const struct results_run *run;
-    const char *question, *name;
+    struct results_question question;
+    const char *name;
     uint32_t group;
     double size;
 };

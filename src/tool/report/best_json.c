@@ -1,6 +1,10 @@
 /* The document of `epa2a best`. */
 #include "report/best_json.h"
 
+#include <string.h>
+
+#include "op/op.h"
+
 /* Returns a value or a bound of the figure; times are whole nanoseconds. */
 static json_t *value_json(const struct best *b, double value)
 {
@@ -25,9 +29,51 @@ static json_t *candidate_json(const struct best *b, const struct best_candidate 
                           value_json(b, one->spread.high), NULL);
 }
 
+/* Returns a value from its notation in JSON. */
+static json_t *value_of(const char *shown)
+{
+    json_t *value = json_loads(shown, JSON_DECODE_ANY, NULL);
+
+    return value != NULL ? value : json_null();
+}
+
+/* Keys of a group are whole paths, "moe.hidden"; only the measurement of time is nested. */
+static json_t *question_json(const struct results_question *question)
+{
+    json_t *out = json_object();
+
+    for (uint32_t i = 0; i < question->n; i++) {
+        const struct question_key *key = &question->key[i];
+        json_t *group = json_object_get(out, key->group);
+
+        if (key->path[0] == '\0')
+            json_object_set_new(out, key->group, value_of(key->shown));
+        else if (strcmp(key->group, "timing") == 0)
+            json_set_at(group, key->path, value_of(key->shown));
+        else
+            json_object_set_new(group, key->path, value_of(key->shown));
+    }
+    return out;
+}
+
+/* Returns the output properties; null: unknown. */
+static json_t *delivers_json(const struct results_run *run)
+{
+    json_t *out = run->has_delivers ? json_object() : json_null();
+
+    for (uint32_t i = 0; i < run->n_delivers; i++) {
+        const struct op_property *one = &run->delivers[i];
+
+        json_object_set_new(out, one->name,
+                            one->value == NULL ? json_null()
+                            : one->is_flag     ? json_boolean(strcmp(one->value, "true") == 0)
+                                               : json_text(one->value));
+    }
+    return out;
+}
+
 static json_t *group_json(const struct best *b, const struct best_group *g)
 {
-    const json_t *delivers = json_object_get(g->first->run->json, "delivers");
     json_t *contests = json_array(), *overall = json_null();
 
     for (uint32_t k = 0; k < g->n; k++) {
@@ -42,10 +88,9 @@ static json_t *group_json(const struct best *b, const struct best_group *g)
         overall = json_object_of("name", json_text(g->overall.name), "mean_ratio",
                                  json_number(g->overall.mean), "worst_ratio",
                                  json_number(g->overall.worst), NULL);
-    return json_object_of("title", json_text(g->title), "delivers",
-                          delivers != NULL ? json_deep_copy(delivers) : json_null(), "differs",
-                          json_text_or_null(g->note), "question",
-                          json_loads(g->first->question, 0, NULL), "contests", contests, "overall",
+    return json_object_of("title", json_text(g->title), "delivers", delivers_json(g->first->run),
+                          "differs", json_text_or_null(g->note), "question",
+                          question_json(&g->first->question), "contests", contests, "overall",
                           overall, NULL);
 }
 

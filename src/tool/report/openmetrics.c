@@ -23,18 +23,18 @@ static void add_label(struct text *out, const char *text)
 /* Adds the labels of a run, which distinguish runs; unknown values are left out. */
 static void add_labels(struct text *out, const struct results_run *run)
 {
-    static const struct {
-        const char *name, *path;
-    } labels[] = {{"file", "file"},
-                  {"run", "label"},
-                  {"id", "id"},
-                  {"algorithm", "experiment.algorithm.name"},
-                  {"transport", "experiment.transport.name"},
-                  {"host", "machine.host"}};
+    const struct {
+        const char *name, *value;
+    } labels[] = {{"file", run->file},
+                  {"run", run->label},
+                  {"id", run->id},
+                  {"algorithm", results_value(run, "algorithm", "name")},
+                  {"transport", results_value(run, "transport", "name")},
+                  {"host", run->machine.host}};
 
     for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++) {
         text_add(out, "%s%s=\"", i > 0 ? "," : "", labels[i].name);
-        add_label(out, results_text(run, labels[i].path));
+        add_label(out, labels[i].value != NULL ? labels[i].value : "");
         text_add(out, "\"");
     }
 }

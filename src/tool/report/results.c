@@ -1,5 +1,4 @@
-/* Reads results with jansson. Strings belong to the JSON document; samples are copied as
- * doubles. */
+/* Reads results with jansson: their texts, samples and keys are copied into structs. */
 #include "report/results.h"
 
 #include <fnmatch.h>
@@ -13,7 +12,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/terminal.h"
-#include "base/text.h"
+#include "config/experiment.h"
 #include "op/op.h"
 #include "op/operations.h"
 #include "report/figures_json.h"
@@ -53,68 +52,174 @@ static bool is_of_part(enum results_part part, const char *key)
             "device.clock device.memory_clock device.throttle device.power "
             "device.temperature host kernel load_average timer_ns memory_bytes build.version "
             "build.git build.compiler build.libc build.plugin_abi "
-            "build.isa_refused environment links",
+            "build.isa_refused environment links timing plugins world",
             key);
-    case RESULTS_ALL:
-        break;
     }
     return true;
 }
 
-static void flatten(const json_t *from, enum results_part part, const char *prefix, json_t *out)
+const char *results_value(const struct results_run *run, const char *section, const char *key)
 {
-    for (struct json_walk it = {json_is_object(from) ? from : NULL}; json_next(&it);) {
-        char path[256];
+    size_t bytes = section != NULL ? strlen(section) : 0;
 
-        snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix == '\0' ? "" : ".", it.key);
-        if (json_is_object(it.value))
-            flatten(it.value, part, path, out);
-        else if (is_of_part(part, path))
-            json_object_set(out, path, it.value);
+    for (uint32_t i = 0; i < run->n_keys; i++) {
+        const char *path = run->key[i].path;
+
+        if (section != NULL && strncmp(path, section, bytes) == 0 && path[bytes] == '.' &&
+            strcmp(path + bytes + 1, key) == 0)
+            return run->key[i].value;
+        if (section == NULL && strcmp(path, key) == 0)
+            return run->key[i].value;
     }
+    return NULL;
 }
 
-json_t *results_part(const json_t *experiment, enum results_part part)
+double results_key_number(const struct results_run *run, const char *path)
 {
-    json_t *out = json_object();
+    const struct results_key *key = key_find(run->key, run->n_keys, path);
+    char *end = NULL;
+    double number = key != NULL ? strtod(key->shown, &end) : NAN;
 
-    flatten(experiment, part, "", out);
-    return out;
+    return key != NULL && end != key->shown && *end == '\0' ? number : NAN;
 }
 
-void results_add_value(struct text *out, const json_t *value, bool quoted)
+/* ---- lists of runs ---- */
+
+void results_begin(struct results *r, const char *path)
 {
-    if (json_is_string(value) && !quoted)
-        text_add(out, "%s", json_string_value(value));
-    else if (value != NULL)
-        json_write(out, value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_DIGITS);
-    else
-        text_add(out, "absent");
+    r->reading = path;
+    if (r->arena != NULL)
+        return;
+    r->path = path;
+    r->arena = arena_create();
 }
 
-/* Reads the keys of an experiment or a machine that belong to a part. */
-static uint32_t read_keys(const json_t *from, enum results_part part, struct arena *arena,
-                          struct results_key **out)
+struct results_run *results_append(struct results *r)
 {
-    json_auto_t *all = results_part(from, part);
-    uint32_t n = 0;
+    r->run = memory_grow(r->run, (r->n + 1) * sizeof(*r->run));
+    r->run[r->n] = (struct results_run){.path = r->reading};
+    return &r->run[r->n++];
+}
 
-    *out = arena_alloc(arena, json_object_size(all) * sizeof(**out));
-    for (struct json_walk it = {all}; json_next(&it);) {
-        text_auto value = {0}, shown = {0};
+void results_free(struct results *r)
+{
+    free(r->run);
+    arena_destroy(r->arena);
+    *r = (struct results){0};
+}
 
-        results_add_value(&value, it.value, false);
-        results_add_value(&shown, it.value, true);
-        (*out)[n++] = (struct results_key){
-            .path = arena_printf(arena, "%s", it.key),
-            .value = arena_printf(arena, "%s", value.bytes > 0 ? value.data : ""),
-            .shown = arena_printf(arena, "%s", shown.data),
-            .is_means = is_of_part(RESULTS_MEANS, it.key)};
+void results_find_operation(struct results_run *run, const char *operation)
+{
+    for (uint32_t o = 0; operation_at(o) != NULL && !(run->size > 0); o++) {
+        run->operation = operation_at(o);
+        run->size = results_key_number(run, run->operation->size_key);
     }
-    return n;
+    for (uint32_t o = 0; operation_at(o) != NULL && !(run->size > 0); o++)
+        if (strcmp(operation_at(o)->name, operation) == 0)
+            run->operation = operation_at(o);
+    for (uint32_t i = 0; i < run->n_keys; i++)
+        if (is_below_one_of("collective", run->key[i].path)) {
+            run->operation = &collective;
+            run->size = results_key_number(run, collective.size_key);
+        }
+    run->size = run->size > 0 ? run->size : 0;
 }
 
 /* ---- reading ---- */
+
+/* Returns a copy of the text at a path, "" for another type. */
+static const char *copy_text(const struct results *r, const json_t *from, const char *path)
+{
+    return arena_printf(r->arena, "%s", json_text_at(from, path));
+}
+
+/* ---- keys ---- */
+
+static void add_value(struct key_list *out, const char *path, const json_t *value)
+{
+    text_auto shown = {0};
+
+    json_write(&shown, value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_DIGITS);
+    key_list_add(out, path, json_is_string(value) ? json_string_value(value) : shown.data,
+                 shown.data);
+}
+
+/* Adds the values below an object with their paths, "moe.hidden", or a value of another type. */
+static void add_values(struct key_list *out, const char *path, const json_t *from)
+{
+    for (struct json_walk it = {json_is_object(from) ? from : NULL}; json_next(&it);) {
+        char below[256];
+
+        snprintf(below, sizeof(below), "%s%s%s", path, *path == '\0' ? "" : ".", it.key);
+        add_values(out, below, it.value);
+    }
+    if (from != NULL && !json_is_object(from))
+        add_value(out, path, from);
+}
+
+static void read_keys(const struct results *r, const json_t *from, struct results_run *to)
+{
+    static const char *const others[] = {"timing", "plugins", "world.launcher", "world.started_by"};
+    struct key_list key = {.arena = r->arena}, fact = {.arena = r->arena};
+    const json_t *x = json_object_get(from, "experiment"), *m = json_object_get(from, "machine");
+
+    add_values(&key, "", json_is_object(x) ? x : NULL);
+    add_values(&fact, "", json_is_object(m) ? m : NULL);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        add_values(&fact, others[i], json_at(from, others[i]));
+    to->key = key.key;
+    to->n_keys = key.n;
+    to->fact = fact.key;
+    to->n_facts = fact.n;
+}
+
+static void read_machine(const struct results *r, const json_t *from, struct results_machine *to)
+{
+    *to = (struct results_machine){.host = copy_text(r, from, "host"),
+                                   .cpu = copy_text(r, from, "cpu"),
+                                   .kernel = copy_text(r, from, "kernel"),
+                                   .device = copy_text(r, from, "device.device"),
+                                   .version = copy_text(r, from, "build.version"),
+                                   .compiler = copy_text(r, from, "build.compiler"),
+                                   .isa = copy_text(r, from, "build.isa"),
+                                   .cores = json_number_at(from, "cores"),
+                                   .memory_bytes = json_number_at(from, "memory_bytes"),
+                                   .links_rate = json_number_at(from, "links.rate"),
+                                   .links_latency_ns = json_number_at(from, "links.latency_ns")};
+}
+
+/* Returns the notes of the user as text. */
+static const char *read_context(const struct results *r, const json_t *from)
+{
+    text_auto out = {0};
+
+    for (struct json_walk it = {from}; json_next(&it);) {
+        const char *words = json_string_value(it.value);
+
+        text_add(&out, "%s%s=%s", out.bytes == 0 ? "" : ", ", it.key, words == NULL ? "?" : words);
+    }
+    if (out.bytes == 0)
+        text_add(&out, "none");
+    return arena_printf(r->arena, "%s", text_clean(out.data));
+}
+
+static void read_delivers(const struct results *r, const json_t *from, struct results_run *to)
+{
+    struct op_property *out = arena_alloc(r->arena, json_object_size(from) * sizeof(*out));
+    struct key_list value = {.arena = r->arena};
+
+    to->delivers = out;
+    to->has_delivers = json_is_object(from);
+    for (struct json_walk it = {to->has_delivers ? from : NULL}; json_next(&it);) {
+        add_value(&value, it.key, it.value);
+        out[to->n_delivers++] = (struct op_property){
+            .name = value.key[value.n - 1].path,
+            .value = json_is_null(it.value) ? NULL : value.key[value.n - 1].value,
+            .is_flag = json_is_boolean(it.value)};
+    }
+}
+
+/* ---- runs ---- */
 
 /* Returns a count; 0: unknown. */
 static uint64_t count_at(const json_t *from, const char *path)
@@ -138,7 +243,7 @@ static enum epa_status read_stage(const struct results *r, const char *path, con
 {
     const json_t *samples = json_object_get(from, "samples_ns");
 
-    to->name = json_text_at(from, "name");
+    to->name = copy_text(r, from, "name");
     if (to->name[0] == '\0' || !json_is_array(samples))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s: a stage without name or samples_ns; was it written by epa2a "
@@ -173,25 +278,6 @@ static void read_summary(const json_t *document, struct results_run *to)
         to->time_ns[i] = alone ? json_number_at(json_at(document, "summary.0"), key[i]) : NAN;
 }
 
-/* Reads the output properties. */
-static void read_delivers(const struct results *r, const json_t *from, struct results_run *to)
-{
-    struct op_property *out = arena_alloc(r->arena, json_object_size(from) * sizeof(*out));
-
-    to->delivers = out;
-    for (struct json_walk it = {json_is_object(from) ? from : NULL}; json_next(&it);) {
-        text_auto value = {0};
-
-        results_add_value(&value, it.value, false);
-        out[to->n_delivers++] = (struct op_property){
-            .name = it.key,
-            .value = json_is_null(it.value)
-                         ? NULL
-                         : arena_printf(r->arena, "%s", value.bytes > 0 ? value.data : ""),
-            .is_flag = json_is_boolean(it.value)};
-    }
-}
-
 /* Reads figures of the whole run; the stages are read before. */
 static void read_figures(const json_t *from, struct results_run *to)
 {
@@ -220,88 +306,71 @@ static enum epa_status read_run(const struct results *r, const char *path, const
 {
     const json_t *stages = json_object_get(from, "stages");
     enum epa_status status = EPA_OK;
-    struct results_key *key;
 
     *to = (struct results_run){.path = r->reading,
-                               .id = json_text_at(from, "id"),
-                               .label = json_text_at(from, "label"),
-                               .named = json_text_at(from, "run"),
-                               .name = json_text_at(from, "name"),
-                               .verb = json_text_at(from, "verb"),
-                               .status = json_text_at(from, "status"),
-                               .json = from};
+                               .file = copy_text(r, from, "file"),
+                               .id = copy_text(r, from, "id"),
+                               .label = copy_text(r, from, "label"),
+                               .named = copy_text(r, from, "run"),
+                               .name = copy_text(r, from, "name"),
+                               .verb = copy_text(r, from, "verb"),
+                               .status = copy_text(r, from, "status"),
+                               .error = copy_text(r, from, "error.text"),
+                               .started = copy_text(r, from, "started"),
+                               .context = read_context(r, json_object_get(from, "context")),
+                               .program = copy_text(r, from, "source.program"),
+                               .clock = copy_text(r, from, "source.clock"),
+                               .iterations = json_number_at(from, "iterations"),
+                               .elapsed_s = json_number_at(from, "elapsed_s"),
+                               .ranks = json_number_at(from, "world.size")};
     if (to->label[0] == '\0')
         to->label = to->name;
-    for (uint32_t o = 0; operation_at(o) != NULL && !(to->size > 0); o++) {
-        to->operation = operation_at(o);
-        to->size = json_number_at(json_object_get(from, "experiment"), to->operation->size_key);
-    }
-    for (uint32_t o = 0; operation_at(o) != NULL && !(to->size > 0); o++)
-        if (strcmp(operation_at(o)->name, json_text_at(from, "operation")) == 0)
-            to->operation = operation_at(o);
-    if (json_at(from, "experiment.collective") != NULL) {
-        to->operation = &collective;
-        to->size = json_number_at(from, "experiment.collective.bytes");
-    }
-    to->size = to->size > 0 ? to->size : 0;
     to->imported = json_object_get(from, "source") != NULL;
     to->fault = json_is_object(json_object_get(from, "fault"));
     /* A run that missed its expectations still has valid measurements. */
     to->ok = strcmp(to->status, "ok") == 0 || strcmp(to->status, "missed") == 0;
+    read_keys(r, from, to);
+    results_find_operation(to, json_text_at(from, "operation"));
+    read_machine(r, json_object_get(from, "machine"), &to->machine);
+    read_delivers(r, json_object_get(from, "delivers"), to);
     to->stage = arena_alloc(r->arena, json_array_size(stages) * sizeof(*to->stage));
     for (struct json_walk stage = {stages}; json_next(&stage);) {
         if (status == EPA_OK)
             status = read_stage(r, path, stage.value, &to->stage[to->n_stages++], err);
     }
     read_figures(from, to);
-    to->n_keys = read_keys(json_object_get(from, "experiment"), RESULTS_ALL, r->arena, &key);
-    to->key = key;
-    to->n_facts = read_keys(json_object_get(from, "machine"), RESULTS_MACHINE, r->arena, &key);
-    to->fact = key;
-    to->iterations = json_number_at(from, "iterations");
-    to->elapsed_s = json_number_at(from, "elapsed_s");
     read_summary(document, to);
-    read_delivers(r, json_object_get(from, "delivers"), to);
+    if (r->keeps_records) {
+        text_auto whole = {0};
+
+        json_write(&whole, from, JSON_COMPACT | JSON_DIGITS);
+        to->recorded = arena_strndup(r->arena, whole.data, whole.bytes);
+    }
     return status;
 }
 
-/* Adds the runs of one document, whose reference is taken. */
-static enum epa_status read_document(struct results *r, const char *path, json_t *root,
+/* Adds the runs of one document. */
+static enum epa_status read_document(struct results *r, const char *path, const json_t *root,
                                      struct epa_error *err)
 {
     const json_t *runs = json_object_get(root, "results");
     json_int_t schema = json_integer_value(json_object_get(root, "schema"));
     enum epa_status status = EPA_OK;
 
-    json_array_append_new(r->root, root);
+    if (r->order == NULL) {
+        r->order = copy_text(r, root, "order");
+        r->order_seed = (uint64_t)json_integer_value(json_object_get(root, "order_seed"));
+    }
     if (strcmp(json_text_at(root, "program"), "epa2a") != 0 || !json_is_array(runs))
         return epa_fail(err, EPA_ERR_CONFIG, "%s: not results that epa2a --json wrote", path);
     if (schema != RESULT_SCHEMA)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: schema %lld is not known; this program reads %d",
                         path, (long long)schema, RESULT_SCHEMA);
-    r->run = memory_grow(r->run, (r->n + json_array_size(runs) + 1) * sizeof(*r->run));
     for (struct json_walk run = {runs}; json_next(&run);) {
         if (status == EPA_OK)
-            status = read_run(r, path, root, run.value, &r->run[r->n++], err);
+            status = read_run(r, path, root, run.value, results_append(r), err);
     }
     return status;
-}
-
-static void begin(struct results *r, const char *path)
-{
-    r->reading = path;
-    if (r->root != NULL)
-        return;
-    r->path = path;
-    r->root = json_array();
-    r->arena = arena_create();
-}
-
-enum epa_status results_of(const char *path, json_t *document, struct results *out,
-                           struct epa_error *err)
-{
-    begin(out, path);
-    return read_document(out, path, document, err);
 }
 
 /* Parses a document, or several from --json-lines. */
@@ -312,8 +381,8 @@ static enum epa_status parse_documents(const char *path, const struct text *text
 
     for (size_t at = 0; status == EPA_OK && (at == 0 || at < text->bytes);) {
         json_error_t why;
-        json_t *root = json_loadb(text->data + at, text->bytes - at,
-                                  JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &why);
+        json_auto_t *root = json_loadb(text->data + at, text->bytes - at,
+                                       JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &why);
 
         for (size_t i = 0; root == NULL && i < at; i++)
             why.line += text->data[i] == '\n';
@@ -335,7 +404,7 @@ enum epa_status results_read(const char *path, struct results *out, struct epa_e
     bool folder = stat(path, &at) == 0 && S_ISDIR(at.st_mode);
     enum epa_status status;
 
-    begin(out, path);
+    results_begin(out, path);
     text_add(&file, "%s%s", path, folder ? "/results.jsonl" : "");
     status = file_read_text(file.data, FILE_MOST, &text, err);
     while (folder && text.bytes > 0 && text.data[text.bytes - 1] != '\n')
@@ -357,23 +426,16 @@ enum epa_status results_read_all(const char *const *path, uint32_t n, struct res
     return status;
 }
 
-void results_free(struct results *r)
+enum epa_status results_of(const char *path, json_t *document, struct results *out,
+                           struct epa_error *err)
 {
-    free(r->run);
-    json_decref(r->root);
-    arena_destroy(r->arena);
-    *r = (struct results){0};
+    json_auto_t *taken = document;
+
+    results_begin(out, path);
+    return read_document(out, path, taken, err);
 }
 
-const char *results_order(const struct results *r, uint64_t *seed)
-{
-    const json_t *first = json_array_get(r->root, 0);
-
-    *seed = (uint64_t)json_integer_value(json_object_get(first, "order_seed"));
-    return json_text_at(first, "order");
-}
-
-/* ---- differences between runs ---- */
+/* ---- selection ---- */
 
 bool results_picked(const struct results_run *run, const struct results_wish *wish)
 {
@@ -465,50 +527,14 @@ void results_warn_failed(const struct results *r)
     }
 }
 
-static json_t *part_of(const struct results_run *run, enum results_part part)
-{
-    return results_part(
-        json_object_get(run->json, part == RESULTS_MACHINE ? "machine" : "experiment"), part);
-}
-
-const char *results_value(const struct results_run *run, const char *section, const char *key)
-{
-    size_t bytes = section != NULL ? strlen(section) : 0;
-
-    for (uint32_t i = 0; i < run->n_keys; i++) {
-        const char *path = run->key[i].path;
-
-        if (section != NULL && strncmp(path, section, bytes) == 0 && path[bytes] == '.' &&
-            strcmp(path + bytes + 1, key) == 0)
-            return run->key[i].value;
-        if (section == NULL && strcmp(path, key) == 0)
-            return run->key[i].value;
-    }
-    return NULL;
-}
-
-const char *results_text(const struct results_run *run, const char *path)
-{
-    return json_text_at(run->json, path);
-}
-
-double results_number(const struct results_run *run, const char *path)
-{
-    return json_number_at(run->json, path);
-}
-
-void results_experiment(const struct results_run *run, struct text *out)
-{
-    json_write(out, json_object_get(run->json, "experiment"), JSON_INDENT(1));
-}
+/* ---- differences between runs ---- */
 
 /* Returns the value of a key as `shown`; NULL: absent. */
-static const char *find_shown(const struct results_key *key, uint32_t n, const char *path)
+static const char *shown_of(const struct results_key *key, uint32_t n, const char *path)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(key[i].path, path) == 0)
-            return key[i].shown;
-    return NULL;
+    const struct results_key *found = key_find(key, n, path);
+
+    return found != NULL ? found->shown : NULL;
 }
 
 bool results_differ(const struct results_run *a, const struct results_run *b,
@@ -520,8 +546,8 @@ bool results_differ(const struct results_run *a, const struct results_run *b,
 
     for (uint32_t i = 0; i < n_a + n_b; i++) { /* keys of `a`, then keys that only `b` has */
         const struct results_key *key = i < n_a ? &of_a[i] : &of_b[i - n_a];
-        const char *in_a = i < n_a ? key->shown : find_shown(of_a, n_a, key->path);
-        const char *in_b = i < n_a ? find_shown(of_b, n_b, key->path) : key->shown;
+        const char *in_a = i < n_a ? key->shown : shown_of(of_a, n_a, key->path);
+        const char *in_b = i < n_a ? shown_of(of_b, n_b, key->path) : key->shown;
 
         if (!is_of_part(part, key->path) ||
             (in_a != NULL && in_b != NULL && strcmp(in_a, in_b) == 0))
@@ -533,55 +559,110 @@ bool results_differ(const struct results_run *a, const struct results_run *b,
     return false;
 }
 
-void results_question(const struct results_run *run, const char *const *across, uint32_t n,
-                      struct text *out)
-{
-    json_t *shape = part_of(run, RESULTS_SHAPE), *machine = part_of(run, RESULTS_MACHINE);
-    json_t *delivers = json_copy(json_object_get(run->json, "delivers"));
-    const json_t *source = json_object_get(run->json, "source");
-    json_auto_t *all =
-        json_pack("{s:s, s:o, s:o, s:O?, s:o?}", "verb", run->verb, "shape", shape, "machine",
-                  machine, "timing", json_object_get(run->json, "timing"), "delivers", delivers);
+/* ---- the problem of a run ---- */
 
-    if (source != NULL)
-        json_object_set_new(all, "source",
-                            json_object_of("program", json_text(json_text_at(source, "program")),
-                                           "clock", json_text(json_text_at(source, "clock")),
-                                           NULL));
-    if (run->size > 0)
-        json_object_del(shape, run->operation->size_key);
-    for (uint32_t i = 0; i < n; i++)
-        json_object_del(delivers, across[i]);
-    json_write(out, all, JSON_COMPACT | JSON_SORT_KEYS | JSON_DIGITS);
+static void ask(struct results_question *q, const char *group, const char *path, const char *shown)
+{
+    q->key[q->n++] = (struct question_key){group, path, shown};
 }
 
-bool results_agree(const char *question, const char *other)
+static int by_group_and_path(const void *x, const void *y)
 {
-    json_auto_t *a = json_loads(question, 0, NULL), *b = json_loads(other, 0, NULL);
+    const struct question_key *a = x, *b = y;
+    int order = strcmp(a->group, b->group);
 
-    for (int i = 0; i < 2; i++) {
-        const char *const part = i == 0 ? "shape" : "delivers";
-        const json_t *others = json_object_get(b, part);
-
-        for (struct json_walk it = {json_object_get(a, part)}; json_next(&it);)
-            if (json_object_get(others, it.key) != NULL &&
-                !json_equal(json_object_get(others, it.key), it.value) &&
-                strcmp(json_text_at(others, it.key), "unknown") != 0 &&
-                strcmp(json_is_string(it.value) ? json_string_value(it.value) : "", "unknown") != 0)
-                return false;
-    }
-    return json_is_object(json_object_get(a, "delivers")) ==
-           json_is_object(json_object_get(b, "delivers"));
+    return order != 0 ? order : strcmp(a->path, b->path);
 }
 
-void results_context(const struct results_run *run, struct text *out)
+static void ask_text(struct results_question *q, struct arena *arena, const char *group,
+                     const char *path, const char *value)
 {
-    for (struct json_walk it = {json_object_get(run->json, "context")}; json_next(&it);) {
-        const char *words = json_string_value(it.value);
+    text_auto quoted = {0};
 
-        text_add(out, "%s%s=%s", out->bytes == 0 ? "" : ", ", it.key, words == NULL ? "?" : words);
+    key_add_quoted(&quoted, value);
+    ask(q, group, path, arena_strndup(arena, quoted.data, quoted.bytes));
+}
+
+static void ask_delivery(struct results_question *q, const struct results_run *run,
+                         const char *const *across, uint32_t n_across, struct arena *arena)
+{
+    ask(q, "delivers", "", run->has_delivers ? "{}" : "null");
+    for (uint32_t i = 0; i < run->n_delivers; i++) {
+        const struct op_property *one = &run->delivers[i];
+        bool is_across = false;
+
+        for (uint32_t k = 0; k < n_across; k++)
+            is_across = is_across || strcmp(across[k], one->name) == 0;
+        if (is_across)
+            continue;
+        if (one->value == NULL || one->is_flag)
+            ask(q, "delivers", one->name, one->value != NULL ? one->value : "null");
+        else
+            ask_text(q, arena, "delivers", one->name, one->value);
     }
-    if (out->bytes == 0)
-        text_add(out, "none");
-    text_clean(out->data);
+}
+
+void results_ask(const struct results_run *run, const char *const *across, uint32_t n_across,
+                 struct arena *arena, struct results_question *out)
+{
+    static const char timing[] = "timing.";
+    const char *size_key = run->size > 0 ? run->operation->size_key : "";
+    bool timed = false;
+
+    *out = (struct results_question){
+        .key = arena_alloc(arena,
+                           (run->n_keys + run->n_facts + run->n_delivers + 8) * sizeof(*out->key))};
+    ask_text(out, arena, "verb", "", run->verb);
+    ask(out, "shape", "", "{}");
+    for (uint32_t i = 0; i < run->n_keys; i++)
+        if (is_of_part(RESULTS_SHAPE, run->key[i].path) && strcmp(run->key[i].path, size_key) != 0)
+            ask(out, "shape", run->key[i].path, run->key[i].shown);
+    ask(out, "machine", "", "{}");
+    for (uint32_t i = 0; i < run->n_facts; i++) {
+        const struct results_key *fact = &run->fact[i];
+
+        if (is_of_part(RESULTS_MACHINE, fact->path))
+            ask(out, "machine", fact->path, fact->shown);
+        if (strncmp(fact->path, timing, sizeof(timing) - 1) != 0)
+            continue;
+        timed = true;
+        ask(out, "timing", fact->path + sizeof(timing) - 1, fact->shown);
+    }
+    ask(out, "timing", "", timed ? "{}" : "null");
+    ask_delivery(out, run, across, n_across, arena);
+    if (run->imported) {
+        ask(out, "source", "", "{}");
+        ask_text(out, arena, "source", "program", run->program);
+        ask_text(out, arena, "source", "clock", run->clock);
+    }
+    qsort(out->key, out->n, sizeof(*out->key), by_group_and_path);
+}
+
+bool results_same_question(const struct results_question *a, const struct results_question *b)
+{
+    if (a->n != b->n)
+        return false;
+    for (uint32_t i = 0; i < a->n; i++)
+        if (by_group_and_path(&a->key[i], &b->key[i]) != 0 ||
+            strcmp(a->key[i].shown, b->key[i].shown) != 0)
+            return false;
+    return true;
+}
+
+bool results_agree(const struct results_question *a, const struct results_question *b)
+{
+    static const char unknown[] = "\"unknown\"";
+
+    for (uint32_t i = 0; i < a->n; i++) {
+        const struct question_key *one = &a->key[i], *same;
+        bool is_delivery = strcmp(one->group, "delivers") == 0;
+
+        if (!is_delivery && strcmp(one->group, "shape") != 0)
+            continue;
+        same = bsearch(one, b->key, b->n, sizeof(*same), by_group_and_path);
+        if (same != NULL && strcmp(one->shown, same->shown) != 0 &&
+            strcmp(one->shown, unknown) != 0 && strcmp(same->shown, unknown) != 0)
+            return false;
+    }
+    return true;
 }

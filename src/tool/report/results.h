@@ -16,13 +16,26 @@
 struct operation;
 struct op_property;
 
+/* The machine of a run. "" and NaN: unknown. */
+struct results_machine {
+    const char *host, *cpu, *kernel, *device, *version, *compiler, *isa;
+    double cores, memory_bytes;
+    double links_rate, links_latency_ns;
+};
+
 struct results_run {
-    const char *path;  /* path of its file */
+    const char
+        *path; /* path of its file; of a run of this process: of the file of --json, or "now" */
+    const char *file;  /* of the experiment */
     const char *id;    /* of the experiment: the same on all machines; "": the file has none */
     const char *label; /* name for display: ends with "#2" for a repetition */
     const char *named; /* its name in runs:; "": none */
     const char *name;  /* name of the experiment */
     const char *verb, *status;
+    const char *error;                 /* "": none */
+    const char *started;               /* RFC 3339; "": unknown */
+    const char *context;               /* notes of --context, as "switch=a, rack=3"; "none" */
+    const char *program, *clock;       /* of an imported run; otherwise "" */
     const char *title;                 /* name in a chart */
     const struct operation *operation; /* the operation that defines the size, */
     double size;                       /* of each rank; 0: none */
@@ -38,22 +51,35 @@ struct results_run {
     double iterations;         /* requested; NaN: unknown */
     const struct results_key *key; /* [n_keys] of the experiment */
     uint32_t n_keys;
-    const struct results_key *fact; /* [n_facts] of the machine, as of RESULTS_MACHINE */
+    /* [n_facts] keys of the machine, and "timing", "plugins" and "world": the measurement of time, names
+     * and hashes of plugins, and the start of ranks. */
+    const struct results_key *fact;
     uint32_t n_facts;
-    const struct op_property *delivers; /* [n_delivers] output properties; none: unknown */
+    struct results_machine machine;
+    double ranks;                       /* NaN: unknown */
+    const struct op_property *delivers; /* [n_delivers] output properties */
     uint32_t n_delivers;
-    const json_t *json; /* the whole result of a file; NULL: of compare --run */
+    bool has_delivers;    /* false: the properties are unknown */
+    const char *recorded; /* the whole result as JSON, if `keeps_records` */
 };
 
-/* Results of one file or more; initially {0}. */
+/* Results of one file or more, or of this process; initially {0}. */
 struct results {
     const char *path, *reading; /* the first file, and the last */
     struct results_run *run;
     uint32_t n;
-    json_t *root;        /* owns the strings */
-    struct arena *arena; /* owns the samples */
+    const char *order;   /* of runs, in the first document; NULL: unknown */
+    uint64_t order_seed; /* of that order */
+    bool keeps_records;  /* the caller needs `recorded` of runs */
+    struct arena *arena; /* owns texts and samples */
 };
 
+/* Begins results of that path, unless they have begun. */
+void results_begin(struct results *, const char *path);
+/* Adds a run, initially zero. */
+struct results_run *results_append(struct results *);
+/* Sets operation and size of a run by its keys, or the operation by its name. */
+void results_find_operation(struct results_run *, const char *operation);
 /* Adds the runs of a file, or of a folder, without a truncated last line. EPA_ERR_CONFIG: err
  * describes the defect of the file; EPA_ERR_SYSTEM: err has the reason why it cannot be read. */
 enum epa_status results_read(const char *path, struct results *out, struct epa_error *err);
@@ -61,8 +87,7 @@ enum epa_status results_read(const char *path, struct results *out, struct epa_e
 enum epa_status results_of(const char *path, json_t *document, struct results *out,
                            struct epa_error *err);
 void results_free(struct results *);
-/* Returns the name of the order of runs in the first document, and its seed; "": unknown. */
-const char *results_order(const struct results *, uint64_t *seed);
+
 /* Selection of runs and of their times. */
 struct results_wish {
     const char *stage;       /* NULL: whole iterations */
@@ -87,6 +112,7 @@ const struct run_stage *results_total(const struct results_run *);
 
 /* Warns about failed runs, which are left out. */
 void results_warn_failed(const struct results *);
+
 /* Reads n files, and warns about failed runs. */
 enum epa_status results_read_all(const char *const *path, uint32_t n, struct results *out,
                                  struct epa_error *);
@@ -95,7 +121,6 @@ enum results_part {
     RESULTS_SHAPE,   /* the problem, without seeds, names and lengths of a run */
     RESULTS_MEANS,   /* algorithm, transport, backend, launcher */
     RESULTS_MACHINE, /* processor, cores, device, kind of build */
-    RESULTS_ALL,     /* the whole experiment */
 };
 
 /* Finds the first difference between two runs, as "bench.warmup: 20, and 10"; returns false if the
@@ -107,31 +132,26 @@ bool results_differ(const struct results_run *a, const struct results_run *b, en
  * run has no such key. */
 const char *results_value(const struct results_run *, const char *section, const char *key);
 
-/* Return a text or a number at a path of a result, "machine.cpu"; "" and NaN: unknown. */
-const char *results_text(const struct results_run *, const char *path);
-double results_number(const struct results_run *, const char *path);
-/* Adds the experiment of a run as indented JSON. */
-void results_experiment(const struct results_run *, struct text *out);
+/* Returns the number of a key of the experiment; NaN: the run has no such key, or no number. */
+double results_key_number(const struct results_run *, const char *path);
 
-/* Adds a value in plain notation; strings without quotes, unless `quoted`. */
-void results_add_value(struct text *, const json_t *, bool quoted);
+/* The problem of a run: two runs are comparable if it is equal. A list of keys in groups: "shape"
+ * (RESULTS_SHAPE without the size), "machine" (RESULTS_MACHINE), "timing", "delivers" (output properties
+ * except the keys of `across`), "verb" and, of an imported run, "source". A key without a path is the value
+ * of its whole group. */
+struct question_key {
+    const char *group, *path, *shown;
+};
+struct results_question {
+    struct question_key *key; /* [n], in order of group and path */
+    uint32_t n;
+};
 
-/* Returns {"algorithm.name": "ll_v2", "moe.hidden": 7168, ...}: the keys of that part of an
- * experiment, or of a machine; owned by the caller. */
-json_t *results_part(const json_t *experiment, enum results_part);
-
-/* Writes the problem of a run as text. Two runs are comparable if it is equal: RESULTS_SHAPE
- * without the size, RESULTS_MACHINE, the clock, and the output properties except the `n` keys of
- * `across`. */
-/* The problem of an imported run names its program; see results_agree(). */
-void results_question(const struct results_run *, const char *const *across, uint32_t n,
-                      struct text *out);
-
+void results_ask(const struct results_run *, const char *const *across, uint32_t n_across,
+                 struct arena *, struct results_question *out);
+bool results_same_question(const struct results_question *, const struct results_question *);
 /* Returns true if two problems agree in all keys known for both, except machine, clock and size:
  * for imported runs, which have few keys. */
-bool results_agree(const char *question, const char *other);
-
-/* Adds the notes of --context, as "switch=a, rack=3"; "none". */
-void results_context(const struct results_run *, struct text *out);
+bool results_agree(const struct results_question *, const struct results_question *other);
 
 #endif
