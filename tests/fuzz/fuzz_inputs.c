@@ -10,7 +10,7 @@
 #include "op/moe/routing_file.h"
 #include "report/best_json.h"
 #include "result/figures.h"
-#include "report/results.h"
+#include "report/results_json.h"
 #include "report/results_names.h"
 #include "trace/trace.h"
 #include "trace/read.h"

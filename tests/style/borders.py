@@ -21,12 +21,12 @@ DOCUMENTS = {
     "src/tool/cli": """
         cmd_version.c
         compared_json.c compared_json.h documents.c documents.h experiment_schema.c list_json.c list_json.h
-        main.c predict_json.c predict_json.h repeat_result.c result_schema.c status_json.c status_json.h
+        main.c predict_json.c predict_json.h result_schema.c status_json.c status_json.h
         tune_json.c tune_json.h""".split(),
     "src/tool/report": """
         best_json.c best_json.h figures_json.c figures_json.h
         origin_json.c origin_json.h result_json.c
-        result_json.h results.c results.h stage_names.c summary_json.c summary_json.h""".split(),
+        result_json.h results_json.c results_json.h stage_names.c summary_json.c summary_json.h""".split(),
     "src/tool/base": ["json.c", "json.h", "program_data.c"],
     "src/tool/doctor": ["doctor_json.c", "doctor_json.h"],
     "src/tool/op": [],

@@ -130,16 +130,17 @@ def plant_messages():
 
 
 def plant_borders():
-    good = {"src/tool/base/json.h": "#include <jansson.h>\n", "src/tool/report/results.c": '#include "base/json.h"\n',
+    good = {"src/tool/base/json.h": "#include <jansson.h>\n", "src/tool/report/results_json.c": '#include "base/json.h"\n',
             "src/tool/run/a.c": "/* The caller writes json_t. */\n"}
     for path, bad in (("src/tool/run/a.c", '#include "base/json.h"\n'), ("src/tool/session/a.h", "struct json_t;\nvoid a(json_t *);\n"),
                       ("src/lib/a.c", "#include <jansson.h>\n"), ("plugins/common/a.c", "#include <jansson.h>\n"),
-                      ("src/tool/report/results.c", "#include <jansson.h>\n"), ("src/tool/report/results.c", "x = json_loadfd(fd, 0, 0);\n"),
+                      ("src/tool/report/results_json.c", "#include <jansson.h>\n"), ("src/tool/report/results_json.c", "x = json_loadfd(fd, 0, 0);\n"),
                       ("src/tool/cli/compare_turns.c", '#include "base/json.h"\n'), ("src/tool/cli/side_result.c", "json_t *x;\n"),
                       ("src/tool/doctor/machine.h", '#include "base/json.h"\n'), ("src/tool/cli/cmd_list.c", "json_t *x;\n"),
                       ("src/tool/cli/list_models.c", '#include "base/json.h"\n'), ("src/tool/cli/list_configs.c", "json_t *x;\n"),
                       ("src/tool/cli/cmd_status.c", '#include "base/json.h"\n'), ("src/tool/report/table_json.c", "json_t *x;\n"),
-                      ("src/tool/report/results_names.c", "json_t *x;\n"), ("src/tool/report/result_keys.c", '#include "base/json.h"\n'),
+                      ("src/tool/report/results_names.c", "json_t *x;\n"), ("src/tool/report/results.c", "json_t *x;\n"),
+                      ("src/tool/report/results.h", "struct x {\n    const json_t *json;\n};\n"), ("src/tool/cli/repeat_result.c", "x = json_at(y, z);\n"), ("src/tool/report/result_keys.c", '#include "base/json.h"\n'),
                       ("src/tool/report/fill_json.c", "x = json_text_at(y, z);\n"),
                       ("src/tool/result/warnings.c", '#include "base/json.h"\n'), ("src/tool/cli/cmd_bench.c", '#include "base/json.h"\n')):
         expect(with_tree(borders.main, good), with_tree(borders.main, {**good, path: bad}), 1, f"{path}:")

@@ -10,7 +10,7 @@
 #include "cli/documents.h"
 #include "report/best_json.h"
 #include "result/figures.h"
-#include "report/results.h"
+#include "report/results_json.h"
 
 int cmd_best(const struct cli *cli)
 {

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/cli_fail.h"
 #include "cli/compare_results.h"
+#include "report/results_json.h"
 #include "cli/compare_turns.h"
 
 enum epa_status cmd_compare_check(const struct cli *cli, struct epa_error *err)

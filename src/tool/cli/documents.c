@@ -23,7 +23,7 @@
 #include "result/verdicts.h"
 #include "report/warning_lines.h"
 #include "report/result_json.h"
-#include "report/results.h"
+#include "report/results_json.h"
 #include "report/rows.h"
 #include "report/summary.h"
 #include "report/summary_json.h"

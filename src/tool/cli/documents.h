@@ -8,6 +8,7 @@
 
 #include "cli/runs.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "report/result_parts.h"
 #include "report/summary.h"
 #include "report/rows.h"

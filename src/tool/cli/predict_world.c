@@ -13,7 +13,7 @@
 #include "experiment/points.h"
 #include "experiment/operation.h"
 #include "report/predict.h"
-#include "report/results.h"
+#include "report/results_json.h"
 
 /* Largest measured time of a stage in latencies, for the upper bound: a dispatch of ll_v2, which
  * exchanges counts first, took 4.0 to 4.2 with UCX over TCP and delays of 5 and 50 ms. The model has

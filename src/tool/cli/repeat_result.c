@@ -18,9 +18,7 @@
 #include "cli/run_experiments.h"
 #include "config/experiment.h"
 #include "report/lines.h"
-#include "report/results.h"
-
-enum { HEAD = 256 }; /* a document of epa2a names its program in these first bytes */
+#include "report/results_json.h"
 
 static bool is_results_folder(const char *path)
 {
@@ -29,24 +27,6 @@ static bool is_results_folder(const char *path)
 
     text_add(&file, "%s/results.jsonl", path);
     return stat(file.data, &at) == 0 && S_ISREG(at.st_mode);
-}
-
-/* Returns true if a text is a document of results, or the damaged beginning of one. An
- * experiment may also be JSON, but has no results. */
-static bool is_result_text(const struct text *text)
-{
-    const char *begin = text->data + strspn(text->data, " \t\r\n");
-    char head[HEAD + 1];
-    json_auto_t *root = NULL;
-
-    if (*begin != '{')
-        return false;
-    root = json_loads(begin, JSON_DISABLE_EOF_CHECK, NULL);
-    if (root != NULL)
-        return json_is_array(json_object_get(root, "results"));
-    snprintf(head, sizeof(head), "%s", begin);
-    return strstr(head, "\"program\": \"epa2a\"") != NULL ||
-           strstr(head, "\"program\":\"epa2a\"") != NULL;
 }
 
 bool is_result(const char *path)
@@ -61,7 +41,7 @@ bool is_result(const char *path)
         return is_results_folder(path);
     /* Only a regular file can be read twice. */
     return S_ISREG(at.st_mode) && file_read_text(path, FILE_MOST, &text, &ignored) == EPA_OK &&
-           text.bytes > 0 && is_result_text(&text);
+           text.bytes > 0 && results_are_text(&text);
 }
 
 /* Keeps the runs of --only. */

@@ -22,7 +22,7 @@
 #include "base/terminal.h"
 #include "cli/cli_fail.h"
 #include "cli/runs.h"
-#include "report/results.h"
+#include "report/results_json.h"
 #include "report/result_parts.h"
 #include "report/rows.h"
 

@@ -1,4 +1,4 @@
-/* Reads the results that --json, --json-lines or --out-dir wrote. */
+/* Results of files, which results_json.h reads. */
 #ifndef RESULTS_H
 #define RESULTS_H
 
@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "base/json.h"
 #include "base/text.h"
 #include "report/result_keys.h"
 #include "report/rows.h"
@@ -80,12 +79,6 @@ void results_begin(struct results *, const char *path);
 struct results_run *results_append(struct results *);
 /* Sets operation and size of a run by its keys, or the operation by its name. */
 void results_find_operation(struct results_run *, const char *operation);
-/* Adds the runs of a file, or of a folder, without a truncated last line. EPA_ERR_CONFIG: err
- * describes the defect of the file; EPA_ERR_SYSTEM: err has the reason why it cannot be read. */
-enum epa_status results_read(const char *path, struct results *out, struct epa_error *err);
-/* Adds the runs of a document in memory, whose reference is taken; `path` is its name. */
-enum epa_status results_of(const char *path, json_t *document, struct results *out,
-                           struct epa_error *err);
 void results_free(struct results *);
 
 /* Selection of runs and of their times. */
@@ -112,10 +105,6 @@ const struct run_stage *results_total(const struct results_run *);
 
 /* Warns about failed runs, which are left out. */
 void results_warn_failed(const struct results *);
-
-/* Reads n files, and warns about failed runs. */
-enum epa_status results_read_all(const char *const *path, uint32_t n, struct results *out,
-                                 struct epa_error *);
 
 enum results_part {
     RESULTS_SHAPE,   /* the problem, without seeds, names and lengths of a run */
