@@ -140,7 +140,8 @@ def plant_borders():
                       ("src/tool/cli/list_models.c", '#include "base/json.h"\n'), ("src/tool/cli/list_configs.c", "json_t *x;\n"),
                       ("src/tool/cli/cmd_status.c", '#include "base/json.h"\n'), ("src/tool/report/table_json.c", "json_t *x;\n"),
                       ("src/tool/report/results_names.c", "json_t *x;\n"), ("src/tool/report/results.c", "json_t *x;\n"),
-                      ("src/tool/report/results.h", "struct x {\n    const json_t *json;\n};\n"), ("src/tool/cli/repeat_result.c", "x = json_at(y, z);\n"), ("src/tool/report/result_keys.c", '#include "base/json.h"\n'),
+                      ("src/tool/report/results.h", "struct x {\n    const json_t *json;\n};\n"), ("src/tool/cli/repeat_result.c", "x = json_at(y, z);\n"), ("src/tool/report/process_results.c", "json_t *x;\n"),
+                      ("src/tool/cli/documents.c", "x = json_loads(y, 0, NULL);\n"), ("src/tool/report/result_keys.c", '#include "base/json.h"\n'),
                       ("src/tool/report/fill_json.c", "x = json_text_at(y, z);\n"),
                       ("src/tool/result/warnings.c", '#include "base/json.h"\n'), ("src/tool/cli/cmd_bench.c", '#include "base/json.h"\n')):
         expect(with_tree(borders.main, good), with_tree(borders.main, {**good, path: bad}), 1, f"{path}:")

@@ -22,6 +22,7 @@
 #include "report/junit.h"
 #include "result/verdicts.h"
 #include "report/warning_lines.h"
+#include "report/process_results.h"
 #include "report/result_json.h"
 #include "report/results_json.h"
 #include "report/rows.h"
@@ -169,6 +170,7 @@ void documents_init(struct documents *d, const struct cli *cli, enum verb verb,
     d->arena = arena_create();
     d->row = arena_alloc(d->arena, runs->n * sizeof(*d->row));
     d->results = json_array();
+    results_begin(&d->all, cli->json != NULL ? cli->json : "now");
     for (uint32_t i = 0; i < runs->n && !cli->batch.dry_run; i++) {
         const struct run *run = &runs->run[i];
         struct report_row *row = &d->row[d->n_rows++];
@@ -205,6 +207,7 @@ void documents_finish(struct documents *d)
         close(d->stream.fd);
     json_decref(d->one);
     json_decref(d->results);
+    results_free(&d->all);
     warnings_free(&d->warnings);
     arena_destroy(d->arena);
     *d = (struct documents){0};
@@ -241,10 +244,10 @@ void documents_begin_run(struct documents *d)
     d->one = NULL;
 }
 
-enum epa_status documents_share(const struct documents *d, const char *path, struct results *out,
-                                struct epa_error *err)
+void documents_share(struct documents *d, struct results *out)
 {
-    return results_of(path, report_document(json_incref(d->results), NULL), out, err);
+    *out = d->all;
+    d->all = (struct results){0};
 }
 
 /* Adds a line to the stream. A write error is printed once and does not fail the run. */
@@ -261,11 +264,10 @@ static void add_to_stream(struct documents *d, json_t *result)
     d->reported[DOCUMENT_STREAM] = true;
 }
 
-/* Returns true if a document needs all results at its end. */
-static bool keeps_results(const struct documents *d)
+/* Returns true if a document, or documents_share(), reads the results as structs. */
+static bool reads_results(const struct documents *d)
 {
-    return d->shares || d->path[DOCUMENT_JSON] != NULL || d->path[DOCUMENT_JUNIT] != NULL ||
-           d->path[DOCUMENT_METRICS] != NULL || d->path[DOCUMENT_HTML] != NULL;
+    return d->shares || d->path[DOCUMENT_METRICS] != NULL;
 }
 
 /* Adds a result, takes its reference and stores it in `one`. */
@@ -273,7 +275,7 @@ static void add_result(struct documents *d, json_t *result)
 {
     documents_begin_run(d);
     d->one = result;
-    if (keeps_results(d))
+    if (d->path[DOCUMENT_JSON] != NULL || d->path[DOCUMENT_HTML] != NULL)
         json_array_append(d->results, result);
     if (d->stream.fd >= 0 || (d->stream.path != NULL && is_stdout(d->cli, DOCUMENT_STREAM)))
         add_to_stream(d, result);
@@ -282,29 +284,22 @@ static void add_result(struct documents *d, json_t *result)
 void documents_add(struct documents *d, struct report_row *row, const struct result *result,
                    const struct facts *facts)
 {
-    json_t *document = result_json(result, facts);
     struct results_key *key;
 
     report_row_fill(row, result, d->arena);
     row->n_keys = experiment_keys(result->figures->facts.experiment, d->arena, &key);
     row->key = key;
-    add_result(d, document);
+    if (reads_results(d))
+        results_add_process(&d->all, result, facts);
+    add_result(d, result_json(result, facts));
 }
 
 void documents_add_saved(struct documents *d, struct report_row *row, const struct results_run *was)
 {
     report_row_read(row, was, d->arena);
-    add_result(d, json_loads(was->recorded, 0, NULL));
-}
-
-static void add_openmetrics(struct text *out, json_t *list)
-{
-    struct epa_error ignored = {EPA_OK, ""};
-    struct results results = {0};
-
-    if (results_of("now", report_document(json_incref(list), NULL), &results, &ignored) == EPA_OK)
-        export_openmetrics(out, &results);
-    results_free(&results);
+    if (reads_results(d))
+        results_add_copy(&d->all, was);
+    add_result(d, results_recorded(was));
 }
 
 static enum epa_status write_page(const struct documents *d, const struct report_batch *batch,
@@ -337,7 +332,7 @@ static enum epa_status write_document(struct documents *d, enum document_kind ki
     else if (kind == DOCUMENT_HTML)
         status = write_page(d, batch, &text, err);
     else if (kind == DOCUMENT_METRICS)
-        add_openmetrics(&text, d->results);
+        export_openmetrics(&text, &d->all);
     else
         report_batch_csv(&text, batch);
     if (status != EPA_OK)

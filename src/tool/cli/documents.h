@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "report/result_parts.h"
+#include "report/results.h"
 #include "report/summary.h"
 #include "report/rows.h"
 #include "report/warning_lines.h"
@@ -43,7 +44,8 @@ struct documents {
     /* Temporary file of a document that could not be renamed, and the message about it; or NULL. */
     char *kept[DOCUMENTS], *why[DOCUMENTS];
     json_t *one;              /* result of the last run; NULL: the run has none */
-    json_t *results;          /* all results, if a document needs them at the end */
+    json_t *results;          /* all results, for --json and --html */
+    struct results all;       /* the same, for --openmetrics and documents_share() */
     bool shares;              /* documents_share() will need all results */
     struct warnings warnings; /* warnings of all runs of a batch, printed after the table */
     struct file_stream stream;
@@ -72,9 +74,8 @@ void documents_add_saved(struct documents *, struct report_row *, const struct r
 bool documents_have_one(const struct documents *);
 /* Adds this result and its row as a line, a document of its own. */
 void documents_line(const struct documents *, uint32_t i, struct text *out);
-/* Reads all results; `path` is their name in messages. */
-enum epa_status documents_share(const struct documents *, const char *path, struct results *out,
-                                struct epa_error *);
+/* Passes all results; results_free() frees them. */
+void documents_share(struct documents *, struct results *out);
 
 /* Returns true if standard output has lost its reader and no other document is requested. */
 bool documents_are_unread(const struct documents *);

@@ -524,13 +524,8 @@ int run_experiments(const struct cli *cli, enum verb verb, const char *text,
             code = code == EXIT_OK ? exit_code(EPA_ERR_INTERRUPTED, stop) : code;
         }
     }
-    if (results != NULL && c.documents.n_rows > 0 &&
-        documents_share(&c.documents, cli->json != NULL ? cli->json : "now", results, &err) !=
-            EPA_OK) {
-        results_free(results);
-        stop = cli_fail(&err);
-        code = code == EXIT_OK ? stop : code;
-    }
+    if (results != NULL && c.documents.n_rows > 0)
+        documents_share(&c.documents, results);
     command_finish(&c);
     return code;
 }

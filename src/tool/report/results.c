@@ -349,3 +349,69 @@ bool results_agree(const struct results_question *a, const struct results_questi
     }
     return true;
 }
+
+/* ---- copies ---- */
+
+static void copy_text(struct arena *arena, const char **text)
+{
+    if (*text != NULL)
+        *text = arena_printf(arena, "%s", *text);
+}
+
+static const struct results_key *copy_keys(struct arena *arena, const struct results_key *key,
+                                           uint32_t n)
+{
+    struct key_list list = {.arena = arena};
+
+    for (uint32_t i = 0; i < n; i++)
+        key_list_add(&list, key[i].path, key[i].value, key[i].shown);
+    return list.key;
+}
+
+static void *copy_bytes(struct arena *arena, const void *from, size_t bytes)
+{
+    void *out = arena_alloc(arena, bytes);
+
+    if (bytes > 0)
+        memcpy(out, from, bytes);
+    return out;
+}
+
+static struct run_stage *copy_stages(struct arena *arena, const struct run_stage *stage, uint32_t n)
+{
+    struct run_stage *out = copy_bytes(arena, stage, n * sizeof(*stage));
+
+    for (uint32_t i = 0; i < n; i++) {
+        copy_text(arena, &out[i].name);
+        out[i].sample = copy_bytes(arena, stage[i].sample, stage[i].n * sizeof(*stage->sample));
+        out[i].rank = copy_bytes(arena, stage[i].rank, stage[i].n_ranks * sizeof(*stage->rank));
+    }
+    return out;
+}
+
+void results_add_copy(struct results *results, const struct results_run *run)
+{
+    struct arena *arena = results->arena;
+    struct results_run *to = results_append(results);
+    const char **text[] = {
+        &to->file,  &to->id,           &to->label,           &to->named,   &to->name,
+        &to->verb,  &to->status,       &to->started,         &to->context, &to->program,
+        &to->clock, &to->machine.host, &to->machine.version, &to->recorded};
+    struct op_property *delivers;
+
+    *to = *run;
+    to->path = results->reading;
+    for (size_t i = 0; i < sizeof(text) / sizeof(text[0]); i++)
+        copy_text(arena, text[i]);
+    to->key = copy_keys(arena, run->key, run->n_keys);
+    to->fact = copy_keys(arena, run->fact, run->n_facts);
+    to->stage = copy_stages(arena, run->stage, run->n_stages);
+    to->figures.stage = to->stage;
+    to->figures.status = to->status;
+    delivers = copy_bytes(arena, run->delivers, run->n_delivers * sizeof(*run->delivers));
+    for (uint32_t i = 0; i < run->n_delivers; i++) {
+        copy_text(arena, &delivers[i].name);
+        copy_text(arena, &delivers[i].value);
+    }
+    to->delivers = delivers;
+}

@@ -1,4 +1,4 @@
-/* Results of files, which results_json.h reads. */
+/* Results of files, which results_json.h reads, and of runs of this process, which process_results.h adds. */
 #ifndef RESULTS_H
 #define RESULTS_H
 
@@ -15,11 +15,10 @@
 struct operation;
 struct op_property;
 
-/* The machine of a run. "" and NaN: unknown. */
+/* The machine of a run. "": unknown. */
 struct results_machine {
-    const char *host, *cpu, *kernel, *device, *version, *compiler, *isa;
-    double cores, memory_bytes;
-    double links_rate, links_latency_ns;
+    const char *host;
+    const char *version; /* of epa2a */
 };
 
 struct results_run {
@@ -31,11 +30,9 @@ struct results_run {
     const char *named; /* its name in runs:; "": none */
     const char *name;  /* name of the experiment */
     const char *verb, *status;
-    const char *error;                 /* "": none */
     const char *started;               /* RFC 3339; "": unknown */
     const char *context;               /* notes of --context, as "switch=a, rack=3"; "none" */
     const char *program, *clock;       /* of an imported run; otherwise "" */
-    const char *title;                 /* name in a chart */
     const struct operation *operation; /* the operation that defines the size, */
     double size;                       /* of each rank; 0: none */
     bool ok;                           /* the run was successful */
@@ -79,6 +76,8 @@ void results_begin(struct results *, const char *path);
 struct results_run *results_append(struct results *);
 /* Sets operation and size of a run by its keys, or the operation by its name. */
 void results_find_operation(struct results_run *, const char *operation);
+/* Adds a copy of a run of other results. */
+void results_add_copy(struct results *, const struct results_run *);
 void results_free(struct results *);
 
 /* Selection of runs and of their times. */

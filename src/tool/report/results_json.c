@@ -64,16 +64,7 @@ static void read_keys(const struct results *r, const json_t *from, struct result
 static void read_machine(const struct results *r, const json_t *from, struct results_machine *to)
 {
     *to = (struct results_machine){.host = copy_text(r, from, "host"),
-                                   .cpu = copy_text(r, from, "cpu"),
-                                   .kernel = copy_text(r, from, "kernel"),
-                                   .device = copy_text(r, from, "device.device"),
-                                   .version = copy_text(r, from, "build.version"),
-                                   .compiler = copy_text(r, from, "build.compiler"),
-                                   .isa = copy_text(r, from, "build.isa"),
-                                   .cores = json_number_at(from, "cores"),
-                                   .memory_bytes = json_number_at(from, "memory_bytes"),
-                                   .links_rate = json_number_at(from, "links.rate"),
-                                   .links_latency_ns = json_number_at(from, "links.latency_ns")};
+                                   .version = copy_text(r, from, "build.version")};
 }
 
 /* Returns the notes of the user as text. */
@@ -203,7 +194,6 @@ static enum epa_status read_run(const struct results *r, const char *path, const
                                .name = copy_text(r, from, "name"),
                                .verb = copy_text(r, from, "verb"),
                                .status = copy_text(r, from, "status"),
-                               .error = copy_text(r, from, "error.text"),
                                .started = copy_text(r, from, "started"),
                                .context = read_context(r, json_object_get(from, "context")),
                                .program = copy_text(r, from, "source.program"),
@@ -261,15 +251,6 @@ static enum epa_status read_document(struct results *r, const char *path, const 
     return status;
 }
 
-enum epa_status results_of(const char *path, json_t *document, struct results *out,
-                           struct epa_error *err)
-{
-    json_auto_t *taken = document;
-
-    results_begin(out, path);
-    return read_document(out, path, taken, err);
-}
-
 /* Parses a document, or several from --json-lines. */
 static enum epa_status parse_documents(const char *path, const struct text *text,
                                        struct results *out, struct epa_error *err)
@@ -321,6 +302,11 @@ enum epa_status results_read_all(const char *const *path, uint32_t n, struct res
     if (status == EPA_OK)
         results_warn_failed(out);
     return status;
+}
+
+json_t *results_recorded(const struct results_run *run)
+{
+    return json_loads(run->recorded, 0, NULL);
 }
 
 bool results_are_text(const struct text *text)

@@ -12,9 +12,8 @@ enum epa_status results_read(const char *path, struct results *out, struct epa_e
 enum epa_status results_read_all(const char *const *path, uint32_t n, struct results *out,
                                  struct epa_error *);
 
-/* Adds the runs of a document in memory, whose reference is taken; `path` is its name. */
-enum epa_status results_of(const char *path, json_t *document, struct results *out,
-                           struct epa_error *err);
+/* Returns the whole result of a run with a record, for outputs. */
+json_t *results_recorded(const struct results_run *);
 
 /* Returns true if a text is a document of results, or the damaged beginning of one. An
  * experiment may also be JSON, but has no results. */
