@@ -98,7 +98,9 @@ def calls_and_checks(comm, tokens):
             require(array(idx).dtype == np.int64)
             check_choices(comm.rank, problems, array(idx), array(weights), counts)
             for worst in (sum(tokens), 3 * RANKS * max(tokens)):
-                more, more_idx, more_weights, none, *_ = buffer.dispatch(**arguments, num_worst_tokens=worst)
+                more, more_idx, more_weights, none, _, event = buffer.dispatch(**arguments, num_worst_tokens=worst)
+                if asynchronous:
+                    event.current_stream_wait()
                 require(none == [] and len(received(more)) == len(more_idx) == len(more_weights) == worst, worst)
                 require(not CUDA or all(t.is_cuda for t in (more_idx, more_weights)), "host memory", worst)
                 require((received(more)[:n] == rows).all() and (array(more_idx)[:n] == array(idx)).all())
@@ -113,9 +115,11 @@ def calls_and_checks(comm, tokens):
             buffer.dispatch(other, handle=handle)
         sent = tensor(rows)
         for _ in range(2):
-            sums, sum_weights, _ = buffer.combine(
+            sums, sum_weights, event = buffer.combine(
                 sent, handle, topk_weights=weights if topk else None, config=config, async_finish=asynchronous
             )
+            if asynchronous:
+                event.current_stream_wait()
             mean = array(sums).astype(np.float64) / number
             reached = p.in_rank.any(1)
             require(len(mean) == p.tokens and (mean[~reached] == 0).all())
