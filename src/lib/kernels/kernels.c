@@ -106,6 +106,7 @@ static bool always(void)
 #ifdef __x86_64__
 #include <cpuid.h>
 #include <immintrin.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -115,17 +116,26 @@ struct cpu {
     unsigned int ecx1, ebx7, ecx7, edx7, eax71, saved;
 };
 
-static struct cpu read_cpu(void)
+static struct cpu cpu;
+
+static void read_cpu(void)
 {
-    struct cpu cpu = {0};
     unsigned int a, b, c, d, high;
 
     if (__get_cpuid(1, &a, &b, &cpu.ecx1, &d) == 0 || (cpu.ecx1 & bit_OSXSAVE) == 0)
-        return (struct cpu){0};
+        return;
     __asm__ volatile("xgetbv" : "=a"(cpu.saved), "=d"(high) : "c"(0));
     if (__get_cpuid_count(7, 0, &a, &cpu.ebx7, &cpu.ecx7, &cpu.edx7) != 0 && a >= 1)
         (void)__get_cpuid_count(7, 1, &cpu.eax71, &b, &c, &d);
-    return cpu;
+}
+
+/* A virtual machine traps each CPUID, and sets are selected within measured loops. */
+static const struct cpu *this_cpu(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, read_cpu);
+    return &cpu;
 }
 
 static bool has_all(unsigned int features, unsigned int wanted)
@@ -136,25 +146,25 @@ static bool has_all(unsigned int features, unsigned int wanted)
 static bool has_avx2(void)
 {
     enum { SAVED = 3 << 1 }; /* of XCR0: registers of SSE and AVX */
-    struct cpu cpu = read_cpu();
+    const struct cpu *c = this_cpu();
 
-    return has_all(cpu.saved, SAVED) && has_all(cpu.ecx1, bit_AVX | bit_FMA | bit_F16C) &&
-           has_all(cpu.ebx7, bit_AVX2);
+    return has_all(c->saved, SAVED) && has_all(c->ecx1, bit_AVX | bit_FMA | bit_F16C) &&
+           has_all(c->ebx7, bit_AVX2);
 }
 
 static bool has_avx512(void)
 {
     enum { SAVED = 7 << 5 }; /* of XCR0: masks, and both halves of the registers */
-    struct cpu cpu = read_cpu();
+    const struct cpu *c = this_cpu();
 
-    return has_avx2() && has_all(cpu.saved, SAVED) &&
-           has_all(cpu.ebx7, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) &&
-           has_all(cpu.ecx7, bit_AVX512VBMI);
+    return has_avx2() && has_all(c->saved, SAVED) &&
+           has_all(c->ebx7, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) &&
+           has_all(c->ecx7, bit_AVX512VBMI);
 }
 
 static bool has_avx512_bf16(void)
 {
-    return has_avx512() && has_all(read_cpu().eax71, bit_AVX512BF16);
+    return has_avx512() && has_all(this_cpu()->eax71, bit_AVX512BF16);
 }
 
 /* Requests permission for tiles. Linux (5.16 and later) then saves the tiles of all threads of this
@@ -168,9 +178,9 @@ static bool has_amx(void)
         REQUEST = 0x1023, /* ARCH_REQ_XCOMP_PERM */
         TILE_DATA = 18,
     };
-    struct cpu cpu = read_cpu();
+    const struct cpu *c = this_cpu();
 
-    return has_avx512() && has_all(cpu.edx7, TILE | BF16) && has_all(cpu.saved, SAVED) &&
+    return has_avx512() && has_all(c->edx7, TILE | BF16) && has_all(c->saved, SAVED) &&
            syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
 
