@@ -23,6 +23,13 @@ void *memory_alloc(size_t n, size_t size)
     return or_die(calloc(n > 0 ? n : 1, size), n * size);
 }
 
+void *memory_alloc_aligned(size_t align, size_t n, size_t size)
+{
+    size_t bytes = (n > 0 ? n : 1) * size;
+
+    return memset(or_die(aligned_alloc(align, bytes), bytes), 0, bytes);
+}
+
 void *memory_grow(void *memory, size_t bytes)
 {
     return or_die(realloc(memory, bytes), bytes);

@@ -9,6 +9,8 @@
 #include "base/text.h"
 
 void *memory_alloc(size_t n, size_t size); /* [n], zeroed */
+/* The same for a type with a larger alignment, which divides its size. */
+void *memory_alloc_aligned(size_t align, size_t n, size_t size);
 void *memory_grow(void *, size_t bytes);
 EPA_PRINTF(1, 2) char *memory_printf(const char *fmt, ...);
 

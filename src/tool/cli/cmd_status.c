@@ -18,9 +18,7 @@
 #include "session/status.h"
 #include "session/status_text.h"
 
-/* Commands, with their ranks in the arena. */
 struct commands {
-    struct arena *arena;
     struct status *command; /* [n], owned */
     uint32_t n;
 };
@@ -33,7 +31,7 @@ static void add_command(void *arg, const struct status *s)
     to->command = memory_grow(to->command, (to->n + 1) * sizeof(*to->command));
     copy = &to->command[to->n++];
     *copy = *s;
-    copy->rank = arena_alloc(to->arena, s->n * sizeof(*s->rank));
+    copy->rank = memory_alloc_aligned(_Alignof(struct status_rank), s->n, sizeof(*s->rank));
     if (s->n > 0)
         memcpy(copy->rank, s->rank, s->n * sizeof(*s->rank));
 }
@@ -78,7 +76,7 @@ static void print_commands(const struct commands *commands, bool with_ranks)
 int cmd_status(const struct cli *cli)
 {
     struct epa_error err = {EPA_OK, ""};
-    struct commands commands = {.arena = arena_create()};
+    struct commands commands = {0};
     enum epa_status status = EPA_OK;
 
     if (cli->n_args == 1)
@@ -89,7 +87,8 @@ int cmd_status(const struct cli *cli)
         status = cli_write_json(cli, status_json(commands.command, commands.n), &err);
     if (status == EPA_OK && !cli_has_stdout(cli))
         print_commands(&commands, cli->n_args == 1);
+    for (uint32_t i = 0; i < commands.n; i++)
+        status_finish(&commands.command[i]);
     free(commands.command);
-    arena_destroy(commands.arena);
     return status == EPA_OK ? EXIT_OK : cli_fail(&err);
 }

@@ -179,9 +179,10 @@ enum epa_status status_read(int file, struct status *out, struct epa_error *err)
     if (status != EPA_OK)
         return status;
     if (run->began_ns != 0 && run->ranks > 0 && run->ranks <= RANKS_MOST) {
-        s.rank = calloc(run->ranks, sizeof(*s.rank));
+        s.rank = aligned_alloc(_Alignof(struct status_rank), run->ranks * sizeof(*s.rank));
         if (s.rank == NULL)
             return epa_fail(err, EPA_ERR_NOMEM, "has %u ranks; no memory to read them", run->ranks);
+        memset(s.rank, 0, run->ranks * sizeof(*s.rank));
         s.n = run->ranks;
         if (!read_at(file, run->notes_at, &s.notes, sizeof(s.notes)))
             memset(&s.notes, 0, sizeof(s.notes));
