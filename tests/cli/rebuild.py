@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""rebuild.py MESON SOURCE: a second build of an unchanged tree has nothing to do, and the header with the commit
-follows edits and commits. .ci/run compares the second build of all targets."""
+"""rebuild.py MESON SOURCE: a build without a target builds the target `program`, a second build of an unchanged tree has
+nothing to do, and the header with the commit follows edits and commits. .ci/run compares the second build of all targets."""
 import os
 import pathlib
 import re
@@ -33,6 +33,16 @@ def main(meson, source):
         def git(*command):
             return run("git", "-C", tree, *command).strip()
 
+        def steps_of(*targets):
+            return re.findall(r"^\[\d+/\d+\] (.*)", run("ninja", "-C", build, "-n", *targets), re.M)
+
+        def compare_targets():
+            steps = steps_of()
+            assert sorted(steps) == sorted(steps_of("program")), steps
+            assert "Linking target src/epa2a" in steps, steps
+            tests = [step for step in steps_of("all") if "tests/unit" in step]
+            assert tests and not set(tests) & set(steps), tests
+
         def build_header(expected):
             run("ninja", "-C", build, "src/tool/git_id.h")
             text = (build / "src/tool/git_id.h").read_text("utf-8")
@@ -47,7 +57,8 @@ def main(meson, source):
         git("init", "-q")
         git("add", "-A")
         git("commit", "-qm", "first")
-        run(meson, "setup", "--wipe", build, tree)
+        run(meson, "setup", "--wipe", build, tree, "-Dtests=enabled")
+        compare_targets()
         first = git("rev-parse", "--short=12", "HEAD")
         build_header(first)
         made = (build / "src/tool/git_id.h").stat().st_mtime_ns
