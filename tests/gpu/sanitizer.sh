@@ -96,6 +96,7 @@ case $algorithm in
     ll_v2)
         check algorithm.layout=expert
         check algorithm.dedup=true algorithm.combine_dtype=fp8 algorithm.recv_layout=padded
+        check algorithm.dedup=true algorithm.combine_dedup=false routing.kind=masked
         check algorithm.layout=rank algorithm.dispatch_dtype=native routing.kind=masked
         check algorithm.dedup=true algorithm.dispatch_dtype=native algorithm.fuse_expert=true moe.dtype=f16
         ;;

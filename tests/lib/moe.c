@@ -626,6 +626,8 @@ static int run_on_devices(void)
     } list[] = {
         {NULL, false, false, true},
         {"algorithm=ll_v2, dedup=true", true, false, false},
+        {"algorithm=ll_v2, dedup=true, combine_dedup=false", false, false, false},
+        {"algorithm=ll_v2, dedup=true, combine_dedup=false, split_phase=true", false, false, false},
         {"algorithm=ll_v2, split_phase=true", false, false, true},
         {"algorithm=ll_v2, combine_mode=push, split_phase=true", false, false, false},
         {"algorithm=ll_v1", false, true, false},

@@ -15,6 +15,7 @@ LAYOUTS(ll_layout, ll_config, ll_layout_make)
 static struct ll_config config_of(int wire, int layout, uint32_t buffers)
 {
     return (struct ll_config){.pdl = true,
+                              .combine_dedup = true,
                               .dispatch_dtype = wire,
                               .combine_dtype = ALGO_DTYPE_NATIVE,
                               .layout = layout,
@@ -69,6 +70,8 @@ TEST(regions_never_overlap)
         c.dedup = (i >> 4 & 1) != 0;
         c.recv_layout = (i >> 5 & 1) != 0 ? LL_RECV_PADDED : LL_RECV_PACKED;
         c.combine_dtype = (i >> 6 & 1) != 0 ? ALGO_DTYPE_FP8 : ALGO_DTYPE_NATIVE;
+        if (over == OF_GPUS && c.dedup && c.layout == EPA_LAYOUT_EXPERT)
+            c.combine_dedup = (i >> 2 & 1) != 0;
         if (over == OF_GPUS && c.layout == EPA_LAYOUT_RANK) /* in place of recv_layout */
             c.row_order = (i >> 5 & 1) != 0 ? EPA_ROWS_PACKED : EPA_ROWS_ANY;
         if (make(&m, ranks, over, &c, &l) != EPA_OK) {
@@ -97,6 +100,11 @@ TEST(unsupported_shapes_are_refused_with_the_reason)
     c.dedup = true;
     assert_refused(&decode, 4, OF_GPUS, &c,
                    "combine_mode: pull .. dedup: true .. combine_dtype: fp8 .. combine_mode: auto");
+    c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    c.combine_dedup = false;
+    assert_refused(&decode, 4, OF_GPUS, &c, "combine_dedup: false needs .. dedup: true");
+    c.dedup = true;
+    assert_refused(&decode, 4, OVER_LOADS, &c, "combine_dedup is for GPUs");
     c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     c.row_order = EPA_ROWS_PACKED;
     assert_refused(&decode, 4, OF_GPUS, &c, "row_order is for layout: rank");

@@ -242,8 +242,9 @@ EPA_DEV bool reduce(const struct ll_args &a, uint32_t token, uint32_t share, uin
                     const struct outputs &of, uint64_t epoch, uint32_t turn)
 {
     struct dev_part p = share_at(a, share);
-    uint32_t list = MODE == LL_DIRECT ? of.of.list : of.ranks;
-    float by = MODE == LL_DIRECT ? of.of.weight : 1.0f;
+    constexpr bool CHOICES = ll_sums_choices<MODE>;
+    uint32_t list = CHOICES ? of.of.list : of.ranks;
+    float by = CHOICES ? of.of.weight : 1.0f;
 
     if constexpr (!PUSHED) {
         struct term t;
@@ -257,13 +258,13 @@ EPA_DEV bool reduce(const struct ll_args &a, uint32_t token, uint32_t share, uin
 
         if (at.packets == 0)
             return true;
-        if (!take_codes<MODE == LL_DIRECT>(a, p, at, token, four, list, by, of, epoch, &s))
+        if (!take_codes<CHOICES>(a, p, at, token, four, list, by, of, epoch, &s))
             return false;
         store_codes<F16>(a, p, at, token, s);
     } else {
         struct word_sum s = {};
 
-        if (!take_words<F16>(a, p, token, list, by, of, MODE == LL_DIRECT, epoch, &s))
+        if (!take_words<F16>(a, p, token, list, by, of, CHOICES, epoch, &s))
             return false;
         store_words<F16>(a, p, token, s);
     }
@@ -273,7 +274,7 @@ EPA_DEV bool reduce(const struct ll_args &a, uint32_t token, uint32_t share, uin
 template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED, bool PROFILE>
 EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, uint32_t blocks)
 {
-    enum { AHEAD = MODE != LL_DIRECT, FINDS = MODE == LL_ORDERED && !PUSHED };
+    enum { AHEAD = !ll_sums_choices<MODE>, FINDS = MODE == LL_ORDERED && !PUSHED };
     uint32_t units = a.shares * fours<FP8>(), all = a.c.tokens * units;
     uint32_t u = dev_warp_of(block, blocks), asked;
     /* Loads the choices of the first unit before the wait for OUTPUT. With weights of lanes, no
@@ -362,12 +363,14 @@ const void *ll_combine_kernel(struct ll_combine_kind k)
         [LL_BY_RANK] = GIVEN(LL_BY_RANK, false, false),
         [LL_ORDERED] = GIVEN(LL_ORDERED, false, false),
         [LL_DEDUP] = {}, /* dedup adds up outputs before their transfer */
-        [LL_DIRECT] = GIVEN(LL_DIRECT, false, false)};
+        [LL_DIRECT] = GIVEN(LL_DIRECT, false, false),
+        [LL_BY_CHOICE] = {}}; /* follows dedup, which pushes */
     static const void *const pushes[LL_MODES][2][2][2] = {
         {GIVEN(LL_BY_RANK, false, true), GIVEN(LL_BY_RANK, true, true)},
         {GIVEN(LL_ORDERED, false, true), GIVEN(LL_ORDERED, true, true)},
         {GIVEN(LL_DEDUP, false, true), GIVEN(LL_DEDUP, true, true)},
-        {GIVEN(LL_DIRECT, false, true), GIVEN(LL_DIRECT, true, true)}};
+        {GIVEN(LL_DIRECT, false, true), GIVEN(LL_DIRECT, true, true)},
+        {GIVEN(LL_BY_CHOICE, false, true), GIVEN(LL_BY_CHOICE, true, true)}};
 
     if (k.from != LL_FROM_Y)
         return fused_kernel(k);

@@ -87,7 +87,7 @@ static const void *dispatch_kernel(const struct ll_cuda *c, int x_dtype)
 static const void *combine_kernel(const struct ll_cuda *c)
 {
     return ll_combine_kernel((struct ll_combine_kind){
-        .mode = c->mode,
+        .mode = c->l.by_choice ? LL_BY_CHOICE : c->mode,
         .from = !c->l.fused ? LL_FROM_Y
                 : c->l.fp8  ? LL_FROM_CODES
                             : LL_FROM_ROWS,

@@ -85,12 +85,15 @@ struct ll_args {
     uint8_t *recv_k;    /* layout rank: index of the choice of each entry */
 };
 
-/* LL_ORDERED: by rank, and the receiver copies rows from their slots to the order of row_order. */
-enum ll_mode { LL_BY_RANK, LL_ORDERED, LL_DEDUP, LL_DIRECT, LL_MODES };
+/* LL_ORDERED: by rank, and the receiver copies rows from their slots to the order of row_order.
+ * LL_BY_CHOICE: a combine after a dispatch of LL_DEDUP that returns each expert output. */
+enum ll_mode { LL_BY_RANK, LL_ORDERED, LL_DEDUP, LL_DIRECT, LL_BY_CHOICE, LL_MODES };
 
 #ifdef __cplusplus
 /* true: a rank gets a token once, in a slot, with signals. */
 template <int MODE> constexpr bool ll_uses_slots = MODE == LL_BY_RANK || MODE == LL_ORDERED;
+/* true: combine adds up the outputs of choices, with their weights; else one output per rank. */
+template <int MODE> constexpr bool ll_sums_choices = MODE == LL_DIRECT || MODE == LL_BY_CHOICE;
 #endif
 
 /* Input of combine: outputs of experts; with fuse_expert the received rows, in 16 bits or in

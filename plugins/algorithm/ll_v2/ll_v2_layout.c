@@ -17,6 +17,10 @@ static enum epa_status check_options(const struct epa_moe *m, const struct ll_co
             err, EPA_ERR_CONFIG, "algorithm.fuse_expert algorithm.layout",
             "ll_v2: fuse_expert: true computes an output per expert, but layout: rank "
             "has one output per rank; set layout: expert");
+    if (!c->combine_dedup && (!c->dedup || c->layout == EPA_LAYOUT_RANK || c->fuse_expert))
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.combine_dedup algorithm.dedup",
+                            "ll_v2: combine_dedup: false needs layout: expert, dedup: true and "
+                            "fuse_expert: false; leave it out");
     if (c->row_order != EPA_ROWS_ANY && c->layout != EPA_LAYOUT_RANK)
         return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.row_order algorithm.layout",
                             "ll_v2: row_order is for layout: rank; leave it out");
@@ -57,6 +61,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
                          : c->blocks != 0                     ? "blocks"
                          : c->combine_mode != LL_COMBINE_AUTO ? "combine_mode"
                          : c->row_order != EPA_ROWS_ANY       ? "row_order"
+                         : !c->combine_dedup                  ? "combine_dedup"
                          : !c->pdl                            ? "pdl"
                                                               : NULL,
         .host_option = c->nontemporal != ALGO_NONTEMPORAL_AUTO ? "nontemporal" : NULL,
@@ -229,6 +234,7 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
         .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8,
         .output_fp8 = c->combine_dtype == ALGO_DTYPE_FP8,
         .fused = c->fuse_expert,
+        .by_choice = !c->combine_dedup,
         .order = (enum epa_row_order)c->row_order,
         /* with row_order entries have no gaps either */
         .padded = c->recv_layout == LL_RECV_PADDED && c->row_order == EPA_ROWS_ANY,
@@ -241,19 +247,20 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
     l.local = l.experts / l.size;
     l.dedup = c->dedup || l.by_rank;
     l.published = !device && !l.puts;
-    if (device && l.puts && (!l.dedup || c->combine_mode == LL_COMBINE_PULL))
+    if (device && l.puts && (!l.dedup || l.by_choice || c->combine_mode == LL_COMBINE_PULL))
         return epa_fail_key(
-            err, EPA_ERR_CONFIG, "algorithm.layout algorithm.dedup algorithm.combine_mode",
+            err, EPA_ERR_CONFIG,
+            "algorithm.layout algorithm.dedup algorithm.combine_dedup algorithm.combine_mode",
             "ll_v2 on GPUs of several nodes sends a token once per rank and pushes expert "
             "outputs: set layout: expert and dedup: true, or layout: rank, and "
-            "combine_mode: auto");
+            "combine_mode: auto, and leave out combine_dedup");
     /* Links carry stores better than loads. With few rows, the reads of stored outputs before the
      * sum cost more than stores gain. */
     l.pushes =
         device &&
         (c->combine_mode == LL_COMBINE_PUSH || l.output_fp8 || l.puts || (l.dedup && !l.by_rank) ||
          (c->combine_mode == LL_COMBINE_AUTO && l.by_rank && l.max_tokens >= LL_MANY_TOKENS));
-    l.places = l.dedup && (device || l.size < l.topk) ? l.size : l.topk;
+    l.places = l.dedup && !l.by_choice && (device || l.size < l.topk) ? l.size : l.topk;
     size_message(&l);
     l.count_words =
         device ? l.experts * (uint32_t)(sizeof(struct ll_packet) / 4)

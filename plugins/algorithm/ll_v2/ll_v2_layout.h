@@ -25,6 +25,7 @@ struct ll_config {
     int dispatch_dtype, combine_dtype; /* enum algo_dtype */
     int layout;                        /* enum epa_layout */
     bool dedup;                        /* layout expert: send a token once per rank */
+    bool combine_dedup;                /* CUDA code, dedup: reduce outputs before they return */
     int recv_layout;                   /* enum ll_recv_layout: start of an expert's entries */
     int row_order;                     /* CUDA code, layout rank: enum epa_row_order */
     bool fuse_expert;                  /* CUDA code: combine computes the experts */
@@ -74,9 +75,10 @@ enum { LL_RANKS = 64, LL_TOPK = 32 };
  * has `buffers` instances, which are contiguous. */
 struct ll_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers;
-    uint32_t places;      /* maximum of rows of a token: topk, or the number of ranks */
+    uint32_t places; /* maximum of outputs of a token that return: topk, or the number of ranks */
     enum epa_dtype dtype; /* type of tokens and expert outputs: EPA_BF16 or EPA_F16 */
     bool by_rank, fp8, dedup, padded;
+    bool by_choice;           /* GPUs, dedup: outputs return one by one, not reduced */
     enum epa_row_order order; /* GPUs, layout rank */
     bool output_fp8;
     bool fused; /* GPUs: combine computes expert outputs from received rows; y is unused */

@@ -536,13 +536,47 @@ EPA_DEV void push_sum(const struct ll_args &a, uint32_t share, uint32_t n, const
     push_words(p, v, to, epoch);
 }
 
+/* Sends a share of each output of a token's local experts to the row's rank. Lane i has the i-th
+ * output, of the choice of the i-th bit of `wanted`. Called by one warp. */
+template <bool F16, bool FP8>
+EPA_DEV void push_choices(const struct ll_args &a, uint32_t source, uint32_t token, uint32_t share,
+                          uint32_t wanted, const char *from, uint64_t epoch)
+{
+    struct dev_part p = share_at(a, share);
+    char *peer = a.c.v.peer_heap[source];
+
+    for (uint32_t i = 0; wanted != 0; i++) {
+        const char *row = dev_from_lane(from, i);
+        char *to = peer + output_at(a, token, __ffs(wanted) - 1, share);
+
+        wanted &= wanted - 1;
+        if constexpr (FP8) {
+            push_rows<F16, true>(a, share, 1, row, 1.0f, to, epoch);
+        } else {
+            struct epa_dev_words one[PUSH_GROUPS], two[PUSH_GROUPS];
+            const char *second = dev_from_lane(from, i + 1);
+
+            load_words(p, row, one);
+            if (wanted != 0) /* two rows in flight */
+                load_words(p, second, two);
+            push_words(p, one, to, epoch);
+            if (wanted == 0)
+                return;
+            push_words(p, two, peer + output_at(a, token, __ffs(wanted) - 1, share), epoch);
+            wanted &= wanted - 1;
+            i++;
+        }
+    }
+}
+
 /* Sends a share of the outputs of a received token's local experts. */
 template <int MODE, int FROM, bool F16, bool FP8>
 EPA_DEV void push_slot(const struct ll_args &a, uint32_t source, uint32_t token, uint32_t share,
                        uint64_t epoch)
 {
     uint32_t slot = ll_slot(a.c.max_tokens, source, token);
-    uint32_t wanted = __ldcg(a.wanted + slot), n = MODE == LL_DEDUP ? __popc(wanted) : 1;
+    constexpr bool SHARES = MODE == LL_DEDUP || MODE == LL_BY_CHOICE;
+    uint32_t wanted = __ldcg(a.wanted + slot), n = SHARES ? __popc(wanted) : 1;
     uint32_t row = MODE == LL_ORDERED ? __ldcg(a.order.row + slot) : slot;
     const char *y = static_cast<const char *>(a.c.y), *from = y + (uint64_t)row * a.output_bytes;
     char *to = a.c.v.peer_heap[source] + output_at(a, token, a.c.v.rank, share);
@@ -550,7 +584,7 @@ EPA_DEV void push_slot(const struct ll_args &a, uint32_t source, uint32_t token,
 
     if (wanted == 0)
         return;
-    if (MODE == LL_DEDUP && epa_dev_lane() < n) {
+    if (SHARES && epa_dev_lane() < n) {
         size_t at = (size_t)slot * a.c.topk + epa_dev_lane();
         uint2 s = __ldcg(reinterpret_cast<const uint2 *>(a.share) + at);
 
@@ -558,6 +592,10 @@ EPA_DEV void push_slot(const struct ll_args &a, uint32_t source, uint32_t token,
         by = __uint_as_float(s.y);
         if (FROM != LL_FROM_Y)
             factor = factor_of(a, at);
+    }
+    if constexpr (MODE == LL_BY_CHOICE) {
+        push_choices<F16, FP8>(a, source, token, share, wanted, from, epoch);
+        return;
     }
     if constexpr (FROM != LL_FROM_Y) { /* all experts have the same row */
         push_sum<FROM, F16>(a, share, n, dev_from_lane(from, 0), factor, by, to, epoch);

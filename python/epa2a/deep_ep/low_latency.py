@@ -27,9 +27,9 @@ INDICES = ("i64", "i32")
 
 # Options of the algorithm. Both algorithms read the weights in combine, as DeepEP's callers pass them,
 # and add outputs in the order of the choices. On devices only ll_v2 has a place for each expert of a
-# padded layout, and combine pushes rows from the caller's tensor: a pull would copy the whole tensor.
+# padded layout. A token crosses once per rank in dispatch. Combine pushes rows from the caller's tensor.
 HOSTS = "algorithm=ll_v1"
-DEVICES = "algorithm=ll_v2, combine_mode=push"
+DEVICES = "algorithm=ll_v2, dedup=true, combine_dedup=false"
 SPLIT = DEVICES + ", split_phase=true"  # a kernel for each half
 
 

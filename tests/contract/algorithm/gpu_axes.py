@@ -37,6 +37,7 @@ FILES = {
         "axes": [
             GPU_PROMISES,
             {"by expert": "", "by rank": "algorithm.layout: rank", "dedup": "algorithm.dedup: true",
+             "dedup of dispatch": "algorithm.dedup: true, algorithm.combine_dedup: false",
              "by rank in order": "algorithm.layout: rank, algorithm.row_order: packed",
              "by rank in order with gaps": "algorithm.layout: rank, algorithm.row_order: padded"},
             {"auto": "", "pulled": "algorithm.combine_mode: pull", "pushed": "algorithm.combine_mode: push"},
@@ -51,9 +52,9 @@ FILES = {
         ],
         "never": GPU_NEVER + [
             (GPU_UNQUANTISED, ["FP8 outputs"]),
-            (["dedup", "FP8 outputs"], ["pulled", "pushed"]),
+            (["dedup", "dedup of dispatch", "FP8 outputs"], ["pulled", "pushed"]),
             (["fused"], ["by rank", "by rank in order", "by rank in order with gaps", "FP8 outputs",
-                         "the caller places expert outputs"]),
+                         "dedup of dispatch", "the caller places expert outputs"]),
         ],
         "always": [
             ["dedup", "padded", "FP8 outputs", "pipelined"],
@@ -61,7 +62,9 @@ FILES = {
             ["by expert", "padded", "FP8 outputs"],
             *[[dtype, wire, *values] for dtype in DTYPES for wire in WIRES for values in (
                 ["by expert", "pulled", "fused"], ["by expert", "pushed", "fused"], ["dedup", "fused"],
-                ["by expert", "FP8 outputs"], ["dedup", "FP8 outputs"], ["by rank", "FP8 outputs"])],
+                ["by expert", "FP8 outputs"], ["dedup", "FP8 outputs"], ["dedup of dispatch", "FP8 outputs"],
+                ["dedup of dispatch", "outputs as they are"], ["by rank", "FP8 outputs"])],
+            ["dedup of dispatch", "split", "pipelined", "padded"],
             ["by rank", "split", "pipelined"],
             *[["by rank in order", *values] for values in (
                 ["pulled", "three ranks"], ["pushed", "three ranks"], ["1000 tokens", "pulled"], ["split", "pipelined"])],
