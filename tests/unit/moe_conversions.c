@@ -311,6 +311,33 @@ TEST(counts_of_sources_replace_the_origins_of_rows)
     moe_places_finish(&p);
 }
 
+TEST(rows_of_the_rank_layouts_are_listed_only_if_they_are_copied)
+{
+    struct moe_layout l = layout_of(EPA2A_RANK_PACKED);
+    uint64_t random = 1;
+    struct moe_places p;
+    struct view v;
+
+    make_view(&v, true, false, &random);
+    add_sources(&v, true);
+    v.m.origin = NULL;
+    assert_status(moe_places_init(&p, &l, test_error()), EPA_OK, "");
+    assert_status(moe_places_find(&p, &v.m, test_error()), EPA_OK, "");
+    assert_true(p.same && !p.listed);
+    assert_int_equal(p.rows, v.m.recv_rows);
+    assert_status(moe_places_list(&p, &v.m, test_error()), EPA_OK, "");
+    assert_true(p.listed);
+    assert_int_equal(p.rows, v.m.recv_rows);
+    for (uint64_t i = 0; i < p.rows; i++)
+        assert_true(p.row[i] == i && p.view[i] == i && p.at[i] == i);
+    moe_places_finish(&p);
+    l = layout_of(EPA2A_RANK_PADDED);
+    assert_status(moe_places_init(&p, &l, test_error()), EPA_OK, "");
+    assert_status(moe_places_find(&p, &v.m, test_error()), EPA_OK, "");
+    assert_true(!p.same && p.listed);
+    moe_places_finish(&p);
+}
+
 /* ---- forms ---- */
 
 static enum epa_status select_form(enum epa_dtype sent, int32_t recv, uint32_t flags,

@@ -71,39 +71,61 @@ static void write_source_tokens(const struct moe_places *p, const struct epa_moe
 /* RANK: drops all choices of the rows. */
 static void clear_choices(const struct moe_places *p, uint32_t topk, const struct moe_lists *out)
 {
-    uint64_t runs = p->same ? p->rows != 0 : p->rows, n = p->same ? p->rows : 1;
+    uint64_t runs = p->same ? 1 : p->rows, n = p->same ? p->rows : 1;
 
     for (uint64_t i = 0; i < runs; i++) {
-        size_t at = (size_t)p->row[i] * topk;
+        size_t at = p->same ? 0 : (size_t)p->row[i] * topk;
 
         memset(out->topk_idx + at, 0xff, n * topk * sizeof(*out->topk_idx)); /* -1 */
         memset(out->topk_weight + at, 0, n * topk * sizeof(*out->topk_weight));
     }
 }
 
-/* RANK: writes the list of entries, and the choices of each row. */
+/* RANK: returns true if the layout and the view have the same list of entries. */
+static bool has_entries_of_view(const struct moe_places *p, const struct epa_moe *m)
+{
+    bool same = p->same && p->entries != 0;
+
+    for (uint32_t e = 0; e < p->l.local; e++)
+        same = same & (p->start[e] == m->recv_start[e]);
+    return same;
+}
+
+/* RANK: writes the list of entries. */
+static void write_entries(const struct moe_places *p, const struct epa_moe *m, uint32_t *out)
+{
+    if (has_entries_of_view(p, m)) {
+        memcpy(out, m->recv_row, p->entries * sizeof(*out));
+        return;
+    }
+    for (uint32_t e = 0; e < p->l.local; e++)
+        for (uint64_t j = 0; j < p->count[e]; j++) {
+            uint32_t view = m->recv_row[m->recv_start[e] + j];
+
+            out[p->start[e] + j] = p->same ? view : p->at[view];
+        }
+}
+
+/* RANK: writes the choices of each row. */
 static void write_choices(const struct moe_places *p, uint32_t topk, const struct epa_moe *m,
                           const struct moe_lists *out)
 {
     /* Copies of the pointers, which no store can change. */
-    const uint32_t *at = p->at, *view = m->recv_row;
-    const uint8_t *k = m->recv_k;
-    const float *weight = m->recv_weight;
     int32_t *topk_idx = out->topk_idx;
     float *topk_weight = out->topk_weight;
-    uint32_t *to = out->row;
 
     clear_choices(p, topk, out);
-    for (uint32_t e = 0; e < p->l.local; e++) {
-        uint64_t from = m->recv_start[e], start = p->start[e], n = p->count[e];
+    for (uint32_t e = 0; e < p->l.local && p->entries != 0; e++) {
+        const uint32_t *row = out->row + p->start[e];
+        const uint8_t *k = m->recv_k + m->recv_start[e];
+        const float *weight = m->recv_weight + m->recv_start[e];
+        uint32_t n = p->count[e];
 
-        for (uint64_t j = 0; j < n; j++) {
-            uint32_t row = at[view[from + j]];
-            size_t i = (size_t)row * topk + k[from + j];
+        for (uint32_t j = 0; j < n; j++) {
+            size_t i = (size_t)row[j] * topk + k[j];
 
-            to[start + j] = row;
             topk_idx[i] = (int32_t)e;
-            topk_weight[i] = weight[from + j];
+            topk_weight[i] = weight[j];
         }
     }
 }
@@ -122,8 +144,10 @@ void moe_deliver_lists(const struct moe_places *p, const struct moe_form *f,
                (size_t)groups * p->l.ranks * sizeof(*out->source_range));
     if (out->source_token != NULL)
         write_source_tokens(p, m, out->source_token);
-    if (moe_layout_is_rank(&p->l))
+    if (moe_layout_is_rank(&p->l)) {
+        write_entries(p, m, out->row);
         write_choices(p, f->topk, m, out);
+    }
     for (uint32_t e = 0; e < p->l.local; e++) {
         if (out->host_count != NULL)
             out->host_count[e] = p->count[e];

@@ -178,10 +178,23 @@ static enum epa_status list_experts(struct moe_places *p, const struct epa_moe *
     return status;
 }
 
+/* Lists the rows of the layouts RANK, whose ranges are filled. */
+static void list_rank(struct moe_places *p)
+{
+    p->rows = 0;
+    list_group(p, 0, 0, 0);
+    p->listed = true;
+}
+
 enum epa_status moe_places_list(struct moe_places *p, const struct epa_moe *m,
                                 struct epa_error *err)
 {
-    return p->listed ? EPA_OK : list_experts(p, m, err);
+    if (p->listed)
+        return EPA_OK;
+    if (!moe_layout_is_rank(&p->l))
+        return list_experts(p, m, err);
+    list_rank(p);
+    return EPA_OK;
 }
 
 /* Computes the map from the counts of each source, without a look at the rows. */
@@ -191,8 +204,10 @@ static enum epa_status count_places(struct moe_places *p, const struct epa_moe *
     if (moe_layout_is_rank(&p->l)) {
         enum epa_status status = range_group(p, m, 0, m->recv_rows, err);
 
-        if (status == EPA_OK)
-            list_group(p, 0, 0, 0);
+        p->listed = false;
+        p->rows = m->recv_rows;
+        if (status == EPA_OK && !p->same)
+            list_rank(p);
         return status;
     }
     for (uint32_t e = 0; e < p->l.local; e++)

@@ -35,7 +35,7 @@ struct moe_places {
     uint64_t rows;    /* number of received rows */
     uint64_t entries; /* sum of count */
     bool same;        /* row[n] == view[n] for all n */
-    bool listed;      /* row, view and range are filled */
+    bool listed;      /* row, view, at and range are filled */
     uint32_t *row;    /* [rows]: index of row n in the layout; ascending */
     uint32_t *view;   /* [rows]: index of row n in the view */
     uint32_t *count;  /* [local] */
@@ -50,9 +50,9 @@ EPA_CHECKED enum epa_status moe_places_init(struct moe_places *, const struct mo
                                             struct epa_error *);
 void moe_places_finish(struct moe_places *); /* accepts a zeroed struct */
 
-/* Computes the map of a dispatch, without ranges and lists if `same` holds and the view has the counts
- * of each source. EPA_ERR_SYSTEM: the view contains a row of an unknown token, wrong counts, or more
- * rows than the capacity. */
+/* Computes the map of a dispatch. If `same` holds and the view has the counts of each source, the lists
+ * stay empty, and in the layouts EXPERT the ranges, too. EPA_ERR_SYSTEM: the view contains a row of an
+ * unknown token, wrong counts, or more rows than the capacity. */
 EPA_CHECKED enum epa_status moe_places_find(struct moe_places *, const struct epa_moe *view,
                                             struct epa_error *);
 

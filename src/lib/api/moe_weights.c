@@ -28,9 +28,10 @@ static void encode_rows(struct epa2a_moe *moe, uint32_t first, uint32_t n)
         for (uint32_t j = 0; j < p->count[e]; j++) {
             uint64_t entry = m->recv_start[e] + j;
             uint32_t row = m->recv_row[entry], k = m->recv_k[entry];
+            size_t place = p->same ? row : p->at[row];
             unsigned char byte[BYTES];
 
-            memcpy(byte, &moe->outputs.topk_weight[(size_t)p->at[row] * m->topk + k], BYTES);
+            memcpy(byte, &moe->outputs.topk_weight[place * m->topk + k], BYTES);
             for (uint32_t b = 0; b < BYTES; b++)
                 if (k * BYTES + b >= first && k * BYTES + b < first + n)
                     y[(size_t)row * m->hidden + k * BYTES + b - first] =
