@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +22,13 @@
 
 static const struct epa_launcher_plugin *const env = &launch_env_plugin;
 
-enum { MOST = 6, BLOCK = 200000, MANY = 700001 };
+enum {
+    MOST = 6,
+    BLOCK = 200000, /* bytes of a block that a rank writes; the rest of ROOM is a hole */
+    ROOM = 1 << 22,
+    FIRST = 1 << 16, /* where the blocks begin in their file */
+    MANY = 700001
+};
 
 /* Results of a rank and its launcher, in memory mapped before the fork. */
 struct started_rank {
@@ -30,6 +37,7 @@ struct started_rank {
     uint32_t failed_rank, leaked_ranks;
     int32_t pid;
     uint32_t runs, left;
+    uint64_t memory; /* of the file of blocks, after the launch */
 };
 
 struct started {
@@ -127,7 +135,7 @@ static enum epa_status gather(struct epa_bootstrap *boot, void *arg)
 
 static enum epa_status leave_block_and_die(struct epa_bootstrap *boot, void *arg)
 {
-    char *mine = (char *)arg + (size_t)boot->world.rank * BLOCK;
+    char *mine = (char *)arg + boot->world.rank * ROOM;
 
     for (uint32_t i = 0; i < BLOCK; i++)
         mine[i] = (char)(word_of(boot->world.rank, i) >> 8);
@@ -230,9 +238,15 @@ static enum epa_status launch_by_env(const struct plan *p, uint32_t r, uint32_t 
                                      struct epa_error *err)
 {
     struct epa_launch asked = launch_of(p->size, p->main);
-    char *block =
-        mmap(NULL, (size_t)MOST * BLOCK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int file = memfd_create("blocks", MFD_CLOEXEC);
+    char *block = MAP_FAILED;
     enum epa_status status;
+    struct stat stat;
+
+    if (file >= 0 && ftruncate(file, FIRST + MOST * ROOM) == 0)
+        block = mmap(NULL, MOST * ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, file, FIRST);
+    if (block == MAP_FAILED)
+        return EPA_ERR_SYSTEM;
 
     set_job(r, p->size, p->size, port);
     asked.timeout_ns = p->timeout_ns != 0 ? p->timeout_ns : asked.timeout_ns;
@@ -240,10 +254,14 @@ static enum epa_status launch_by_env(const struct plan *p, uint32_t r, uint32_t 
     asked.leaked_ranks = &s->rank[r].leaked_ranks;
     asked.arg = block;
     asked.block = p->blocks ? block : NULL;
-    asked.block_bytes = p->blocks ? BLOCK : 0;
+    asked.block_bytes = p->blocks ? ROOM : 0;
+    asked.block_file = file;
+    asked.block_at = p->blocks ? FIRST : 0;
     status = env->launch(env->plugin.options.defaults, &asked, err);
-    if (p->blocks && r == 0)
-        memcpy(s->block, block, sizeof(s->block));
+    for (uint32_t i = 0; i < MOST && p->blocks && r == 0; i++)
+        memcpy(s->block[i], block + i * ROOM, BLOCK);
+    if (fstat(file, &stat) == 0)
+        s->rank[r].memory = (uint64_t)stat.st_blocks * 512;
     return status;
 }
 
@@ -318,6 +336,7 @@ TEST(started_ranks_report_one_common_status)
             if (s->block[i / BLOCK][i % BLOCK] != (char)(word_of(i / BLOCK, i % BLOCK) >> 8))
                 fail_msg("byte %u of rank %u", i % BLOCK, i / BLOCK);
         assert_true(!p->blocks || s->rank[0].failed_rank == 1);
+        assert_true(!p->blocks || s->rank[2].memory < ROOM); /* it sent no hole */
         assert_int_equal(s->rank[0].leaked_ranks, 0);
         assert_int_equal(s->rank[1].leaked_ranks,
                          p->leaks || (p->meet == NULL && p->status == EPA_ERR_DIED) ||

@@ -2,6 +2,7 @@
  * distinguish it from a file of a process with the same number in another namespace. */
 #include "launch/block_file.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -59,7 +60,6 @@ void block_file_copy(int fd, const struct conn_block_file *file, const struct ep
 
     if (fd < 0 || asked->block == NULL || begin > INT64_MAX - asked->block_bytes)
         return;
-    /* Room for samples that the rank has not measured consists of holes, which need no memory. */
     for (from = (off_t)begin; from < end; from = to) {
         from = lseek(fd, from, SEEK_DATA);
         if (from < 0 || from >= end)
@@ -69,4 +69,27 @@ void block_file_copy(int fd, const struct conn_block_file *file, const struct ep
             to = end;
         copy_bytes(fd, from, to, block + (from - (off_t)begin));
     }
+}
+
+void block_file_find_data(const struct epa_launch *asked, uint32_t rank, size_t at, size_t *begin,
+                          size_t *end)
+{
+    size_t bytes = asked->block_bytes;
+    off_t first = (off_t)(asked->block_at + rank * bytes), from, to;
+
+    *begin = at;
+    *end = bytes;
+    if (asked->block_at == 0 || at >= bytes)
+        return;
+    from = lseek(asked->block_file, first + (off_t)at, SEEK_DATA);
+    if (from < 0 && errno != ENXIO) /* a file system without holes */
+        return;
+    if (from < 0 || from >= first + (off_t)bytes) {
+        *begin = bytes;
+        return;
+    }
+    to = lseek(asked->block_file, from, SEEK_HOLE);
+    *begin = (size_t)(from - first);
+    if (to > from && to < first + (off_t)bytes)
+        *end = (size_t)(to - first);
 }

@@ -1,8 +1,11 @@
-/* Access to the block of a rank on this host that can no longer send the block. */
+/* Files that contain blocks of ranks. Other processes of this host read the block of a rank that can no
+ * longer send the block. Room for samples that a rank has not measured consists of holes, which need no
+ * memory until they are read by a mapping. */
 #ifndef BLOCK_FILE_H
 #define BLOCK_FILE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <epa2a/world.h>
@@ -18,5 +21,10 @@ int block_file_open(int32_t pid, const struct conn_block_file *);
 /* Copies the block of `rank` from the file to the block of this process. */
 void block_file_copy(int fd, const struct conn_block_file *, const struct epa_launch *,
                      uint32_t rank);
+
+/* Finds the first data of the block of `rank` of this process at byte `at` or later: bytes *begin to *end
+ * of the block. *begin is block_bytes if only a hole follows. Without a file all bytes are data. */
+void block_file_find_data(const struct epa_launch *, uint32_t rank, size_t at, size_t *begin,
+                          size_t *end);
 
 #endif

@@ -207,14 +207,19 @@ static void on_message(struct launcher *l, const struct conn_message *m)
     }
 }
 
+/* Sends the block to rank 0. A read of the holes of a block would allocate their memory. */
 static void send_block(struct launcher *l)
 {
     const struct epa_launch *asked = &l->launch->asked;
     size_t bytes = l->ran && l->rank != 0 && asked->block != NULL ? asked->block_bytes : 0;
-    const char *from = bytes > 0 ? asked->block + l->rank * bytes : NULL;
 
-    if (!conn_put_block(&l->conn, l->rank, from, bytes, &l->block_at))
-        return;
+    while (l->block_at < bytes) {
+        size_t end;
+
+        block_file_find_data(asked, l->rank, l->block_at, &l->block_at, &end);
+        if (!conn_put_block(&l->conn, l->rank, asked->block + l->rank * bytes, end, &l->block_at))
+            return;
+    }
     conn_say(&l->conn, CONN_DONE);
     l->phase = DONE;
 }
