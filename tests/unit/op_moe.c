@@ -386,3 +386,70 @@ TEST(nan_and_wrong_infinities_are_errors)
     assert_int_equal(wrong_of(&w, NULL), 1);
     close_world(&w);
 }
+
+/* ---- threads of a check ---- */
+
+/* Findings of the check of rank 1, whose outputs are all `value` except the poison in one column. */
+struct found {
+    uint64_t compared, wrong;
+    struct op_share share;
+    char text[512];
+};
+
+static struct found found_by(const struct problem_params *x, enum epa_dtype output_dtype,
+                             uint32_t threads)
+{
+    struct world w = made(EPA_LAYOUT_EXPERT, EPA_BF16);
+    struct epa_error err = {EPA_OK, ""};
+    struct found found = {0};
+    uint16_t *out;
+
+    w.x = *x;
+    w.footprint.u.moe.fused = x->expert.kind == EXPERT_MLP;
+    w.footprint.u.moe.output_dtype = output_dtype;
+    open_world(&w);
+    make_inputs(&w, 2);
+    w.op[1]->crew.threads = threads;
+    out = out_of(&w, 1);
+    for (size_t i = 0; i < (size_t)x->moe.max_tokens * x->moe.hidden; i++)
+        out[i] = i % 5 == 0 ? 0 : 0x3f80;
+    (void)op_check(w.op[1], EPA_STAGE_COMBINE, 0, &found.compared, &found.wrong, &err);
+    found.share = w.op[1]->share;
+    snprintf(found.text, sizeof(found.text), "%s", err.text);
+    close_world(&w);
+    return found;
+}
+
+TEST(results_of_a_check_do_not_depend_on_its_threads)
+{
+    static const struct {
+        struct expert_options expert;
+        enum epa_dtype output;
+    } c[] = {
+        {{.kind = EXPERT_MLP, .ffn = 256, .values = EXPERT_VALUES_INTEGERS}, EPA_BF16},
+        {{.kind = EXPERT_MLP,
+          .ffn = 256,
+          .activation = EPA_ACTIVATION_SWIGLU,
+          .weights = EXPERT_WEIGHTS_FP8,
+          .fp8_group_size = 128,
+          .values = EXPERT_VALUES_INTEGERS},
+         EPA_FP8_E4M3},
+        {{.kind = EXPERT_MLP, .ffn = 256, .values = EXPERT_VALUES_RANDOM}, EPA_BF16},
+        {{.kind = EXPERT_SCALE}, EPA_BF16},
+    };
+
+    for (size_t i = 0; i < LENGTH(c); i++) {
+        struct problem_params x = made(EPA_LAYOUT_EXPERT, EPA_BF16).x;
+        struct found one, four;
+
+        x.expert = c[i].expert;
+        /* More than one block of tokens, and enough work for several threads. */
+        x.moe.max_tokens = c[i].expert.kind == EXPERT_MLP ? 300 : 700;
+        x.moe.hidden = c[i].expert.kind == EXPERT_MLP ? 256 : 2048;
+        one = found_by(&x, c[i].output, 1);
+        four = found_by(&x, c[i].output, 4);
+        assert_true(one.wrong > 1000);
+        assert_memory_equal(&one, &four, sizeof(one));
+        assert_words(one.text, "rank 1, iteration 2, combine: token  .. , column ");
+    }
+}

@@ -142,6 +142,7 @@ enum epa_status op_create(const struct operation *operation, const struct op_par
                              .world = *p->world,
                              .footprint = *p->footprint,
                              .backend = p->backend,
+                             .crew = p->crew,
                              .n_slots = p->slots,
                              .slot = memory_alloc(p->slots, sizeof(*rank->slot))};
     if (operation->init != NULL)

@@ -10,6 +10,7 @@
 #include <epa2a/algorithm.h>
 #include <epa2a/backend.h>
 
+#include "base/crew.h"
 #include "base/text.h"
 #include "op/problem_params.h"
 
@@ -81,6 +82,7 @@ struct op_rank {
     struct epa_world world;
     struct epa_footprint footprint;
     struct epa_backend *backend;
+    struct crew crew; /* for checks; the threads only compute */
     uint32_t n_slots;
     struct op_share share; /* sum over all checks so far */
     struct op_slot *slot;  /* [slots]; the address of a problem never changes */
@@ -95,6 +97,7 @@ struct op_params {
     const char *backend_name; /* for messages */
     uint32_t slots;
     struct op_oracle oracle;
+    struct crew crew;
 };
 
 /* A phase: a part of an iteration with its own count of bytes, and the kind of the stage that implements

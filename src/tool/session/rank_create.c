@@ -30,6 +30,16 @@ static struct op_oracle oracle_of(const struct session *s)
     };
 }
 
+/* Returns this rank's share of the cores of its host. */
+static struct crew crew_of(const struct session *s, const struct epa_world *world)
+{
+    uint32_t share = world->local_size > 0 ? world->local_cores / world->local_size : 1;
+
+    return (struct crew){.core = s->cores.order,
+                         .cores = s->cores.cores,
+                         .threads = share < s->cores.cores ? share : s->cores.cores};
+}
+
 /* Creates the operation with its weights, which the algorithm needs. All ranks measure the peak of
  * computing at the same time. */
 static void create_operation(struct rank *r, const struct epa_footprint *footprint)
@@ -46,6 +56,7 @@ static void create_operation(struct rank *r, const struct epa_footprint *footpri
                                               .backend = r->comm.backend,
                                               .backend_name = s->experiment->backend.plugin->name,
                                               .slots = session_slots(s),
+                                              .crew = crew_of(s, &r->comm.boot->world),
                                               .oracle = oracle_of(s)},
                           &r->op, &r->err);
     if (!rank_good(r) || !session_has_peaks(s) || r->op->operation->measure == NULL)

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "config/experiment.h"
 #include "experiment/operation.h"
+#include "host/pin.h"
 #include "session/peak.h"
 #include "session/record.h"
 #include "session/stop.h"
@@ -130,6 +131,7 @@ struct session {
     uint32_t leaked_ranks;            /* as in epa_launch; set at the end of the launch */
     bool rank_0_lost;                 /* this process is another rank, and rank 0 has been lost */
     uint32_t warmup, iterations;      /* requested numbers of warm-up iterations and of samples */
+    struct pin_plan cores;            /* cores of this process, read before ranks are pinned */
     struct op_source *source;         /* file contents, read once by the parent; or NULL */
     struct epa_process_id process_id; /* rank 0 of 0: this process starts all ranks itself */
     struct text fingerprint;          /* as in epa_launch */

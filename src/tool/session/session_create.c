@@ -148,6 +148,7 @@ void session_destroy(struct session *s)
     if (s->stats != NULL) /* its first member */
         unmap_shared(s, s->stats, sizeof(struct shared), s->shared_at);
     text_free(&s->fingerprint);
+    pin_plan_finish(&s->cores);
     if (s->source != NULL)
         session_operation(s)->source_close(s->source);
     free(s);
@@ -231,6 +232,8 @@ static enum epa_status create_session(struct status_page *status_page, uint64_t 
     /* From here on private_bytes is the memory of a whole rank: each further thread is a worker. */
     s->footprint.private_bytes += s->footprint.worker_bytes * (threads_of(x) - 1);
     count_iterations(s);
+    if (runs)
+        (void)pin_plan_init(&s->cores, PIN_NONE, 1, 1, NULL); /* without it checks have one thread */
     if (runs && find_process_id(s, err) != EPA_OK)
         status = epa_fail_at(err, "launcher.name");
     if (status == EPA_OK && runs && check_machine(x, err) != EPA_OK)

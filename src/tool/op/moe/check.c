@@ -167,7 +167,7 @@ static bool is_nan_word(const struct op_moe *op, bool fp8, uint16_t word)
 static void check_data(struct op_moe *op, const struct view *v, struct row_ref place,
                        const char *whose, struct op_finding *f)
 {
-    const struct moe_check *c = op->check;
+    const struct check_row *c = &op->check->own.row;
     const struct epa_moe *m = &v->m;
     bool fp8 = op->footprint.recv_dtype == EPA_FP8_E4M3;
     const unsigned char *have = (const unsigned char *)v->rows.data + place.here * m->recv_stride;
@@ -193,7 +193,7 @@ static void check_data(struct op_moe *op, const struct view *v, struct row_ref p
 static void check_scales(struct op_moe *op, const struct view *v, struct row_ref place,
                          const char *whose, struct op_finding *f)
 {
-    const struct moe_check *c = op->check;
+    const struct check_row *c = &op->check->own.row;
     const char *have = v->rows.scale + place.here * v->m.scale_stride;
 
     for (uint32_t g = 0; g < hidden_groups(op); g++) {
@@ -232,7 +232,7 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank, 
         }
         place = op_moe_row_ref(v, e, c->filed[choice + k] - 1 - v->m.recv_start[e]);
         if (first_row == UINT64_MAX) {
-            check_load_row(op, rank, c->iteration, token);
+            check_load_row(op, rank, c->iteration, token, &c->own.row);
         } else if (v->m.recv_row != NULL) {
             f->compared++;
             if (place.row == first_row)

@@ -10,7 +10,11 @@
  *                      integers without SwiGLU, the sum is a point. All tokens are checked with integers
  *                      or if the check is cheap. Otherwise a budget of multiply-adds limits the checked
  *                      tokens, different ones in each iteration; other tokens must have been written,
- *                      which does not count as a check. */
+ *                      which does not count as a check.
+ *
+ * Threads share blocks of tokens in three steps: they load tokens, compute experts, and compare tokens.
+ * Each part of a step depends on no other part, and results are added in order of tokens, so they do not
+ * depend on the number of threads. */
 #include "op/moe/check_combine.h"
 
 #include <math.h>
@@ -21,6 +25,26 @@
 
 /* Limit of a check: multiply-adds in float64 (about 0.1 s). */
 static const double budget = 0x1p26;
+
+/* Work from which several threads are faster: operations on elements (about 5 ms). */
+static const double shared_least = 0x1p22;
+
+/* A step of a check of the first `n` tokens of the block. */
+struct step {
+    struct op_moe *op;
+    uint64_t iteration;
+    uint32_t n, next;      /* next: counter from which threads take parts */
+    uint32_t rows, pieces; /* experts: maximum number of rows of a part, and parts of an expert */
+    const uint16_t *out;
+    const struct op_finding *found;
+    bool failed; /* no memory */
+};
+
+/* Relaxed: the counter only distributes parts to threads. */
+static uint32_t take_part(struct step *s)
+{
+    return __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED);
+}
 
 static bool is_real(const struct op_moe *op)
 {
@@ -33,20 +57,18 @@ static uint32_t ends_of(const struct op_moe *op)
     return is_real(op) ? 2 : 1;
 }
 
-static enum epa_status reference_make(struct op_moe *op, struct epa_error *err)
+/* Returns the reference of a thread, or NULL without memory. */
+static struct reference *reference_of(struct op_moe *op, struct check_space *s)
 {
-    struct moe_check *c = op->check;
-
-    if (!is_real(op) || c->reference != NULL)
-        return EPA_OK;
-    c->reference = reference_create(&(struct reference_params){
-        .weights = &op->weights,
-        .f16 = is_f16(op),
-        .rounded = op->footprint.output_dtype != EPA_F32,
-        .fp8_sum_bits =
-            op->device_experts != NULL ? EPA_EXPERTS_FP8_SUM_BITS : op->footprint.fp8_sum_bits,
-        .rows = c->block_tokens});
-    return c->reference != NULL ? EPA_OK : epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks");
+    if (s->reference == NULL)
+        s->reference = reference_create(&(struct reference_params){
+            .weights = &op->weights,
+            .f16 = is_f16(op),
+            .rounded = op->footprint.output_dtype != EPA_F32,
+            .fp8_sum_bits =
+                op->device_experts != NULL ? EPA_EXPERTS_FP8_SUM_BITS : op->footprint.fp8_sum_bits,
+            .rows = s->rows});
+    return s->reference;
 }
 
 /* ---- expert outputs ---- */
@@ -57,71 +79,95 @@ static float round_to_dtype(bool f16, float value)
 }
 
 /* Loads a token in the input format of the up projection (problem.h, struct epa_mlp). */
-static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, float *x,
-                       float *scale)
+static void load_token(const struct op_moe *op, const struct check_space *s, uint64_t iteration,
+                       uint32_t token, float *x, float *scale)
 {
     const struct moe_check *c = op->check;
+    const struct check_row *row = &s->row;
     uint32_t hidden = op->r.params->moe.hidden, group = op->weights.x_group;
     bool f16 = is_f16(op), quantised = op->footprint.recv_dtype == EPA_FP8_E4M3;
 
-    check_load_row(op, op->r.world.rank, iteration, token);
+    check_load_row(op, op->r.world.rank, iteration, token, row);
     for (uint32_t h = 0; op->weights.shape.mlp.dtype != EPA_FP8_E4M3 && h < hidden; h++)
-        x[h] = round_to_dtype(f16, c->value[h]);
+        x[h] = round_to_dtype(f16, row->value[h]);
     for (uint32_t g = 0; op->weights.shape.mlp.dtype == EPA_FP8_E4M3 && g < hidden; g += group) {
         scale[g / group] =
-            quantised ? c->scale[g / group] : e4m3_group_of(f16, c->x + g, group, c->sent_q);
+            quantised ? row->scale[g / group] : e4m3_group_of(f16, row->x + g, group, s->sent_q);
         for (uint32_t i = 0; i < group; i++)
-            x[g + i] = c->decode[quantised ? c->q[g + i] : c->sent_q[i]];
+            x[g + i] = c->decode[quantised ? row->q[g + i] : s->sent_q[i]];
     }
 }
 
-/* Computes the outputs of all experts for the first n tokens of a block. */
-static void compute_outputs(struct op_moe *op, uint64_t iteration, uint32_t n)
+static void load_tokens(void *arg, uint32_t thread)
 {
-    struct moe_check *c = op->check;
+    struct step *k = arg;
+    const struct moe_check *c = k->op->check;
+    size_t hidden = k->op->r.params->moe.hidden, groups = hidden / k->op->weights.x_group;
+
+    for (uint32_t i; (i = take_part(k)) < k->n;)
+        load_token(k->op, check_space(k->op, thread), k->iteration, c->token[i],
+                   c->block_x + i * hidden, c->block_scale + i * groups);
+}
+
+/* Computes the outputs of a piece of the rows of an expert. */
+static void compute_piece(const struct step *k, struct check_space *s, uint32_t e, uint32_t piece)
+{
+    const struct op_moe *op = k->op;
+    const struct moe_check *c = op->check;
     size_t hidden = op->r.params->moe.hidden, topk = op->r.params->moe.topk,
            groups = hidden / op->weights.x_group;
     bool fp8 = op->weights.shape.mlp.dtype == EPA_FP8_E4M3;
+    uint32_t first = piece * k->rows, nth = 0, rows = 0;
 
-    for (uint32_t i = 0; i < n; i++)
-        load_token(op, iteration, c->token[i], c->block_x + i * hidden,
-                   c->block_scale + i * groups);
-    for (uint32_t e = 0; e < op->r.params->moe.experts; e++) {
-        uint32_t rows = 0;
+    for (uint32_t i = 0; i < k->n; i++)
+        for (size_t j = 0; j < topk; j++) {
+            size_t at = (i * topk + j) * hidden;
 
-        for (uint32_t i = 0; i < n; i++)
-            for (size_t k = 0; k < topk; k++) {
-                size_t at = (i * topk + k) * hidden;
+            if (c->expert[check_choice(op, op->r.world.rank, c->token[i]) + j] == (int32_t)e &&
+                nth++ >= first && rows < k->rows)
+                s->expert_rows[rows++] =
+                    (struct reference_row){.x = c->block_x + i * hidden,
+                                           .scale = fp8 ? c->block_scale + i * groups : NULL,
+                                           .low = c->output[0] + at,
+                                           .high = c->output[1] + at};
+        }
+    if (rows != 0)
+        reference_expert(s->reference, e, rows, s->expert_rows);
+}
 
-                if (c->expert[check_choice(op, op->r.world.rank, c->token[i]) + k] == (int32_t)e)
-                    c->row[rows++] =
-                        (struct reference_row){.x = c->block_x + i * hidden,
-                                               .scale = fp8 ? c->block_scale + i * groups : NULL,
-                                               .low = c->output[0] + at,
-                                               .high = c->output[1] + at};
-            }
-        if (rows != 0)
-            reference_expert(c->reference, e, rows, c->row);
+static void compute_experts(void *arg, uint32_t thread)
+{
+    struct step *k = arg;
+    struct check_space *s = check_space(k->op, thread);
+    uint32_t parts = k->op->r.params->moe.experts * k->pieces;
+
+    if (reference_of(k->op, s) == NULL) {
+        if (thread == 0) /* another thread may have no memory and leaves the work to the rest */
+            k->failed = true;
+        return;
     }
+    for (uint32_t i; (i = take_part(k)) < parts;)
+        compute_piece(k, s, i / k->pieces, i % k->pieces);
 }
 
 /* Loads the output of choice k of token i of the block, whose reference row is loaded. */
-static void load_output(const struct op_moe *op, int32_t expert, uint32_t i, uint32_t k,
-                        float *out[2])
+static void load_output(const struct op_moe *op, const struct check_space *s, int32_t expert,
+                        uint32_t i, uint32_t k, float *out[2])
 {
     const struct moe_check *c = op->check;
     uint32_t hidden = op->r.params->moe.hidden;
     size_t at = is_real(op) ? ((size_t)i * op->r.params->moe.topk + k) * hidden : 0;
     float factor;
 
-    out[0] = c->output[0] + at;
     if (is_real(op)) {
+        out[0] = c->output[0] + at;
         out[1] = c->output[1] + at;
         return;
     }
+    out[0] = s->synthetic;
     factor = op_moe_factor(op, c->iteration, (uint32_t)expert);
     for (uint32_t h = 0; h < hidden; h++)
-        out[0][h] = round_to_dtype(is_f16(op), c->value[h] * factor);
+        out[0][h] = round_to_dtype(is_f16(op), s->row.value[h] * factor);
 }
 
 /* ---- sums ---- */
@@ -142,10 +188,11 @@ static uint32_t order_of(const struct op_moe *op, int32_t expert)
     return adds_by_rank(op) ? (uint32_t)expert / op->local_experts : 0;
 }
 
-/* Sorts the kept choices of a token into c->order, the order of addition. Returns their number. */
-static uint32_t sort_choices(const struct op_moe *op, const int32_t *expert)
+/* Sorts the kept choices of a token into s->order, the order of addition. Returns their number. */
+static uint32_t sort_choices(const struct op_moe *op, const struct check_space *s,
+                             const int32_t *expert)
 {
-    uint32_t n = 0, *order = op->check->order;
+    uint32_t n = 0, *order = s->order;
 
     for (uint32_t k = 0; k < op->r.params->moe.topk; k++) {
         uint32_t at = n;
@@ -161,14 +208,15 @@ static uint32_t sort_choices(const struct op_moe *op, const int32_t *expert)
 }
 
 /* Replaces outputs in dtype by their values after transit. */
-static void quantise_outputs(const struct op_moe *op, float *const v[2])
+static void quantise_outputs(const struct op_moe *op, const struct check_space *space,
+                             float *const v[2])
 {
     const struct moe_check *c = op->check;
     uint32_t hidden = op->r.params->moe.hidden, group = op->r.params->moe.fp8_group_size;
     bool f16 = is_f16(op);
 
     for (uint32_t g = 0; g < hidden; g += group) {
-        float *low = v[0] + g, *high = v[1] + g, *const *q = c->quantised;
+        float *low = v[0] + g, *high = v[1] + g, *const *q = space->quantised;
 
         if (is_real(op)) {
             struct reference_scale s = reference_quantise(low, high, group, q[0], q[1]);
@@ -181,10 +229,10 @@ static void quantise_outputs(const struct op_moe *op, float *const v[2])
             float scale;
 
             for (uint32_t i = 0; i < group; i++)
-                c->sent[i] = word_of_float(f16, low[i]);
-            scale = e4m3_group_of(f16, c->sent, group, c->sent_q);
+                space->sent[i] = word_of_float(f16, low[i]);
+            scale = e4m3_group_of(f16, space->sent, group, space->sent_q);
             for (uint32_t i = 0; i < group; i++)
-                low[i] = c->decode[c->sent_q[i]] * scale;
+                low[i] = c->decode[space->sent_q[i]] * scale;
         }
     }
 }
@@ -203,9 +251,9 @@ static void add_ordered(const struct op_moe *op, float weight, float *const outp
 }
 
 /* Adds a term to the exact sum and to the sum of magnitudes. */
-static void add_exactly(const struct op_moe *op, float weight, float *const output[2])
+static void add_exactly(const struct op_moe *op, const struct check_space *c, float weight,
+                        float *const output[2])
 {
-    const struct moe_check *c = op->check;
     uint32_t last = ends_of(op) - 1;
     const float *restrict low = output[weight < 0 ? last : 0];
     const float *restrict high = output[weight < 0 ? 0 : last];
@@ -221,9 +269,8 @@ static void add_exactly(const struct op_moe *op, float weight, float *const outp
 }
 
 /* Adds the reduced outputs of a rank's experts after transit to the sums; starts the next rank. */
-static void add_part(const struct op_moe *op)
+static void add_part(const struct op_moe *op, const struct check_space *c)
 {
-    const struct moe_check *c = op->check;
     uint32_t hidden = op->r.params->moe.hidden;
     bool fp8 = op->footprint.output_dtype == EPA_FP8_E4M3;
 
@@ -231,20 +278,19 @@ static void add_part(const struct op_moe *op)
         for (uint32_t h = 0; h < hidden; h++)
             c->part[end][h] = round_to_dtype(is_f16(op), c->part[end][h]);
     if (fp8)
-        quantise_outputs(op, c->part);
+        quantise_outputs(op, c, c->part);
     add_ordered(op, 1, c->part, c->total);
-    add_exactly(op, 1, c->part);
+    add_exactly(op, c, 1, c->part);
     for (uint32_t end = 0; end < ends_of(op); end++)
         memset(c->part[end], 0, hidden * sizeof(float));
 }
 
 /* Computes the right output of token i of the block, whose reference row is loaded. Returns the number of
  * terms. */
-static uint32_t add_up_choices(const struct op_moe *op, uint32_t i, const int32_t *expert,
-                               const float *weight)
+static uint32_t add_up_choices(const struct op_moe *op, const struct check_space *c, uint32_t i,
+                               const int32_t *expert, const float *weight)
 {
-    const struct moe_check *c = op->check;
-    uint32_t hidden = op->r.params->moe.hidden, n = sort_choices(op, expert), terms = 0;
+    uint32_t hidden = op->r.params->moe.hidden, n = sort_choices(op, c, expert), terms = 0;
 
     for (uint32_t end = 0; end < ends_of(op); end++) {
         memset(c->total[end], 0, hidden * sizeof(float));
@@ -256,17 +302,17 @@ static uint32_t add_up_choices(const struct op_moe *op, uint32_t i, const int32_
         uint32_t k = c->order[j], rank = (uint32_t)expert[k] / op->local_experts;
         float *output[2];
 
-        load_output(op, expert[k], i, k, output);
+        load_output(op, c, expert[k], i, k, output);
         if (adds_by_rank(op)) {
             add_ordered(op, weight[k], output, c->part);
             if (j + 1 < n && (uint32_t)expert[c->order[j + 1]] / op->local_experts == rank)
                 continue;
-            add_part(op);
+            add_part(op, c);
         } else {
             if (op->footprint.output_dtype == EPA_FP8_E4M3)
-                quantise_outputs(op, output);
+                quantise_outputs(op, c, output);
             add_ordered(op, weight[k], output, c->total);
-            add_exactly(op, weight[k], output);
+            add_exactly(op, c, weight[k], output);
         }
         terms++;
     }
@@ -277,18 +323,18 @@ static uint32_t add_up_choices(const struct op_moe *op, uint32_t i, const int32_
  * each times its weight, added in float32 in order of experts to a sum that is rounded to dtype after each
  * step. It tells if an entry would have passed the contest. A lost bit can pass as well: the exact
  * reference detects more. */
-static uint32_t add_up_as_contest(const struct op_moe *op, const int32_t *expert,
-                                  const float *weight)
+static uint32_t add_up_as_contest(const struct op_moe *op, const struct check_space *s,
+                                  const int32_t *expert, const float *weight)
 {
-    float *total = op->check->total[0], *output[2];
-    uint32_t n = sort_choices(op, expert);
+    float *total = s->total[0], *output[2];
+    uint32_t n = sort_choices(op, s, expert);
     bool f16 = is_f16(op);
 
     memset(total, 0, op->r.params->moe.hidden * sizeof(*total));
     for (uint32_t j = 0; j < n; j++) {
-        uint32_t k = op->check->order[j];
+        uint32_t k = s->order[j];
 
-        load_output(op, expert[k], 0, k, output);
+        load_output(op, s, expert[k], 0, k, output);
         for (uint32_t h = 0; h < op->r.params->moe.hidden; h++) {
             float term = output[0][h] * weight[k];
 
@@ -331,10 +377,9 @@ static void add_width(struct op_share *share, double width)
     share->widest = fmax(share->widest, width);
 }
 
-static void compare_output(const struct op_moe *op, uint32_t token, const uint16_t *out,
-                           uint32_t terms, struct op_finding *f)
+static void compare_output(const struct op_moe *op, const struct check_space *c, uint32_t token,
+                           const uint16_t *out, uint32_t terms, struct op_finding *f)
 {
-    const struct moe_check *c = op->check;
     bool ordered = op->footprint.sum != EPA_SUM_ANY, f16 = is_f16(op), real = is_real(op);
     bool units = real && op->weights.integers && op->mlp.activation == EPA_ACTIVATION_NONE &&
                  op->footprint.output_dtype != EPA_FP8_E4M3;
@@ -379,16 +424,15 @@ static void compare_output(const struct op_moe *op, uint32_t token, const uint16
 
 /* If the contest's reference is infinite or NaN, the output must be the same; otherwise it may deviate by
  * atol + rtol * |ref|. */
-static void compare_close(const struct op_moe *op, uint32_t token, const uint16_t *out,
-                          uint32_t terms, struct op_finding *f)
+static void compare_close(const struct op_moe *op, const struct check_space *s, uint32_t token,
+                          const uint16_t *out, uint32_t terms, struct op_finding *f)
 {
     const struct op_oracle *v = &op->r.oracle;
 
     f->compared += op->r.params->moe.hidden;
     f->share.compared += op->r.params->moe.hidden;
     for (uint32_t h = 0; h < op->r.params->moe.hidden; h++) {
-        double want = (double)op->check->total[0][h],
-               is = (double)float_of_word(is_f16(op), out[h]);
+        double want = (double)s->total[0][h], is = (double)float_of_word(is_f16(op), out[h]);
         double slack = v->atol + v->rtol * fabs(want);
 
         if (out[h] != 0xffff && (isnan(want)   ? isnan(is)
@@ -420,47 +464,133 @@ static uint32_t nth_token(const struct op_slot *s, uint32_t tokens, uint32_t che
     return (uint32_t)((at + s->iteration * 7 + 3) % tokens);
 }
 
-static void check_real(struct op_moe *op, const struct op_slot *s, uint32_t tokens,
-                       const uint16_t *out, struct op_finding *f)
+/* Compares token i of the block. */
+static void compare_token(const struct step *k, const struct check_space *s, uint32_t i,
+                          struct op_finding *f)
+{
+    const struct op_moe *op = k->op;
+    const struct moe_check *c = op->check;
+    uint32_t t = c->token[i];
+    size_t choice = check_choice(op, op->r.world.rank, t);
+    const uint16_t *out = k->out + (size_t)t * op->r.params->moe.hidden;
+    const int32_t *expert = c->expert + choice;
+    const float *weight = c->weight + choice;
+
+    if (!is_real(op))
+        check_load_row(op, op->r.world.rank, k->iteration, t, &s->row);
+    if (!is_real(op) && op->r.oracle.allclose)
+        compare_close(op, s, t, out, add_up_as_contest(op, s, expert, weight), f);
+    else
+        compare_output(op, s, t, out, add_up_choices(op, s, i, expert, weight), f);
+}
+
+/* A thread takes tokens in ascending order and keeps the message about the first wrong one. */
+static void compare_tokens(void *arg, uint32_t thread)
+{
+    struct step *k = arg;
+    struct check_space *s = check_space(k->op, thread);
+
+    for (uint32_t i; (i = take_part(k)) < k->n;) {
+        struct op_finding f = *k->found;
+
+        f.compared = f.wrong = 0;
+        f.share = (struct op_share){0};
+        f.err = &s->err;
+        if (s->err.status == EPA_OK)
+            s->wrong_token = i;
+        compare_token(k, s, i, &f);
+        k->op->check->result[i] = (struct check_result){f.compared, f.wrong, f.share};
+    }
+}
+
+/* Adds the results of a block in order of tokens. */
+static void add_results(const struct step *k, const struct crew *crew, struct op_finding *f)
+{
+    const struct check_space *first = NULL;
+
+    for (uint32_t i = 0; i < k->n; i++) {
+        const struct check_result *r = &k->op->check->result[i];
+
+        f->compared += r->compared;
+        f->wrong += r->wrong;
+        f->share.compared += r->share.compared;
+        f->share.overflowed += r->share.overflowed;
+        f->share.widths += r->share.widths;
+        f->share.widest = fmax(f->share.widest, r->share.widest);
+    }
+    for (uint32_t i = 0; i < crew->threads; i++) {
+        const struct check_space *s = check_space(k->op, i);
+
+        if (s->err.status != EPA_OK && (first == NULL || s->wrong_token < first->wrong_token))
+            first = s;
+    }
+    if (first != NULL && f->err != NULL && f->err->status == EPA_OK)
+        *f->err = first->err;
+    for (uint32_t i = 0; i < crew->threads; i++)
+        check_space(k->op, i)->err.status = EPA_OK;
+}
+
+static void run_step(struct step *k, const struct crew *crew, void (*fn)(void *, uint32_t))
+{
+    k->next = 0;
+    crew_run(crew, fn, k);
+}
+
+/* Returns the threads of the check: one if the work is small. */
+static struct crew crew_of_check(struct op_moe *op, uint32_t tokens)
+{
+    const struct moe_options *moe = &op->r.params->moe;
+    double of_token =
+        (double)moe->topk * (moe->hidden + (is_real(op) ? reference_cost(&op->weights) : 0));
+    struct crew crew = op->r.crew;
+
+    if (crew.threads > tokens)
+        crew.threads = tokens;
+    crew.threads = check_threads(op, of_token * tokens < shared_least ? 1 : crew.threads);
+    return crew;
+}
+
+/* Checks the first n tokens of the block, of which c->token has the numbers. */
+static enum epa_status check_block(struct step *k, const struct crew *crew, struct op_finding *f)
+{
+    struct op_moe *op = k->op;
+
+    if (is_real(op)) {
+        run_step(k, crew, load_tokens);
+        run_step(k, crew, compute_experts);
+    }
+    if (k->failed)
+        return epa_fail(f->err, EPA_ERR_NOMEM, "no memory for the checks");
+    run_step(k, crew, compare_tokens);
+    add_results(k, crew, f);
+    return EPA_OK;
+}
+
+static enum epa_status check_tokens(struct op_moe *op, const struct op_slot *s, uint32_t tokens,
+                                    const uint16_t *out, struct op_finding *f)
 {
     uint32_t checked = tokens_to_check(op, tokens);
     size_t hidden = op->r.params->moe.hidden;
     struct moe_check *c = op->check;
+    const struct crew crew = crew_of_check(op, checked);
+    enum epa_status status = EPA_OK;
 
-    for (size_t i = 0; i < tokens * hidden; i++)
+    for (size_t i = 0; is_real(op) && i < tokens * hidden; i++)
         if (out[i] == 0xffff)
             op_wrong(f, "token %zu, column %zu was not written", i / hidden, i % hidden);
-    for (uint32_t done = 0, n; done < checked && f->wrong == 0; done += n) {
+    for (uint32_t done = 0, n;
+         status == EPA_OK && done < checked && !(is_real(op) && f->wrong != 0); done += n) {
+        struct step k = {.op = op, .iteration = s->iteration, .out = out, .found = f};
+
         n = checked - done < c->block_tokens ? checked - done : c->block_tokens;
         for (uint32_t i = 0; i < n; i++)
-            c->token[i] = nth_token(s, tokens, checked, done + i);
-        compute_outputs(op, s->iteration, n);
-        for (uint32_t i = 0; i < n; i++) {
-            uint32_t t = c->token[i];
-            size_t choice = check_choice(op, op->r.world.rank, t);
-
-            compare_output(op, t, out + t * hidden,
-                           add_up_choices(op, i, c->expert + choice, c->weight + choice), f);
-        }
+            c->token[i] = is_real(op) ? nth_token(s, tokens, checked, done + i) : done + i;
+        k.n = n;
+        k.rows = crew.threads > 1 ? check_space(op, 1)->rows : c->own.rows;
+        k.pieces = is_real(op) ? (n + k.rows - 1) / k.rows : 0;
+        status = check_block(&k, &crew, f);
     }
-}
-
-static void check_synthetic(struct op_moe *op, const struct op_slot *s, uint32_t tokens,
-                            const uint16_t *out, struct op_finding *f)
-{
-    bool close = op->r.oracle.allclose;
-
-    for (uint32_t t = 0; t < tokens; t++, out += op->r.params->moe.hidden) {
-        size_t choice = check_choice(op, op->r.world.rank, t);
-        const int32_t *expert = op->check->expert + choice;
-        const float *weight = op->check->weight + choice;
-
-        check_load_row(op, op->r.world.rank, s->iteration, t);
-        if (close)
-            compare_close(op, t, out, add_up_as_contest(op, expert, weight), f);
-        else
-            compare_output(op, t, out, add_up_choices(op, 0, expert, weight), f);
-    }
+    return status;
 }
 
 enum epa_status op_moe_check_out(struct op_rank *side, uint32_t slot, struct op_finding *f)
@@ -473,8 +603,6 @@ enum epa_status op_moe_check_out(struct op_rank *side, uint32_t slot, struct op_
     uint32_t tokens;
 
     if (status == EPA_OK)
-        status = reference_make(op, f->err);
-    if (status == EPA_OK)
         status = op_backend_done(
             op->r.backend, op_buffer_read(op->r.backend, &s->array[ARRAY_OUT], end * sizeof(*out)),
             f->err, "cannot read outputs back");
@@ -482,10 +610,7 @@ enum epa_status op_moe_check_out(struct op_rank *side, uint32_t slot, struct op_
         return status;
     tokens = op->check->tokens[op->r.world.rank];
     f->share.outputs += tokens * hidden;
-    if (is_real(op))
-        check_real(op, s, tokens, out, f);
-    else
-        check_synthetic(op, s, tokens, out, f);
+    status = check_tokens(op, s, tokens, out, f);
     /* Rows behind the last token of this rank must not change. */
     for (size_t i = tokens * hidden; i < end; i++) {
         f->compared++;
@@ -493,5 +618,5 @@ enum epa_status op_moe_check_out(struct op_rank *side, uint32_t slot, struct op_
             op_wrong(f, "token %zu, column %zu was written, and there is no such token", i / hidden,
                      i % hidden);
     }
-    return EPA_OK;
+    return status;
 }
