@@ -7,7 +7,7 @@
 #include "base/memory.h"
 enum {
     BLOCK = MLP_BLOCK,
-    STAGE_BYTES = 16 << 20, /* host buffer for copies of weights to a device */
+    STAGE_BYTES = 64 << 20, /* host buffer for copies of weights to a device */
 };
 
 uint64_t op_moe_weights_stage_bytes(const struct weights *w)
@@ -36,6 +36,43 @@ struct mlp_source op_moe_weights_source(const struct op_moe *op)
     return (struct mlp_source){make_block, op};
 }
 
+/* Blocks of a matrix that threads make in host memory. */
+struct making {
+    const struct op_moe *op;
+    enum mlp_matrix m;
+    uint64_t first; /* number of the first block, over all local experts */
+    char *rows;
+    float *scales;
+    uint32_t n, next; /* next: counter from which threads take blocks */
+};
+
+/* Returns the number of rows before a block of all local experts. */
+static uint64_t rows_before(const struct weights *w, enum mlp_matrix m, uint64_t block)
+{
+    uint64_t each = mlp_blocks(&w->shape, m);
+
+    return block / each * mlp_rows(&w->shape, m) +
+           mlp_block_at(&w->shape, m, (uint32_t)(block % each)).first;
+}
+
+static void make_blocks(void *arg, uint32_t thread)
+{
+    struct making *k = arg;
+    const struct weights *w = &k->op->weights;
+    size_t row = (size_t)mlp_columns(&w->shape, k->m) * mlp_element(&w->shape);
+    uint64_t each = mlp_blocks(&w->shape, k->m), begin = rows_before(w, k->m, k->first);
+
+    (void)thread;
+    /* Relaxed: the counter only distributes blocks to threads. */
+    for (uint32_t i; (i = __atomic_fetch_add(&k->next, 1, __ATOMIC_RELAXED)) < k->n;) {
+        uint64_t block = k->first + i;
+
+        make_block(k->op, (uint32_t)(block / each), k->m, (uint32_t)(block % each),
+                   k->rows + (rows_before(w, k->m, block) - begin) * row,
+                   k->scales + i * mlp_scales_of_row(&w->shape, k->m));
+    }
+}
+
 /* Makes a matrix of all local experts in host memory and copies it to the backend. */
 static enum epa_status write_matrix(struct op_moe *op, enum mlp_matrix m, char *to, char *scale,
                                     char *room, struct epa_error *err)
@@ -49,15 +86,11 @@ static enum epa_status write_matrix(struct op_moe *op, enum mlp_matrix m, char *
     enum epa_status status = EPA_OK;
 
     for (uint64_t done = 0; done < all && status == EPA_OK; done += n) {
-        uint64_t take = all - done < n ? all - done : n, bytes = 0;
+        uint64_t take = all - done < n ? all - done : n;
+        uint64_t bytes = (rows_before(w, m, done + take) - rows_before(w, m, done)) * row;
 
-        for (uint64_t i = 0; i < take; i++) {
-            uint32_t nth = (uint32_t)((done + i) % mlp_blocks(&w->shape, m));
-
-            make_block(op, (uint32_t)((done + i) / mlp_blocks(&w->shape, m)), m, nth, room + bytes,
-                       scales + i * groups);
-            bytes += mlp_block_at(&w->shape, m, nth).rows * row;
-        }
+        crew_run(&op->r.crew, make_blocks,
+                 &(struct making){op, m, done, room, scales, (uint32_t)take, 0});
         status = op->r.backend->ops->write(op->r.backend, to, room, bytes);
         to += bytes;
         if (status == EPA_OK && scale != NULL)
