@@ -36,6 +36,7 @@ static const double unit_roundoff = 0x1p-23, deviations = 9;
 
 struct reference {
     struct reference_params p;
+    double fp8_sum;   /* 2^fp8_sum_bits */
     struct pool pool; /* memory of all arrays below */
     float decode[256];
     void *row;              /* a row of weights */
@@ -119,6 +120,7 @@ struct reference *reference_create(const struct reference_params *p)
     struct reference *R = memory_alloc(1, sizeof(*R));
 
     R->p = *p;
+    R->fp8_sum = ldexp(1, (int)p->fp8_sum_bits);
     for (uint32_t q = 0; q < 256; q++)
         R->decode[q] = float_of_e4m3((uint8_t)q);
     allocate_reference(p->weights, p->rows, R);
@@ -130,13 +132,23 @@ struct reference *reference_create(const struct reference_params *p)
 
 /* ---- sums ---- */
 
+/* Returns the largest power of two up to x: its exponent alone. x is normal, or infinite. */
+static double power_below(double x)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    bits &= UINT64_C(0x7ff) << 52;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
 /* Returns the error bound of the additions of a group in units of the products of codes. Aligned sums:
  * steps run in any order, so no partial sum is further from 0 than the sum of all steps of one sign. */
 static double lost_in_group(const struct reference *R, const struct dot *g, uint32_t group)
 {
     double root = deviations * sqrt(g->a2), sum = (g->a1 < root ? g->a1 : root) + g->r1;
     double most = g->above > -g->below ? g->above : -g->below;
-    int exponent;
 
     if (R->p.fp8_sum_bits == 0)
         return (group + 3) * unit_roundoff * sum;
@@ -146,24 +158,23 @@ static double lost_in_group(const struct reference *R, const struct dot *g, uint
     /* The exponent of a code below 2^-6 counts as -6, so the exponent of its product may count as 2. */
     most = most > 4 ? most : 4;
     /* The factor 1.02 covers the error of the partial sums. */
-    (void)frexp(1.02 * most, &exponent); /* below 2^exponent */
-    return group / STEP * (STEP + 2) * ldexp(1, exponent - 1 - (int)R->p.fp8_sum_bits) +
+    return group / STEP * (STEP + 2) * (power_below(1.02 * most) / R->fp8_sum) +
            3 * unit_roundoff * sum;
 }
 
-/* Adds a group's products c w with radii r |w|, times `by`, to a dot. */
+/* Adds a group's products c w with radii r |w|, times `by`, to a dot. lossless: the caller needs no
+ * error of the additions. */
 static void add_group(const struct reference *R, struct dot *d, const struct dot *g, uint32_t group,
-                      double by, double unit)
+                      double by, double unit, bool lossless)
 {
-    double bits = R->p.fp8_sum_bits;
-
     d->sum += by * g->sum;
     d->a1 += by * g->a1;
     d->a2 += by * by * g->a2;
     d->r1 += by * g->r1;
     d->r2 += by * by * g->r2;
-    d->accumulation += by * lost_in_group(R, g, group);
-    d->exact = d->exact && (bits == 0 || g->a1 < ldexp(unit, (int)bits));
+    if (!lossless)
+        d->accumulation += by * lost_in_group(R, g, group);
+    d->exact = d->exact && (R->p.fp8_sum_bits == 0 || g->a1 < unit * R->fp8_sum);
 }
 
 static void end_step(struct dot *g, double sum)
@@ -224,14 +235,15 @@ static struct dot multiply_dense(const struct reference *R, const float *c, cons
         for (uint32_t i = at; i < at + group; i += step)
             add_lanes(&g, c + i, r != NULL ? r + i : NULL, R->w + i, step);
         add_group(R, &d, &g, group, (double)scale[at / group] * (double)R->block_scale[at / BLOCK],
-                  0);
+                  0, false);
     }
     return d;
 }
 
-/* integers: multiplies a sparse row. unit: unit of the products c w. */
-static struct dot multiply_sparse(const struct reference *R, uint32_t row, const float *c,
-                                  const float *r, const float *scale, uint32_t group, double unit)
+/* integers: multiplies a sparse row. unit: unit of the products c w. lossless: see add_group(). */
+static struct dot sum_entries(const struct reference *R, uint32_t row, const float *c,
+                              const float *r, const float *scale, uint32_t group, double unit,
+                              bool lossless)
 {
     const uint32_t *column = R->column + (size_t)row * WEIGHTS_ENTRIES;
     const float *value = R->value + (size_t)row * WEIGHTS_ENTRIES;
@@ -258,7 +270,7 @@ static struct dot multiply_sparse(const struct reference *R, uint32_t row, const
         if (scale == NULL || next / group == k / group)
             continue;
         add_group(R, &d, &g, group, (double)scale[k / group] * (double)R->block_scale[k / BLOCK],
-                  unit / (double)scale[k / group]);
+                  unit / (double)scale[k / group], lossless);
         g = (struct dot){0};
     }
     if (scale == NULL) {
@@ -268,16 +280,37 @@ static struct dot multiply_sparse(const struct reference *R, uint32_t row, const
     return d;
 }
 
+/* Returns true for a sum of multiples of `unit` without a rounding: its radius is 0. */
+static bool is_exact(const struct dot *d, double unit)
+{
+    return d->exact && d->r1 == 0 && d->a1 < 0x1p24 * unit;
+}
+
+/* unit: unit of the products c w; total: unit of the products with scales. */
+static struct dot multiply_sparse(const struct reference *R, uint32_t row, const float *c,
+                                  const float *r, const float *scale, uint32_t group, double unit,
+                                  double total)
+{
+    struct dot d = {.exact = false};
+
+    if (total != 0)
+        d = sum_entries(R, row, c, r, scale, group, unit, true);
+    return is_exact(&d, total) ? d : sum_entries(R, row, c, r, scale, group, unit, false);
+}
+
 /* Returns the error bound of a dot of k terms. unit: common unit of all terms; 0: none. */
 static double radius_of(const struct reference *R, const struct dot *d, uint32_t k, uint32_t group,
                         double unit)
 {
-    double root = deviations * sqrt(d->a2), sum = d->a1 < root ? d->a1 : root;
-    double spread = deviations * sqrt(d->r2), in = d->r1 < spread ? d->r1 : spread;
+    double root, sum, spread, in;
     double additions = is_fp8(R) ? (double)k / group + 3 : (double)k + 2;
 
-    if (d->exact && d->r1 == 0 && d->a1 < 0x1p24 * unit)
+    if (is_exact(d, unit))
         return 0;
+    root = deviations * sqrt(d->a2);
+    sum = d->a1 < root ? d->a1 : root;
+    spread = deviations * sqrt(d->r2);
+    in = d->r1 < spread ? d->r1 : spread;
     if (!isfinite(d->a1) || !isfinite(d->r1))
         return INFINITY;
     return in + 1.01 * (additions * unit_roundoff * (sum + in) + d->accumulation) +
@@ -489,9 +522,9 @@ void reference_expert(struct reference *R, uint32_t expert, uint32_t n,
         load_row(R, expert, MLP_UP, i);
         for (uint32_t k = 0; k < n; k++) {
             const float *x = row[k].x, *scale = row[k].scale;
-            struct dot d = w->integers
-                               ? multiply_sparse(R, i, x, NULL, scale, x_group, WEIGHTS_UNIT_X)
-                               : multiply_dense(R, x, NULL, scale, w->shape.hidden, x_group);
+            struct dot d =
+                w->integers ? multiply_sparse(R, i, x, NULL, scale, x_group, WEIGHTS_UNIT_X, unit)
+                            : multiply_dense(R, x, NULL, scale, w->shape.hidden, x_group);
 
             R->center[(size_t)k * up + i] = d.sum;
             R->radius[(size_t)k * up + i] = radius_of(R, &d, w->shape.hidden, x_group, unit);
@@ -507,7 +540,8 @@ void reference_expert(struct reference *R, uint32_t expert, uint32_t n,
         for (size_t k = 0; k < n; k++) {
             const float *c = R->c + k * ffn, *r = R->r + k * ffn;
             const float *scale = fp8 ? R->scale + k * ffn : NULL;
-            struct dot d = w->integers ? multiply_sparse(R, i, c, r, scale, group, mid_unit)
+            struct dot d = w->integers ? multiply_sparse(R, i, c, r, scale, group, mid_unit,
+                                                         mid_unit * WEIGHTS_UNIT_DOWN)
                                        : multiply_dense(R, c, r, scale, ffn, group);
 
             store_output(R, d.sum, radius_of(R, &d, ffn, group, mid_unit * WEIGHTS_UNIT_DOWN),
