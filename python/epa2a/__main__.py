@@ -119,18 +119,40 @@ def _run_report(given):
     return 0
 
 
-def _run_predict(given):
-    results, predict, charts, charts_text = _import("predict", _RESULTS, "results", "predict", "charts", "charts_text")
+def _check_predict(given):
+    """Refuses options that contradict each other, and files that cannot be written."""
+    if given.out is not None and given.sweep is None and not given.file.endswith(".json"):
+        raise ResultsError("--out draws a sweep and needs --sweep, such as --sweep ranks=8:1024")
+    if given.check and given.sweep is not None:
+        raise ResultsError("--check measures one number of ranks, but --sweep has several")
     if given.out is not None:
         _need(*_drawing(given.out))
-    document = predict.measure(given.file, given.set, given.link, given.sweep, given.cores, given.program)
+    for option in ("json", "csv", "markdown", "out"):
+        console.check_file(getattr(given, option), given.force, "--" + option)
+
+
+def _run_predict(given):
+    predict, predict_text, charts, charts_text = _import("predict", _RESULTS, "predict", "predict_text", "charts", "charts_text")
+    _check_predict(given)
+    options = [f"--model={model}" for model in given.model] + [f"--only={glob}" for glob in given.only]
+    options += [f"--timeout={given.timeout}"] if given.timeout is not None else []
+    options += [f"--max-runs={given.max_runs}"] if given.max_runs is not None else []
+    document = predict.measure(
+        given.file, given.set, given.link, given.sweep, given.program, options=options, plugin_path=given.plugin_path,
+        check=given.check, measured=given.measured, progress=console.has_progress(given.progress), shows=True,
+    )  # fmt: skip
     prediction = predict.predict(document, link=given.link, cores=given.cores)
-    if not console.is_stdout(given.json):
-        console.show(predict.text(prediction))
-    if given.json is not None:
-        _write("--json", given.json, json.dumps(prediction, indent=2) + "\n", given.force)
+    files = (given.json, given.csv, given.markdown, given.out)
+    if not any(console.is_stdout(path) for path in files):
+        console.show(predict_text.text(prediction))
+    if given.csv is not None:
+        _write("--csv", given.csv, predict_text.csv(prediction), given.force)
     if given.out is not None:
         _show_chart(charts.prediction(prediction), charts_text, given.out, None, given.force)
+    if given.json is not None:
+        _write("--json", given.json, json.dumps(prediction, indent=2) + "\n", given.force)
+    if given.markdown is not None:
+        _write("--markdown", given.markdown, predict_text.markdown(prediction), given.force)
     return 0
 
 
@@ -202,14 +224,23 @@ def _parser(program):
     report.add_argument("results", nargs="*", **inputs)
     report.set_defaults(run=_run_report)
 
-    predict = commands.add_parser("predict", parents=[force], help="predict the times of more ranks")
-    predict.add_argument("file", help="an experiment, or a document of predict, which is not measured again")
+    predict = commands.add_parser("predict", parents=[chosen, force], help="predict the times of more ranks")
+    predict.add_argument("file", metavar="FILE", help="an experiment, or a document of predict, which is not measured again")
     predict.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the experiment")
+    predict.add_argument("--model", action="append", default=[], metavar="MODEL", help="shape of a model of `epa2a list models`")
+    predict.add_argument("--timeout", metavar="DURATION", help="longest wait, such as 5s")
+    predict.add_argument("--plugin-path", action="append", default=[], metavar="DIR", help="folder to search for plugins first")
+    predict.add_argument("--max-runs", type=_positive, metavar="N", help="maximum number of runs of the file")
     predict.add_argument("--link", metavar="RATE,LATENCY", help="link between nodes, such as 50GB/s,2us,10ns,node")
-    predict.add_argument("--sweep", metavar="ranks=LOW:HIGH", help="a row for each doubling")
-    predict.add_argument("--cores", type=int, metavar="N", help="cores of a predicted node; default: of this machine")
+    predict.add_argument("--cores", type=_positive, metavar="N", help="cores of a predicted node; default: of this machine")
+    predict.add_argument("--sweep", metavar="ranks=LOW:HIGH", help="a row for each number of ranks, doubled")
+    predict.add_argument("--check", action="store_true", help="also measure the predicted world")
+    predict.add_argument("--measured", metavar="RESULTS", help="measured results to compare with the prediction")
     predict.add_argument("--json", metavar="FILE", help="write the prediction; - is standard output")
+    predict.add_argument("--csv", metavar="FILE", help="write a line for each stage of each world")
+    predict.add_argument("--markdown", metavar="FILE", help="write the table")
     predict.add_argument("-o", "--out", metavar="FILE", help="draw the sweep: .png, .svg, .pdf or .txt")
+    predict.add_argument("--progress", choices=("auto", "always", "never"), default="auto", help="the current run; auto: on a terminal")
     predict.add_argument("--program", metavar="FILE", help="the program epa2a, which measures")
     predict.set_defaults(run=_run_predict)
 

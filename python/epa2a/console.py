@@ -170,3 +170,39 @@ def write_file(path, data, overwrite=True, option=""):
     except OSError as error:
         usage = isinstance(error, (FileNotFoundError, NotADirectoryError)) or error.errno == errno.ENAMETOOLONG
         raise ResultsError(f"{shown}: {error.strerror}", EXIT_USAGE if usage else EXIT_SYSTEM) from None
+
+
+def check_file(path, overwrite, option):
+    """Refuses, before a long measurement, a file that write_file() would refuse."""
+    if path is None or descriptor_of(path) is not None:
+        return
+    if os.path.isdir(path) or path.endswith("/"):
+        raise ResultsError(f"{option} {path}: that is a folder")
+    if not overwrite and os.path.isfile(path):
+        raise ResultsError(f"{option} {path}: there is such a file already; --force overwrites it")
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        raise ResultsError(f"{option} {path}: {os.strerror(errno.ENOENT)}")
+
+
+# ---- progress ----
+
+
+def has_progress(mode):
+    """Returns True if a command shows its progress: auto, always or never."""
+    if mode != "auto":
+        return mode == "always"
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+def show_progress(text):
+    """Replaces the line of progress on standard error. A process in the background writes nothing, since a terminal
+    with tostop would stop it."""
+    if sys.stderr.isatty() and os.tcgetpgrp(sys.stderr.fileno()) != os.getpgrp():
+        return
+    sys.stderr.write(f"\r{clean(text)}\033[K")
+    sys.stderr.flush()
+
+
+def clear_progress():
+    sys.stderr.write("\r\033[K")
+    sys.stderr.flush()

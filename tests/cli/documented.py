@@ -154,7 +154,7 @@ class Reader:
             if verb_that_measures in command:
                 command = re.sub(r" --budget \S+", "", command)
                 command = command.replace(verb_that_measures, f"{verb_that_measures} {few} --budget 3s")
-        command = command.replace("epa2a predict", f"epa2a predict {SHORT}")
+        command = re.sub(r"epa2a predict (?!\S+\.json)", f"epa2a predict {SHORT} ", command)
         # A command that only reads configs/ and leaves no file need not run for each document that
         # shows it.
         mine = re.search(r"-o |--json|--out|[|>;$]", command) or re.search(r"(?<!\S)(?!configs/)\S+\.(?:yaml|jsonl?)", command)

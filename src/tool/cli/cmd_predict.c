@@ -1,131 +1,140 @@
-/* `epa2a predict FILE`: predicts the times of a larger cluster. Short runs of small worlds on this
- * machine give the costs of each phase (report/summary.h). The traffic of the predicted world is
- * counted from the routing of all its ranks; no rank of it is started, and no memory of its size is
- * allocated.
- *
- * Small worlds have 2, 4, 8 ... ranks, or the next number that the file allows, each with the file's
- * number of tokens and with one token. All runs take turns in rounds, and the fastest round counts,
- * since other load never makes a run faster. Fits without one of the worlds show the error of the
- * costs. */
+/* `epa2a predict FILE`: predicts the times of a larger cluster. The Python package measures, fits and
+ * predicts. With --dry-run the program itself lists the runs to measure and counts the traffic of the
+ * predicted worlds; the package begins with this document. */
 #include "cli/cmd_predict.h"
 
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 
 #include "base/exit_code.h"
-#include "base/file.h"
 #include "base/memory.h"
+#include "base/object_path.h"
 #include "cli/chart_file.h"
 #include "cli/cli_fail.h"
 #include "cli/documents.h"
-#include "cli/predict.h"
 #include "cli/predict_file.h"
 #include "cli/predict_json.h"
-#include "cli/predict_measure.h"
-#include "cli/predict_world.h"
+#include "cli/predict_plan.h"
+#include "cli/predict_runs.h"
+#include "cli/predict_table.h"
+#include "cli/predict_worlds.h"
+#include "cli/python_command.h"
 #include "cli/turns.h"
+#include "experiment/batch.h"
 #include "experiment/check_operation.h"
 #include "launch/program_registry.h"
-#include "report/predict.h"
 
 enum epa_status cmd_predict_check(const struct cli *cli, struct epa_error *err)
 {
-    struct predict_link link;
+    const struct cli_predict *predict = &cli->predict;
 
-    if (cli->out != NULL && cli->predict.sweep == NULL)
+    if (cli->batch.dry_run &&
+        (predict->link != NULL || predict->measured != NULL || predict->cores != 0 ||
+         cli->out != NULL || cli->csv != NULL || cli->markdown != NULL))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--dry-run counts traffic and predicts no times: leave --link, --cores, "
+                        "--measured, --out, --csv and --markdown out");
+    if (cli->out != NULL && predict->sweep == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "--out draws a sweep and needs --sweep, such as --sweep ranks=8:1024");
-    if (cli->predict.check && cli->predict.sweep != NULL)
+    if (predict->check && predict->sweep != NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "--check measures one number of ranks, but --sweep has several");
-    if (cli->out != NULL && chart_file_check(cli->out, err) != EPA_OK)
-        return err->status;
-    return cli->predict.link == NULL ? EPA_OK : predict_link_read(cli->predict.link, &link, err);
+    return cli->out == NULL ? EPA_OK : chart_file_check(cli->out, err);
 }
 
-static enum epa_status prepare_prediction(struct prediction *p)
+/* ---- the plan ---- */
+
+static enum epa_status make_plan(struct predict_plan *p)
 {
     const struct cli *cli = p->cli;
     enum epa_status status = turns_check_alone("predict", &p->err);
     struct op_advice advice;
-    struct experiment x;
-    uint32_t planned;
-    const char *why;
 
+    machine_facts_read("", &p->machine);
+    p->cores = (uint32_t)fmax(1, p->machine.cores);
     if (status == EPA_OK)
         status = program_registry_create(cli->plugin_path, &p->registry, &p->err);
     if (status == EPA_OK)
-        status = prediction_read_file(p);
-    if (status == EPA_OK && cli->predict.link != NULL) {
-        status = predict_link_read(cli->predict.link, &p->link, &p->err);
-        p->has_link = true;
-    }
-    if (status == EPA_OK && !p->has_link && p->ranks > p->per_node)
-        status = epa_fail(&p->err, EPA_ERR_CONFIG,
-                          "%u ranks on %u nodes need the link between nodes, such as --link "
-                          "50GB/s,2us",
-                          p->ranks, p->ranks / p->per_node);
-    if (status == EPA_OK && (why = prediction_resize(p, p->low, &x, &planned)) != NULL)
-        status = epa_fail(&p->err, EPA_ERR_CONFIG, "%s: %u ranks are %s", cli->arg[0], p->low, why);
+        status = predict_read_file(p);
     advice = (struct op_advice){experiment_takes, p->x};
     if (status == EPA_OK && p->op->source_open != NULL)
         status = p->op->source_open(&p->x->problem, &advice, &p->source, &p->err);
-    p->here = (uint32_t)fmax(1, p->machine.cores);
-    p->cores = cli->predict.cores != 0 ? cli->predict.cores : p->here;
-    if (status == EPA_OK && cli->out != NULL)
-        status = chart_file_prepare(cli->out, &p->err);
-    return status == EPA_OK ? prediction_choose_worlds(p) : status;
-}
-
-static enum epa_status write_outputs(struct prediction *p)
-{
-    const struct cli *cli = p->cli;
-    text_auto markdown = {0}, csv = {0}, document = {0};
-    enum epa_status status = EPA_OK;
-
-    if (!cli_has_stdout(cli))
-        predict_text(stdout, &p->report);
-    predict_markdown(&markdown, &p->report);
-    if (cli->csv != NULL) {
-        predict_csv(&csv, &p->report);
-        status = file_write("--csv", cli->csv, cli->force, &csv, &p->err);
-    }
-    if (cli->out != NULL && status == EPA_OK) {
-        predict_json_text(p, &document);
-        status = chart_file_write(cli, &document, &p->err);
-    }
     if (status == EPA_OK)
-        status = cli_write_documents(cli, predict_json(p), &markdown, &p->err);
-    return status;
+        status = predict_count_worlds(p);
+    return status == EPA_OK ? predict_choose_runs(p) : status;
 }
 
-int cmd_predict(const struct cli *cli)
+static int show_plan(const struct cli *cli)
 {
-    struct prediction p = {.cli = cli, .arena = arena_create()};
-    enum epa_status status;
-    int code;
+    struct predict_plan p = {.cli = cli, .arena = arena_create()};
+    enum epa_status status = make_plan(&p);
 
-    machine_facts_read("", &p.machine);
-    status = prepare_prediction(&p);
-    code = status == EPA_OK ? prediction_measure(&p) : exit_code(status, SIGINT);
-
-    if (code == EXIT_OK) {
-        prediction_fit(&p);
-        status = prediction_make(&p);
-        if (status == EPA_OK)
-            status = write_outputs(&p);
-        code = exit_code(status, SIGINT);
-    }
-    if (p.err.status != EPA_OK)
-        code = cli_fail(&p.err);
+    if (status == EPA_OK && !cli_has_stdout(cli))
+        predict_table(stdout, &p);
+    if (status == EPA_OK)
+        status = cli_write_json(cli, predict_json(&p), &p.err);
     if (p.source != NULL)
         p.op->source_close(p.source);
-    for (uint32_t i = 0; i < p.n_read; i++)
-        runs_finish(&p.read[i]);
     runs_finish(&p.base);
     if (p.registry != NULL)
         registry_destroy(p.registry);
     arena_destroy(p.arena);
-    return code;
+    return p.err.status != EPA_OK ? cli_fail(&p.err) : exit_code(status, SIGINT);
+}
+
+/* ---- the prediction ---- */
+
+static void add_options(struct python_words *words, const struct cli *cli)
+{
+    static const char *const whens[] = {
+        [PROGRESS_AUTO] = "auto", [PROGRESS_ALWAYS] = "always", [PROGRESS_NEVER] = "never"};
+    const struct cli_predict *predict = &cli->predict;
+
+    for (uint32_t i = 0; i < cli->n_sets; i++) /* with --model and --timeout */
+        python_add_value(words, "--set", cli->set[i]);
+    for (uint32_t i = 0; i < cli->n_plugin_paths; i++)
+        python_add_value(words, "--plugin-path", cli->plugin_path[i]);
+    for (uint32_t i = 0; i < cli->n_only; i++)
+        python_add_value(words, "--only", cli->only[i]);
+    if (cli->max_runs != BATCH_RUNS_MOST)
+        python_add_number(words, "--max-runs", cli->max_runs);
+    python_add_value(words, "--link", predict->link);
+    python_add_number(words, "--cores", predict->cores);
+    python_add_value(words, "--sweep", predict->sweep);
+    if (predict->check)
+        python_add(words, "--check");
+    python_add_value(words, "--measured", predict->measured);
+    python_add_value(words, "--json", cli->json);
+    python_add_value(words, "--csv", cli->csv);
+    python_add_value(words, "--markdown", cli->markdown);
+    python_add_value(words, "--out", cli->out);
+    python_add_value(words, "--progress", whens[cli->progress]);
+}
+
+static int run_python(const struct cli *cli)
+{
+    struct python_words words = {0};
+    struct epa_error err = {EPA_OK, ""};
+    char program[PATH_MAX];
+
+    if (!object_path(program, sizeof(program))) {
+        (void)epa_fail(&err, EPA_ERR_SYSTEM, "predict cannot find the path of this program");
+        return cli_fail(&err);
+    }
+    python_add(&words, "predict");
+    python_add_common(&words, cli);
+    add_options(&words, cli);
+    python_add_value(&words, "--program", program);
+    python_add(&words, "--");
+    python_add(&words, cli->arg[0]);
+    (void)python_run(&words, &err);
+    return cli_fail(&err);
+}
+
+int cmd_predict(const struct cli *cli)
+{
+    return cli->batch.dry_run ? show_plan(cli) : run_python(cli);
 }

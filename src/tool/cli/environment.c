@@ -15,7 +15,8 @@ const struct variable environment[] = {
                           "installed folder"},
     {"EPA2A_ISA", "instruction set of the kernels on hosts: scalar, avx2, avx512, avx512_bf16 or "
                   "amx; the last two apply to matrix products, and quantise with avx512"},
-    {"EPA2A_PYTHON", "Python 3.10 or later of import, plot and --html; default: python3 on PATH"},
+    {"EPA2A_PYTHON",
+     "Python 3.10 or later of import, plot, predict, --html; default: python3 on PATH"},
     {"EPA2A_OPTIONS", "options of programs with libepa2a, such as transport=ucx; experiments with "
                       "--api are rejected while it is set"},
     {"EPA2A_JOB_TOKEN",

@@ -136,7 +136,9 @@ static int run_line(struct line *line)
     /* Commands that run experiments check their documents in the reporting process only. */
     if ((line->command->bit & FILES) == 0 && cli_check_documents(&line->cli, &err) != EPA_OK)
         return cli_fail(&err);
-    warn_about_environment(&line->cli);
+    /* predict starts this program again, which then warns. */
+    if (line->command->bit != PREDICT || line->cli.batch.dry_run)
+        warn_about_environment(&line->cli);
     return line->command->run(&line->cli);
 }
 

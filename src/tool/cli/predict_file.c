@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "cli/predict.h"
+#include "cli/predict_plan.h"
 #include "config/diag.h"
 #include "config/experiment_show.h"
 #include "options/option.h"
@@ -34,7 +34,7 @@ static bool parse_rank_setting(const char *set, const char *key, uint32_t *out,
 }
 
 /* Parses --sweep, such as "ranks=8:1024". */
-static enum epa_status read_sweep(struct prediction *p, const char *sweep)
+static enum epa_status read_sweep(struct predict_plan *p, const char *sweep)
 {
     unsigned low, high;
     char more;
@@ -50,7 +50,7 @@ static enum epa_status read_sweep(struct prediction *p, const char *sweep)
     return EPA_OK;
 }
 
-static enum epa_status check_file(struct prediction *p)
+static enum epa_status check_file(struct predict_plan *p)
 {
     const struct experiment *x = p->x;
 
@@ -71,7 +71,7 @@ static enum epa_status check_file(struct prediction *p)
 
 /* Returns ranks_per_node of the file's run. If the file is not valid with its own number of ranks,
  * returns the value at the top level of the file. */
-static uint32_t per_node_of_file(struct prediction *p, const struct runs_wish *wish)
+static uint32_t per_node_of_file(struct predict_plan *p, const struct runs_wish *wish)
 {
     struct tree tree = {.arena = p->arena, .diag = diag_create()};
     struct epa_error ignored = {EPA_OK, ""};
@@ -94,7 +94,7 @@ static uint32_t per_node_of_file(struct prediction *p, const struct runs_wish *w
     return out < RANKS_MOST ? (uint32_t)out : RANKS_MOST;
 }
 
-static bool can_read_runs(const struct prediction *p, const struct runs_wish *wish)
+static bool can_read_runs(const struct predict_plan *p, const struct runs_wish *wish)
 {
     struct diag *diag = diag_create();
     struct epa_error ignored = {EPA_OK, ""};
@@ -108,9 +108,9 @@ static bool can_read_runs(const struct prediction *p, const struct runs_wish *wi
 
 /* Adds the settings for reading the file if `ranks` ranks are predicted: this number of ranks, so
  * that errors refer to it. An experiment has at most 64 ranks. For more the file is read with its
- * own number of ranks, or with one rank if its own number is not valid, and prediction_resize()
+ * own number of ranks, or with one rank if its own number is not valid, and predict_count_worlds()
  * checks the predicted number. `rest` has room for three more settings. */
-static enum epa_status add_ranks(struct prediction *p, struct runs_wish *rest, uint32_t ranks)
+static enum epa_status add_ranks(struct predict_plan *p, struct runs_wish *rest, uint32_t ranks)
 {
     uint64_t most = option_greatest(option_find(&experiment_options, "ranks"));
     const char **set = rest->set;
@@ -133,7 +133,7 @@ static enum epa_status add_ranks(struct prediction *p, struct runs_wish *rest, u
     return EPA_OK;
 }
 
-enum epa_status prediction_read_file(struct prediction *p)
+enum epa_status predict_read_file(struct predict_plan *p)
 {
     const struct cli *cli = p->cli;
     struct runs_wish rest = runs_wish(cli); /* without settings of ranks and ranks_per_node */

@@ -2,9 +2,9 @@
 #ifndef PREDICT_FILE_H
 #define PREDICT_FILE_H
 
-#include "cli/predict.h"
+#include "cli/predict_plan.h"
 
 /* Reads the file and replaces its bench section, so that runs are a closed loop with stages. */
-enum epa_status prediction_read_file(struct prediction *);
+enum epa_status predict_read_file(struct predict_plan *);
 
 #endif

@@ -1,5 +1,5 @@
 /* Runs one experiment. All commands that run experiments call run_experiment(): run, bench, verify,
- * compare --run, predict and tune. */
+ * compare --run and tune. */
 #ifndef RUN_H
 #define RUN_H
 
