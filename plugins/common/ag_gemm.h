@@ -16,12 +16,16 @@ enum ag_gemm_order { AG_GEMM_ARRIVAL, AG_GEMM_SWIZZLE, AG_GEMM_NONE };
 /* Library that multiplies gathered rows if nothing overlaps: own kernels; cuBLASLt if it is
  * available and supports the problem; cuBLASLt or failure. */
 enum ag_gemm_library { AG_GEMM_KERNELS, AG_GEMM_TRY_CUBLASLT, AG_GEMM_CUBLASLT };
+/* Product that overlaps with the gather: tiles of own kernels; cuBLASLt, once for the rows of each
+ * rank; one of both, selected by the shape. */
+enum ag_gemm_product { AG_GEMM_OWN, AG_GEMM_LIBRARY, AG_GEMM_BY_SHAPE };
 
 struct ag_gemm_config {
     int mode, mover, order; /* the enums above */
     int forward;            /* enum ag_gemm_mover; 0: SM */
     int library;            /* enum ag_gemm_library; other than KERNELS: mover is SM and
                              * `overlap` is false */
+    int product;            /* enum ag_gemm_product; other than OWN: `overlap` is true */
     bool two_level;         /* rows for another node go to its rank of the same place, which
                              * forwards them */
     bool across_ranks;      /* a tile may contain rows of several ranks */

@@ -38,6 +38,12 @@
  *       for e + 2. Each gate is closed again before e + 1 begins.
  *   (3) Words only increase. A word has one sender, whose calls do not overlap.
  *
+ * Products by cuBLASLt (product: library): copy engines push own rows as before, and cuBLASLt
+ * multiplies the rows of each rank, own rows first. A small kernel waits for the words of a rank
+ * before the product of its rows (ag_gemm_parts.cu). The last of these kernels counts the call, like
+ * the persistent kernel. So (1) to (3) hold, and a rank may multiply by cuBLASLt while others use the
+ * persistent kernel.
+ *
  * Rows for nodes that only puts reach are copied and put by another kernel (ag_gemm_far.cu), before
  * this kernel, or beside it on multiprocessors that this kernel leaves free.
  *
@@ -52,6 +58,7 @@
 #include "ag_gemm_kernels.h"
 #include "ag_gemm_layout.h"
 #include "ag_gemm_out_fp8.h"
+#include "ag_gemm_parts.h"
 #include "ag_gemm_profile.h"
 #include "ag_gemm_trace.h"
 
@@ -101,8 +108,9 @@ struct ag_cuda {
     struct side_stream engines;    /* stream of the copy engines; none: multiprocessors move rows */
     struct side_stream puts;       /* stream of put_far(); none: the main stream */
     struct ag_gemm_copies *copies; /* NULL: the run has no profile */
-    struct cublaslt *library;      /* NULL: the kernel multiplies */
-    char by[160];                  /* description of the multiplying library */
+    struct cublaslt *library;      /* NULL: the kernel multiplies. With l.parts: for the rows of one
+                                    * rank */
+    char by[160];                  /* description of the multiplying library, and the rule */
     struct epa_error last;         /* error of the host code */
     struct epa_trace *trace;       /* NULL: the run has no profile */
 };
@@ -312,13 +320,65 @@ static enum epa_status launch_kernel(struct ag_cuda *c, const struct epa_ag_gemm
     return device_check_call(&c->last, c->backend, code, "launching a kernel");
 }
 
+/* ---- products by cuBLASLt ---- */
+
+static cudaError_t await_part(struct ag_cuda *c, uint32_t source, bool last)
+{
+    const struct ag_gemm_await await = {
+        .v = c->args->v,
+        .timeout_ns = c->args->timeout_ns,
+        .signal = c->args->signal,
+        .chunks = c->l.chunks,
+        .source = source,
+        .number = c->next_call[set_of(c)],
+        .next_call = last ? c->next_call[(set_of(c) + 1) % AG_GEMM_SETS] : NULL,
+    };
+
+    return ag_gemm_await_queue(c->backend->stream, &await);
+}
+
+/* Queues the products of the rows of all ranks, each behind the arrival of these rows. */
+static enum epa_status queue_parts(struct ag_cuda *c, const struct epa_ag_gemm *g, bool gathers,
+                                   bool multiplies)
+{
+    const struct ag_gemm_layout *l = &c->l;
+    const struct ag_gemm_gaps gaps = {.rows = g->rows,
+                                      .c = g->c,
+                                      .size = l->size,
+                                      .max_rows = l->max_rows,
+                                      .vectors = g->n * 2 / 16};
+    uint32_t me = c->t->rank;
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 0; i < l->size && status == EPA_OK; i++) {
+        uint32_t source = (me + i) % l->size;
+        const char *rows =
+            i == 0 ? g->a : set_at(c, me) + (uint64_t)source * l->max_rows * l->row_bytes;
+        char *to = (char *)g->c + (uint64_t)source * l->max_rows * g->n * 2;
+
+        if (gathers && i > 0)
+            status =
+                device_check_call(&c->last, c->backend, await_part(c, source, i == l->size - 1),
+                                  "launching a kernel");
+        if (status == EPA_OK && multiplies)
+            status = cublaslt_multiply(c->library, rows, to, &c->last);
+    }
+    if (status == EPA_OK && multiplies && l->size > 1)
+        status =
+            device_check_call(&c->last, c->backend, ag_gemm_gaps_queue(c->backend->stream, &gaps),
+                              "launching a kernel");
+    return status;
+}
+
+/* ---- stages ---- */
+
 /* Queues only the product, of gathered rows. */
 static enum epa_status queue_product(struct ag_cuda *c, const struct epa_ag_gemm *g)
 {
     const char *rows = c->t->peer_heap[c->t->rank] + c->heap + set_of(c) * c->l.set_bytes;
 
-    return c->library != NULL ? cublaslt_multiply(c->library, rows, g->c, &c->last)
-                              : launch_kernel(c, g, false, true);
+    return c->library != NULL && !c->l.parts ? cublaslt_multiply(c->library, rows, g->c, &c->last)
+                                             : launch_kernel(c, g, false, true);
 }
 
 static enum epa_status run_parts(struct epa_algorithm *base, struct epa_problem *problem,
@@ -327,6 +387,7 @@ static enum epa_status run_parts(struct epa_algorithm *base, struct epa_problem 
     struct ag_cuda *c = cuda_of(base);
     const struct epa_ag_gemm *g = &problem->u.ag_gemm;
     bool engines = gathers && c->engines.stream != NULL && c->l.size > 1;
+    bool parts = c->l.parts && c->library != NULL;
     enum epa_status status;
 
     c->last.status = EPA_OK;
@@ -336,7 +397,9 @@ static enum epa_status run_parts(struct epa_algorithm *base, struct epa_problem 
         device_check_call(&c->last, c->backend, cudaSetDevice(c->backend->device), "cudaSetDevice");
     if (status == EPA_OK && engines)
         status = device_check_call(&c->last, c->backend, begin_engines(c, g), "queueing copies");
-    if (status == EPA_OK && gathers)
+    if (status == EPA_OK && parts)
+        status = queue_parts(c, g, gathers, multiplies);
+    else if (status == EPA_OK && gathers)
         status = launch_kernel(c, g, true, multiplies && c->config.overlap);
     if (status == EPA_OK && engines)
         status = device_check_call(&c->last, c->backend, end_engines(c), "queueing copies");
@@ -344,7 +407,7 @@ static enum epa_status run_parts(struct epa_algorithm *base, struct epa_problem 
         status =
             device_check_call(&c->last, c->backend, side_stream_join(&c->puts, c->backend->stream),
                               "waiting for puts");
-    if (status == EPA_OK && multiplies && !(gathers && c->config.overlap))
+    if (status == EPA_OK && multiplies && !parts && !(gathers && c->config.overlap))
         status = queue_product(c, g);
     if (status == EPA_OK && engines)
         status = device_check_call(&c->last, c->backend,
@@ -546,6 +609,11 @@ static enum epa_status open_engines(struct ag_cuda *c, struct epa_error *err)
     cudaError_t code;
 
     c->early = whole && !c->l.padded && c->puts.stream == NULL;
+    if (!whole && c->config.product == AG_GEMM_LIBRARY)
+        return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.product",
+                            "%s: algorithm.product: library needs a GPU for each rank, and GPU %d "
+                            "is shared; set it to own",
+                            c->name, c->backend->device);
     if (!c->l.padded || (!whole && c->config.mover == AG_GEMM_AUTO && !c->l.forwards))
         return EPA_OK;
     if (!whole)
@@ -634,25 +702,29 @@ static enum epa_status make_maps(struct ag_cuda *c, const struct epa_ag_gemm *g,
                          c->backend->device);
 }
 
-/* Opens cuBLASLt, which takes one matrix of all rows in order, so own rows are also copied into the
- * set. If cuBLASLt does not support the problem, own kernels multiply, unless the user requested
- * cuBLASLt. */
-static enum epa_status open_library(struct ag_cuda *c, const struct epa_ag_gemm *g,
-                                    struct epa_error *err)
+static struct cublaslt_product product_of(const struct ag_cuda *c, const struct epa_ag_gemm *g,
+                                          uint32_t rows)
 {
-    const struct cublaslt_product product = {
+    return (struct cublaslt_product){
         .dtype = c->dtype,
-        .m = c->l.size * c->l.max_rows,
+        .m = rows,
         .n = g->n,
         .k = g->k,
         .a = c->t->peer_heap[c->t->rank] + c->heap,
         .b = g->b,
         .bias = g->bias ? g->bias_of : NULL,
     };
+}
+
+/* Opens cuBLASLt for one matrix of all rows in order, so own rows are also copied into the set. If
+ * cuBLASLt does not support the problem, own kernels multiply, unless the user requested cuBLASLt. */
+static enum epa_status open_library(struct ag_cuda *c, const struct epa_ag_gemm *g,
+                                    struct epa_error *err)
+{
+    const struct cublaslt_product product = product_of(c, g, c->l.size * c->l.max_rows);
     struct epa_error why = {EPA_OK, ""};
     enum epa_status status;
 
-    snprintf(c->by, sizeof(c->by), "own kernels");
     if (c->config.library == AG_GEMM_KERNELS || g->n == 0)
         return EPA_OK;
     status = product.m == 0 ? epa_fail(&why, EPA_ERR_UNSUPPORTED, "A has no rows")
@@ -667,6 +739,49 @@ static enum epa_status open_library(struct ag_cuda *c, const struct epa_ag_gemm 
         return epa_fail_key(
             err, status, "algorithm.library", "%s: library: cublaslt: %s%s", c->name, why.text,
             status == EPA_ERR_UNSUPPORTED ? "; library: auto uses own kernels" : "");
+    snprintf(c->by, sizeof(c->by), "own kernels: %.140s", why.text);
+    return EPA_OK;
+}
+
+/* Opens cuBLASLt for the rows of one rank. A rank on which cuBLASLt is missing or does not support
+ * the number of columns uses own kernels, unless the user requested cuBLASLt. */
+static enum epa_status open_parts(struct ag_cuda *c, const struct epa_ag_gemm *g,
+                                  struct epa_error *err)
+{
+    struct cublaslt_product product = product_of(c, g, c->l.max_rows);
+    struct epa_error why = {EPA_OK, ""};
+    enum epa_status status = EPA_OK;
+    char rule[128] = "product: library";
+
+    if (c->config.product == AG_GEMM_BY_SHAPE)
+        ag_gemm_describe_rule(g, &c->l, rule, sizeof(rule));
+    if (!c->l.parts || c->engines.stream == NULL || g->n == 0) {
+        if (c->config.product == AG_GEMM_BY_SHAPE)
+            snprintf(c->by, sizeof(c->by), "own kernels; %s", rule);
+        return EPA_OK;
+    }
+    if (product.m == 0)
+        status = epa_fail(&why, EPA_ERR_UNSUPPORTED, "A has no rows");
+    else if (g->n % 8 != 0)
+        status = epa_fail(&why, EPA_ERR_UNSUPPORTED,
+                          "rows of C with %u columns are not multiples of 16 bytes", g->n);
+    if (g->n >= product.m)
+        product.a = g->b; /* the set has no rows yet, and zeros need less power */
+    if (status == EPA_OK)
+        status = cublaslt_create(&product, c->backend, &c->library, &why);
+    if (status == EPA_OK) {
+        cudaError_t code = ag_gemm_parts_load();
+
+        if (code != cudaSuccess)
+            return epa_fail(err, EPA_ERR_SYSTEM, "%s: the kernels between products: %s", c->name,
+                            cudaGetErrorString(code));
+        snprintf(c->by, sizeof(c->by), "%s; %s", cublaslt_name(c->library), rule);
+        return EPA_OK;
+    }
+    if (status != EPA_ERR_UNSUPPORTED || c->config.product == AG_GEMM_LIBRARY)
+        return epa_fail_key(
+            err, status, "algorithm.product", "%s: product: library: %s%s", c->name, why.text,
+            status == EPA_ERR_UNSUPPORTED ? "; product: auto uses own kernels" : "");
     snprintf(c->by, sizeof(c->by), "own kernels: %.140s", why.text);
     return EPA_OK;
 }
@@ -707,6 +822,7 @@ enum epa_status ag_gemm_cuda_create(const char *name, const struct epa_algorithm
     c->trace = p->trace;
     if (p->trace != NULL && p->backend->ops->clock != NULL)
         c->base.trace_end = write_trace;
+    snprintf(c->by, sizeof(c->by), "own kernels");
     c->args = alloc_zeroed(sizeof(*c->args));
     c->gathered = alloc_zeroed(AG_GEMM_SETS * sizeof(*c->gathered));
     c->own = alloc_zeroed(MAPS * sizeof(*c->own));
@@ -731,6 +847,8 @@ enum epa_status ag_gemm_cuda_create(const char *name, const struct epa_algorithm
         status = make_maps(c, g, err);
     if (status == EPA_OK)
         status = open_library(c, g, err);
+    if (status == EPA_OK && c->config.overlap)
+        status = open_parts(c, g, err);
     if (status != EPA_OK) {
         destroy_ag_gemm(&c->base);
         return status;

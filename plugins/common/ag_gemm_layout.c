@@ -17,12 +17,76 @@ enum {
     ROWS = GEMM_ROWS,
     ENGINE_BYTES = 1 << 20, /* bytes of a rank's rows from which copy engines move them */
     CHUNKS = 4,
+    LIBRARY_US = 100,     /* time of the product of a rank's rows from which cuBLASLt is faster */
     CHUNK_BYTES = 4 << 20 /* the overhead of a chunk equals the transfer time of 1.5 MiB: two
                            * copies, rows and word */
 };
 
-/* Rates of an H200 for the choice of chunks: bytes/s of its links, and flop/s. */
+/* Rates of an H200 for the choice of chunks and of the product: bytes/s of its links, and flop/s. */
 static const double link_rate = 350e9, rate16 = 750e12, rate8 = 1300e12;
+
+/* ---- products by cuBLASLt ---- */
+
+/* Returns the estimated time of the product of a rank's rows in microseconds. */
+static double part_us(const struct epa_ag_gemm *g)
+{
+    return 2.0 * g->max_rows * g->max_n * g->k / rate16 * 1e6;
+}
+
+/* Returns the estimated time of the transfer of a rank's rows in microseconds. */
+static double transfer_us(const struct epa_ag_gemm *g, const struct ag_gemm_layout *l)
+{
+    return (double)g->max_rows * (double)l->row_bytes / link_rate * 1e6;
+}
+
+/* Returns the reason why cuBLASLt cannot multiply the rows of each rank, or NULL. *key: the options
+ * at fault. */
+static const char *refuse_parts(const struct epa_ag_gemm *g, const struct epa_world *world,
+                                const struct ag_gemm_config *c, const char **key)
+{
+    if (g->dtype == EPA_FP8_E4M3 || g->out_fp8) {
+        *key = "algorithm.product gemm.dtype gemm.out_dtype";
+        return "cuBLASLt needs scales of A by columns, and has no C in fp8 with scales by row";
+    }
+    if (c->mode == AG_GEMM_PULL || c->mover == AG_GEMM_SM) {
+        *key = "algorithm.product algorithm.mode algorithm.mover";
+        return "cuBLASLt needs mode: push by copy engines";
+    }
+    *key = "algorithm.product ranks_per_node";
+    return world->local_size < world->size ? "cuBLASLt needs all ranks on one node" : NULL;
+}
+
+/* Selects cuBLASLt for long products that hide the transfer of as many rows. Depends only on values
+ * that all ranks share. */
+static enum epa_status choose_product(const char *name, const struct epa_ag_gemm *g,
+                                      const struct epa_world *world, const struct ag_gemm_config *c,
+                                      struct ag_gemm_layout *l, struct epa_error *err)
+{
+    const double us = part_us(g), transfer = transfer_us(g, l);
+    const char *key;
+
+    if (c->product == AG_GEMM_OWN)
+        return EPA_OK;
+    l->refused = refuse_parts(g, world, c, &key);
+    if (l->refused != NULL && c->product == AG_GEMM_LIBRARY)
+        return epa_fail_key(err, EPA_ERR_CONFIG, key, "%s: algorithm.product: library: %s", name,
+                            l->refused);
+    l->parts = l->refused == NULL &&
+               (c->product == AG_GEMM_LIBRARY || (us >= LIBRARY_US && us >= transfer));
+    return EPA_OK;
+}
+
+void ag_gemm_describe_rule(const struct epa_ag_gemm *g, const struct ag_gemm_layout *l, char *out,
+                           size_t bytes)
+{
+    if (l->refused != NULL)
+        snprintf(out, bytes, "product: auto: %s", l->refused);
+    else
+        snprintf(out, bytes,
+                 "product: auto: %.3g us for a rank's rows, %.3g us to move them; cuBLASLt from %d "
+                 "us",
+                 part_us(g), transfer_us(g, l), LIBRARY_US);
+}
 
 /* ---- the layout ---- */
 
@@ -104,11 +168,13 @@ enum epa_status ag_gemm_layout_make(const char *name, const struct epa_ag_gemm *
     };
     enum epa_status status = check_shape(name, g, world, c, err);
 
+    if (status == EPA_OK)
+        status = choose_product(name, g, world, c, &l, err);
     if (status != EPA_OK)
         return status;
-    l.engines =
-        c->mover == AG_GEMM_COPY_ENGINE || (c->mover == AG_GEMM_AUTO && c->mode == AG_GEMM_PUSH &&
-                                            g->max_rows * l.row_bytes >= ENGINE_BYTES);
+    l.engines = c->mover == AG_GEMM_COPY_ENGINE || l.parts ||
+                (c->mover == AG_GEMM_AUTO && c->mode == AG_GEMM_PUSH &&
+                 g->max_rows * l.row_bytes >= ENGINE_BYTES);
     l.forwards = c->forward == AG_GEMM_COPY_ENGINE && l.two_level && world->local_size > 1;
     l.padded = l.engines || l.forwards;
     l.chunks = c->chunks != 0 ? c->chunks : choose_chunks(g, &l);
@@ -164,10 +230,12 @@ enum epa_status ag_gemm_cuda_plan(const char *name, const struct epa_ag_gemm *g,
         .u.ag_gemm = {.row_bytes = l.row_bytes + l.groups * sizeof(float),
                       .control_bytes = (uint64_t)l.chunks * sizeof(uint64_t),
                       .two_level = c->two_level,
-                      .all_room = c->library != AG_GEMM_KERNELS},
+                      .all_room = c->library != AG_GEMM_KERNELS || l.parts},
     };
     if (c->library != AG_GEMM_KERNELS) /* workspace, and a copy of C for the timing of algorithms */
         out->device_bytes += CUBLASLT_WORKSPACE + (uint64_t)l.size * l.max_rows * g->max_n * 2;
+    if (l.parts)
+        out->device_bytes += CUBLASLT_WORKSPACE + (uint64_t)l.max_rows * g->max_n * 2;
     return EPA_OK;
 }
 

@@ -16,9 +16,11 @@ struct ag_gemm_args; /* ag_gemm_device.h */
 struct ag_gemm_layout {
     uint32_t size, max_rows, groups, chunks, chunk_rows, panels;
     uint64_t row_bytes, scales_at, set_bytes;
+    const char *refused; /* reason why cuBLASLt does not multiply; NULL: none */
     bool two_level;
     bool engines;  /* copy engines push own rows, unless mover: auto finds ranks that share a GPU */
     bool forwards; /* copy engines forward rows of other nodes */
+    bool parts;    /* cuBLASLt multiplies the rows of each rank, if it is available */
     bool padded;   /* the rows of a rank begin at a fixed place: copies have a fixed extent */
 };
 
@@ -26,6 +28,10 @@ struct ag_gemm_layout {
 enum epa_status ag_gemm_layout_make(const char *name, const struct epa_ag_gemm *,
                                     const struct epa_world *, const struct ag_gemm_config *,
                                     struct ag_gemm_layout *out, struct epa_error *);
+
+/* Describes the rule of product: auto with the values of the problem, for reports. */
+void ag_gemm_describe_rule(const struct epa_ag_gemm *, const struct ag_gemm_layout *, char *out,
+                           size_t bytes);
 
 /* Places the rank's private memory: sets pointers in `out` and next_call[AG_GEMM_SETS]. notes:
  * intervals of the profile. With memory NULL it only counts. Returns the number of bytes. */

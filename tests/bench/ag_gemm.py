@@ -8,10 +8,11 @@ Each rank has a GPU of this host.
     sequential   one after the other
     fused        torch.ops.symm_mem.fused_all_gather_matmul
     parts        a product for each rank's rows, after copies that are pulled on a separate stream
+    pushed       a product for each rank's rows, after copies that are pushed, two buffers in turn, a signal per peer
     beside       gemm during pushed copies of the same size: the least cost of a hidden gather
 
     tests/bench/ag_gemm.py [--ranks 4] [--m 8192] [--n 49152] [--k 12288] [--dtype f16|bf16]
-                           [--rounds 5] [--ms 100] [--epa2a build/src/epa2a]
+                           [--rounds 5] [--ms 100] [--epa2a build/src/epa2a] [--product auto]
 
 Each variant is checked against float32 sums of some rows. Times are medians in microseconds over rounds of the
 slowest rank by CUDA events; the variants take turns. --epa2a adds epa2a after each round to the same table. A variant
@@ -38,6 +39,7 @@ def arguments():
         a.add_argument("--" + name, type=int, default=value)
     a.add_argument("--dtype", choices=DTYPES, default="f16")
     a.add_argument("--epa2a", help="the program, to be measured in turns")
+    a.add_argument("--product", choices=("auto", "own", "library"), default="auto", help="algorithm.product of epa2a")
     o = a.parse_args()
     if o.m % o.ranks != 0 or o.n % o.ranks != 0:
         a.error("--m and --n must be multiples of --ranks")
@@ -100,6 +102,27 @@ class Layer:
             torch.mm(rows, self.b.t(), out=self.part_of(self.c, peer))
         self.a_at.barrier(channel=0)
 
+    def pushed(self):
+        """No barrier: a rank sends the rows of a call after its products of the call before, so two buffers suffice."""
+        if not hasattr(self, "two"):
+            self.two = [symm_mem.empty(self.o.m, self.o.k, dtype=self.a.dtype, device="cuda") for _ in range(2)]
+            self.two_at = [symm_mem.rendezvous(g, self.group) for g in self.two]
+            self.calls = 0
+        g, at = self.two[self.calls % 2], self.two_at[self.calls % 2]
+        self.calls += 1
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            for i in range(1, self.o.ranks):
+                peer = (self.rank - i) % self.o.ranks
+                self.part_of(at.get_buffer(peer, g.shape, g.dtype), self.rank).copy_(self.a)
+                at.put_signal(peer, channel=1)
+        for i in range(self.o.ranks):
+            peer = (self.rank + i) % self.o.ranks
+            if i > 0:
+                at.wait_signal(peer, channel=1)
+            torch.mm(self.a if i == 0 else self.part_of(g, peer), self.b.t(), out=self.part_of(self.c, peer))
+        torch.cuda.current_stream().wait_stream(self.side)
+
     def beside(self):
         """No dependency between the two: rows that are read are of the call before."""
         self.side.wait_stream(torch.cuda.current_stream())
@@ -123,7 +146,7 @@ class Layer:
         return error <= want.abs().max().item() * 2.0 ** -7
 
 
-WAYS = ["gather", "gemm", "sequential", "fused", "parts", "beside"]
+WAYS = ["gather", "gemm", "sequential", "fused", "parts", "pushed", "beside"]
 
 
 def time_calls(layer, way, calls):
@@ -172,7 +195,7 @@ def ours(o):
     config = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                           "../../configs/ag_gemm-nvlink.yaml")
     command = [o.epa2a, "bench", config, "--only", "m 8192 n 28672*", "--json", "-", "--quiet",
-               "--set", f"ranks={o.ranks}",
+               "--set", f"ranks={o.ranks}", "--set", f"algorithm.product={o.product}",
                "--set", f"gemm={{m: {o.m}, n: {o.n}, k: {o.k}, dtype: {o.dtype}, values: random}}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)["results"][0]["stages"][-1]["ns"]["median"] / 1e3

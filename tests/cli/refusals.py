@@ -71,6 +71,7 @@ CASES = [
     *(moe(f"{{name: token_flag, {option}: [2, 2, 2, 2]}}", "[2") for option in ("kernel_blocks", "kernel_warps")),
     *(moe(f"{{name: fused, {option}: 3}}", "3", expert=MLP) for option in ("lag", "waves", "blocks")),
     *(gemm(f"{{name: ag_gemm_2d, {option}: 1}}", "1}") for option in ("cluster", "panel", "comm_blocks", "blocks", "put_blocks")),
+    gemm("{name: ag_gemm_2d, product: own}", "own"),
     moe("fused", "fused", moe=shape()),
     moe("fused", "560", moe=shape(hidden=560), expert=MLP),
     moe("fused", "208", expert="{kind: mlp, ffn: 208}"),

@@ -14,6 +14,7 @@ static const struct ag2_config defaults = {
     .across_ranks = true,
     .mover = AG_GEMM_AUTO,
     .forward = AG_GEMM_SM,
+    .product = AG_GEMM_BY_SHAPE,
     .panel = 16,
 };
 
@@ -48,6 +49,14 @@ static const struct epa_choice movers[] = {
 static const struct epa_choice forwards[] = {
     {"sm", AG_GEMM_SM, "multiprocessors"},
     {"copy_engine", AG_GEMM_COPY_ENGINE, "copy engines, whose stream waits for the rows"},
+    {0},
+};
+
+static const struct epa_choice products[] = {
+    {"auto", AG_GEMM_BY_SHAPE, "cuBLASLt for long products of 16-bit types, else own"},
+    {"own", AG_GEMM_OWN, "tiles of one kernel, which start as their rows arrive"},
+    {"library", AG_GEMM_LIBRARY,
+     "cuBLASLt, once for the rows of each rank, own rows first; copy engines push rows"},
     {0},
 };
 
@@ -104,6 +113,11 @@ static const struct epa_option options[] = {
      EPA_CHOICE(struct ag2_config, forward),
      .choices = forwards,
      .help = "on GPUs with gather: 2d, unit that passes rows of other nodes on within its node",
+     .tune = "cuda: *"},
+    {.name = "product",
+     EPA_CHOICE(struct ag2_config, product),
+     .choices = products,
+     .help = "on GPUs, unit of the product that runs while rows arrive",
      .tune = "cuda: *"},
     {.name = "cluster",
      EPA_U32(struct ag2_config, cluster),
@@ -200,12 +214,14 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
 
     if (c->mover != defaults.mover || c->forward != defaults.forward ||
         c->panel != defaults.panel || c->comm_blocks != 0 || c->blocks != 0 || c->cluster != 0 ||
-        c->put_blocks != 0)
+        c->put_blocks != 0 || c->product != defaults.product)
         return epa_fail_key(err, EPA_ERR_CONFIG,
-                            "algorithm.mover algorithm.forward algorithm.cluster algorithm.panel "
-                            "algorithm.comm_blocks algorithm.blocks algorithm.put_blocks",
-                            "ag_gemm_2d: algorithm.mover, forward, cluster, panel, comm_blocks, "
-                            "blocks and put_blocks are options of GPUs; leave them out");
+                            "algorithm.mover algorithm.forward algorithm.product algorithm.cluster "
+                            "algorithm.panel algorithm.comm_blocks algorithm.blocks "
+                            "algorithm.put_blocks",
+                            "ag_gemm_2d: algorithm.mover, forward, product, cluster, panel, "
+                            "comm_blocks, blocks and put_blocks are options of GPUs; leave them "
+                            "out");
     c->tile_rows = c->tile_rows != 0 ? c->tile_rows : TILE_ROWS;
     c->tile_cols = c->tile_cols != 0 ? c->tile_cols : TILE_COLS;
     status = check_shape(g, world, c, err);
@@ -251,6 +267,7 @@ static enum epa_status device_config(const struct ag2_config *c, struct ag_gemm_
         .mover = c->mover,
         .forward = c->forward,
         .order = c->order,
+        .product = c->product,
         .two_level = c->gather == AG2_TWO_LEVEL,
         .across_ranks = c->across_ranks,
         .overlap = true,

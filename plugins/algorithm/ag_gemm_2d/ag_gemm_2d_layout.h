@@ -19,7 +19,8 @@ struct ag2_config {
     /* tile_rows, tile_cols: 0: 256 on hosts, 128 and 256 on GPUs */
     uint32_t chunks, tile_rows, tile_cols;
     bool across_ranks, comm_worker;
-    int mover, forward; /* CUDA code: enum ag_gemm_mover; also the following line */
+    int mover, forward; /* CUDA code: enum ag_gemm_mover; also the following lines */
+    int product;        /* enum ag_gemm_product */
     uint32_t cluster, panel, comm_blocks, blocks, put_blocks;
 };
 

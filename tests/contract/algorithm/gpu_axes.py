@@ -227,6 +227,16 @@ FILES = {
                     (", 64 chunks, a block for communication", ", chunks: 64, comm_blocks: 1", ""))},
             "one node, nothing to forward": "ranks: 2, algorithm.forward: copy_engine",
             "several groups, whole tiles, fp8": "gemm: {dtype: fp8, m: 384, n: 768, k: 512}, tokens: full",
+            **{f"products by cuBLASLt{name}": f"algorithm: {{product: library{more}}}, gemm.n: {n}{other}" for name, n, more, other in (
+                ("", 384, "", ""), (", all rows, bias", 384, "", ", tokens: full, gemm.bias: true"),
+                (", f16, random values", 384, "", ", gemm.dtype: f16, gemm.values: random"),
+                (", some ranks have no rows", 384, "", ", tokens: [0, 130, 3]"),
+                (", no rank has rows", 384, "", ", tokens: [0, 0, 0]"),
+                (", one rank", 384, "", ", ranks: 1"), (", 64 chunks", 384, ", chunks: 64", ""),
+                (", many rows", 120, "", ", gemm.m: 2500, gemm.k: 8"),
+                (", ranks straggle", 384, "", ", verify: {straggle: 2ms, iterations: 20}"),
+                (", full speed, few iterations checked", 64, "",
+                 ", ranks: 2, gemm.m: 40, gemm.k: 64, verify: {iterations: 200, check_every: 19}"))},
             **{f"the baseline{name}": f"algorithm: {{name: ag_then_gemm{library}}}{more}" for name, library, more in (
                 ("", "", ""), (", own kernels", ", library: kernels", ""),
                 (", bias, threads straggle", "", ", gemm.bias: true, verify.straggle: 2ms"),
