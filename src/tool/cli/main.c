@@ -191,6 +191,9 @@ int main(int argc, char **argv)
            SIG_IGN); /* sockets of ranks report EPIPE; finish_stdout() sets the exit code */
     signal(SIGXFSZ, SIG_IGN); /* a write beyond RLIMIT_FSIZE reports EFBIG */
     signal(SIGCHLD, SIG_DFL); /* if the parent ignored it, waitpid() would lose exit codes */
+    /* UCX installs handlers that print a backtrace after a crash. After a crash in set-up they can hang,
+     * and the rank does not end. Launchers report the signal. UCX reads the variable on loading. */
+    (void)setenv("UCX_HANDLE_ERRORS", "none", 0);
     if (!raise_stack_limit())
         return EXIT_RESOURCE;
     code = finish_stdout(asked_by_shell ? complete_main(argc - 2, argv + 2)
