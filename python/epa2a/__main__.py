@@ -119,7 +119,7 @@ def _run_report(given):
     return 0
 
 
-def _check_predict(given):
+def _check_predict(given, charts):
     """Refuses options that contradict each other, and files that cannot be written."""
     if given.out is not None and given.sweep is None and not given.file.endswith(".json"):
         raise ResultsError("--out draws a sweep and needs --sweep, such as --sweep ranks=8:1024")
@@ -127,13 +127,15 @@ def _check_predict(given):
         raise ResultsError("--check measures one number of ranks, but --sweep has several")
     if given.out is not None:
         _need(*_drawing(given.out))
+        if not console.is_stdout(given.out):
+            charts.suffix_of(given.out)
     for option in ("json", "csv", "markdown", "out"):
         console.check_file(getattr(given, option), given.force, "--" + option)
 
 
 def _run_predict(given):
     predict, predict_text, charts, charts_text = _import("predict", _RESULTS, "predict", "predict_text", "charts", "charts_text")
-    _check_predict(given)
+    _check_predict(given, charts)
     options = [f"--model={model}" for model in given.model] + [f"--only={glob}" for glob in given.only]
     options += [f"--timeout={given.timeout}"] if given.timeout is not None else []
     options += [f"--max-runs={given.max_runs}"] if given.max_runs is not None else []

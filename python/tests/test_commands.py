@@ -101,6 +101,17 @@ def test_a_prediction_is_measured_once_and_repeated_with_another_link(tmp_path):
     assert "--link 1" in stderr
 
 
+def test_predictions_are_refused_before_a_measurement(tmp_path):
+    (tmp_path / "old.csv").write_text("old")
+    refused = {("--csv", "old.csv"): "--force overwrites it", ("--json", "no/p.json"): "--json no/p.json: No such file",
+               ("--markdown", "."): "that is a folder", ("--out", "c.svg"): "--sweep", ("--out", "c.bmp", "--sweep", "ranks=2:4"): ".svg",
+               ("--check", "--sweep", "ranks=2:4"): "--sweep has several", ("--cores", "0"): "1 or more"}  # fmt: skip
+    for options, reason in refused.items():
+        _, stderr = command(tmp_path, "predict", "nowhere.yaml", "--program", made.program(), *options, code=2)
+        assert reason in stderr and "nowhere" not in stderr, (options, stderr)
+    assert (tmp_path / "old.csv").read_text() == "old"
+
+
 def test_a_missing_package_is_named(tmp_path):
     """Without matplotlib the command names the package and its installation."""
     made.write(tmp_path / "r.json", *made.batch(1, 1))
