@@ -191,14 +191,18 @@ static enum epa_status launch_dispatch_half(struct ll_cuda *c, const struct epa_
     blocks = device_blocks_for(room, halves == LL_SEND ? sends + a.publishers : (receives + 3) / 4);
     if (halves == (LL_SEND | LL_RECEIVE) && room > 1) {
         /* The first blocks count and the next ones send: half of all blocks. If warps send whole
-         * rows, only a quarter, so that the last rows do not end long after the others. */
-        send = device_blocks_for(c->l.row_signals < c->l.units ? room / 4 : room / 2,
-                                 sends + a.publishers);
+         * rows, only a quarter, so that the last rows do not end long after the others. With dedup
+         * half of all blocks, which then help to receive. */
+        bool quarter = c->l.row_signals < c->l.units && c->mode != LL_DEDUP;
+
+        send = device_blocks_for(quarter ? room / 4 : room / 2, sends + a.publishers);
         blocks = send + device_blocks_for(room - room / 2, (receives + 3) / 4);
     }
     a.receivers_from = send;
     return launch(c, dispatch_kernel(c, m->x_dtype), &a, room > 1 ? blocks : 1);
 }
+
+enum { MANY_TURNS = 4 }; /* shares per warp with which combine has more senders than receivers */
 
 static enum epa_status launch_combine_half(struct ll_cuda *c, const struct epa_moe *m, uint32_t set,
                                            uint32_t halves)
@@ -208,10 +212,15 @@ static enum epa_status launch_combine_half(struct ll_cuda *c, const struct epa_m
     uint64_t sends = (uint64_t)c->l.size * c->l.max_tokens * c->l.shares;
     uint32_t room = c->d.resident[LL_COMBINE];
     uint32_t blocks = device_blocks_for(room, c->l.pushes && sends > receives ? sends : receives);
+    uint64_t warps = (uint64_t)room * DEVICE_WARPS;
 
     if (c->l.pushes && halves == (LL_SEND | LL_RECEIVE) && room > 1) {
-        a.receivers_from = device_blocks_for(room / 2, sends);
-        blocks = a.receivers_from + device_blocks_for(room - room / 2, receives);
+        /* With many tokens, sums at the experts' ranks take longer than sums of tokens. */
+        bool many = c->mode == LL_DEDUP && !c->l.output_fp8 && sends >= MANY_TURNS * warps;
+        uint32_t most = many ? room * 5 / 8 : room / 2;
+
+        a.receivers_from = device_blocks_for(most, sends);
+        blocks = a.receivers_from + device_blocks_for(room - most, receives);
     }
     return launch(c, combine_kernel(c), &a, blocks);
 }
