@@ -118,16 +118,21 @@ static void divide_row(uint32_t hidden, uint32_t most, uint32_t *parts, uint32_t
     *parts = (hidden + *channels - 1) / *channels;
 }
 
+/* Rows of few tokens are divided finer, as long as all parts fit in one round of the warps of a GPU:
+ * channels of a part of a row, and of a pulled and a pushed expert output (4 lines). */
+enum { FEW_SLOTS = 32, FEW_UNIT = 512, FEW_SHARE = 256, FEW_PUSH = 240 };
+
 /* GPUs: divides rows and expert outputs among warps, and computes the bytes of parts as lines. */
 static void divide_work(struct ll_layout *l)
 {
     uint32_t groups = l->group != 0 ? l->group : 1;
     uint32_t scales, bytes, packets;
+    bool few = (uint64_t)l->size * l->max_tokens <= FEW_SLOTS;
 
-    divide_row(l->hidden, LL_UNIT_CHANNELS, &l->units, &l->unit_channels);
-    divide_row(l->hidden, LL_SHARE_CHANNELS, &l->shares, &l->share_channels);
+    divide_row(l->hidden, few ? FEW_UNIT : LL_UNIT_CHANNELS, &l->units, &l->unit_channels);
+    divide_row(l->hidden, few ? FEW_SHARE : LL_SHARE_CHANNELS, &l->shares, &l->share_channels);
     if (l->pushes) {
-        l->share_channels = LL_PUSH_CHANNELS;
+        l->share_channels = few ? FEW_PUSH : LL_PUSH_CHANNELS;
         if (l->output_fp8)
             l->share_channels = LL_CODE_PACKETS * ll_chunks_of(groups) * LL_CHUNK / groups * groups;
         l->shares = (l->hidden + l->share_channels - 1) / l->share_channels;
