@@ -13,8 +13,14 @@
 
 static struct {
     uint32_t launches, early;
-    bool full; /* no block fits on a multiprocessor */
+    bool counts_early; /* of the last kernel, if it is of ll_v2 */
+    bool full;         /* no block fits on a multiprocessor */
 } gpu;
+
+static void run_nothing(void *data)
+{
+    (void)data;
+}
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **args)
 {
@@ -23,7 +29,10 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
     for (uint32_t i = 0; i < config->numAttrs; i++)
         if (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
             gpu.early += config->attrs[i].val.programmaticStreamSerializationAllowed != 0;
-    return ++fake_cuda.calls == fake_cuda.fail_at ? cudaErrorUnknown : cudaSuccess;
+    gpu.counts_early = ((const struct ll_args *)args[0])->counts_early != 0;
+    if (++fake_cuda.calls == fake_cuda.fail_at)
+        return cudaErrorUnknown;
+    return fake_queue(config->stream, run_nothing, "", 0);
 }
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *kernel, int threads,
@@ -229,6 +238,48 @@ TEST(kernels_are_set_up_early_on_an_exclusive_device)
         assert_int_equal(gpu.launches, 2 * stages);
         assert_int_equal(gpu.early,
                          whole && (asks || f.which == TOKEN_FLAG) ? 2 * stages - memsets : 0);
+        end(&f);
+    }
+}
+
+/* Checks the call of a stage in a graph, and whether its kernel reads the count of calls while the
+ * previous kernel runs. */
+static void assert_counts(struct fixture *f, uint32_t stage, bool early)
+{
+    f->m->y = f->m->y_space; /* no copy of expert outputs */
+    assert_int_equal(call(f, stage), EPA_OK);
+    assert_int_equal(gpu.counts_early, early);
+}
+
+/* A combine whose kernel follows the kernel of its dispatch, and the reverse. A stream of an application
+ * may have other work in between. */
+TEST(kernels_in_graphs_count_early_behind_kernels_of_the_other_stage)
+{
+    for (uint32_t shares = 0; shares < 2; shares++) {
+        struct epa_graph *graph = NULL;
+        struct epa_backend *b;
+        struct fixture f;
+
+        set_up(&f, LL_V2);
+        b = f.p.backend;
+        b->shares_stream = shares != 0;
+        begin(&f);
+        for (uint32_t i = 0; i < 2; i++)
+            assert_counts(&f, i, false);
+        for (uint32_t round = 0; round < 2; round++) {
+            assert_int_equal(b->ops->capture_begin(b), EPA_OK);
+            assert_counts(&f, 0, false);
+            assert_counts(&f, 1, true);
+            assert_counts(&f, 1, false); /* repeats the combine */
+            assert_counts(&f, 0, true);
+            assert_int_equal(fake_queue(b->stream, run_nothing, "", 0), cudaSuccess);
+            assert_counts(&f, 1, !b->shares_stream);
+            assert_counts(&f, 0, true);
+            assert_counts(&f, 1, true);
+            assert_int_equal(b->ops->capture_end(b, &graph), EPA_OK);
+            b->ops->graph_destroy(b, graph);
+        }
+        assert_counts(&f, 0, false);
         end(&f);
     }
 }

@@ -72,6 +72,7 @@ struct ll_cuda {
     uint32_t outputs;              /* region to which the current or last combine pushes */
     bool dispatched;               /* true: a dispatch followed the last combine */
     unsigned long long last_graph; /* graph that recorded the last kernel; 0: none */
+    cudaGraphNode_t last_node;     /* the last kernel in this graph */
     uint32_t last_stage;           /* stage of the last kernel: enum ll_cuda_stage */
     enum ll_half half;
     struct ll_set set[2];
@@ -134,36 +135,55 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     return a;
 }
 
-/* Determines whether the previous kernel counts calls of another kind. In a graph of the program,
- * the previous kernel is known. Outside a graph, or as the first kernel of a graph, the previous
- * kernel may belong to a graph that was launched in between. In a graph of an application, other
- * kernels may run in between. */
-static cudaError_t determine_counts_early(struct ll_cuda *c, struct ll_args *a)
+/* Returns the graph that the stream records; 0: none. *after is the only node of the graph that the
+ * next kernel will depend on; NULL: several nodes, or none. */
+static unsigned long long find_capture(const struct ll_cuda *c, cudaGraphNode_t *after)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaGraphEdgeData *edge = NULL;
+    const cudaGraphNode_t *node = NULL;
     unsigned long long graph = 0;
-    cudaError_t code;
+    size_t n = 0;
 
-    if (c->d.backend->shares_stream)
-        return cudaSuccess;
-    code = cudaStreamGetCaptureInfo(c->d.backend->stream, &status, &graph, NULL, NULL, NULL, NULL);
-
+    *after = NULL;
+    if (cudaStreamGetCaptureInfo(c->d.backend->stream, &status, &graph, NULL, &node, &edge, &n) !=
+        cudaSuccess) {
+        (void)cudaGetLastError(); /* the default stream, while another one records */
+        return 0;
+    }
     if (status != cudaStreamCaptureStatusActive)
-        graph = 0;
-    a->counts_early = graph != 0 && c->last_graph == graph && c->last_stage != a->c.stage;
-    c->last_graph = graph;
-    c->last_stage = a->c.stage;
-    return code;
+        return 0;
+    if (n == 1 && (edge == NULL || edge->type == cudaGraphDependencyTypeDefault))
+        *after = node[0];
+    return graph;
+}
+
+/* Returns true if the previous kernel is of this object and counts calls of another kind. In a graph
+ * of the program, the previous kernel is known. In a graph of an application other kernels may run in
+ * between, so the previous node must be the last kernel. Outside a graph, or as the first kernel of a
+ * graph, the previous kernel may belong to a graph that was launched in between. */
+static bool counts_early(const struct ll_cuda *c, uint32_t stage, unsigned long long graph,
+                         cudaGraphNode_t after)
+{
+    if (graph == 0 || c->last_graph != graph || c->last_stage == stage)
+        return false;
+    return !c->d.backend->shares_stream || (after != NULL && after == c->last_node);
 }
 
 static enum epa_status launch(struct ll_cuda *c, const void *kernel, struct ll_args *a,
                               uint32_t blocks)
 {
-    cudaError_t code = determine_counts_early(c, a);
+    cudaGraphNode_t node;
+    unsigned long long graph = find_capture(c, &node);
+    enum epa_status status;
 
-    if (code != cudaSuccess)
-        return device_call_failed(&c->d, "launching a kernel", code);
-    return device_launch(&c->d, kernel, &a->c, blocks, false);
+    a->counts_early = counts_early(c, a->c.stage, graph, node);
+    status = device_launch(&c->d, kernel, &a->c, blocks, false);
+    if (graph != 0)
+        (void)find_capture(c, &c->last_node);
+    c->last_graph = graph;
+    c->last_stage = a->c.stage;
+    return status;
 }
 
 /* Returns the number of counting blocks: one per part of each rank's experts, at most a quarter of

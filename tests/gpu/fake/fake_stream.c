@@ -37,6 +37,7 @@ struct CUstream_st {
     bool busy, leaving, records;
     bool unjoined;            /* a branch without a wait for its end so far */
     unsigned long long graph; /* id of the graph in recording */
+    cudaGraphNode_t node;     /* the last recorded operation, for cudaStreamGetCaptureInfo() */
     int device;
     struct CUstream_st *next;
 };
@@ -515,11 +516,19 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatu
                                      const cudaGraphNode_t **after, const cudaGraphEdgeData **edges,
                                      size_t *n)
 {
-    if (handle != NULL || after != NULL || edges != NULL || n != NULL)
+    if (handle != NULL)
         return cudaErrorNotSupported;
     *status = s->records ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     if (s->records && graph != NULL)
         *graph = s->graph;
+    if (s->records && n != NULL) {
+        pthread_mutex_lock(&s->lock);
+        s->node = (cudaGraphNode_t)(void *)s->recorded.last;
+        pthread_mutex_unlock(&s->lock);
+        *after = &s->node;
+        *edges = NULL;
+        *n = s->node != NULL;
+    }
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
 }
 
