@@ -485,6 +485,11 @@ def address_of(array):
     return array.data_ptr() if type(array) is _tensor else read(array, "array").address
 
 
+def is_inference(framework):
+    """Returns whether torch marks new tensors as tensors without a gradient, for ever."""
+    return framework == "torch" and sys.modules["torch"].is_inference_mode_enabled()
+
+
 def part_of_block(framework, block, at, count, shape, dtype):
     """Returns an array over bytes of a block."""
     if framework == "torch":

@@ -258,6 +258,12 @@ class Moe(Owned):
         self._y, self._bias = arrays.Argument("y", self.dtype), arrays.Argument("bias", self.dtype)
         self._out = arrays.Argument("out", self.dtype, writable=True)
         self._out_weights = arrays.Argument("out_weights", "f32", writable=True)
+        self._kept_views = {}
+
+    def close(self):
+        """Destroys the object. Collective, unless the comm is broken."""
+        self._kept_views.clear()
+        super().close()
 
     def _move(self, waits, tokens, stream, function, *arguments):
         """Calls a function of the library that moves data, and records the call for trace(). waits: the
@@ -343,9 +349,14 @@ class Moe(Owned):
         return outputs
 
     def _view(self, framework, address, shape, dtype, strides=None):
-        device = self.comm.device_number
-        memory = arrays.Memory(address, shape, dtype, device, self, strides)
-        return arrays.wrap(framework, memory, dtype, device)
+        """Returns an array over memory of the moe. A moe has few such places, so the arrays are kept."""
+        key = framework, address, shape, dtype, strides, arrays.is_inference(framework)
+        found = self._kept_views.get(key)
+        if found is None:
+            device = self.comm.device_number
+            memory = arrays.Memory(address, shape, dtype, device, self, strides)
+            found = self._kept_views[key] = arrays.wrap(framework, memory, dtype, device)
+        return found
 
     # ---- dispatch ----
 

@@ -188,8 +188,10 @@ def run_halves_and_views(comm):
     check_sums(pending.wait(), x, index, weights)
     copied = moe.dispatch(x, index, weights)
     moe.discard(copied)
+    outputs = set()
     for _ in range(5):  # views of each set
         got = moe.dispatch(x, index, weights, views=True)
+        outputs.add(id(got.y))
         assert got.source_range.tolist() == copied.source_range.tolist()
         for begin, n in zip(got.start.tolist(), got.count.tolist()):
             assert got.source_token[begin : begin + n].tolist() == copied.source_token[begin : begin + n].tolist()
@@ -197,6 +199,7 @@ def run_halves_and_views(comm):
             n = got.count[e]
             got.y[e, :n] = run_experts(got.x[e, :n], comm.rank * LOCAL + e, "bf16")
         check_sums(moe.combine(got), x, index, weights)
+    assert len(outputs) == 2  # arrays over the same memory are the same objects
     # Outputs in the memory of an earlier dispatch, rows with a stride, integers for bf16.
     wide = np.zeros((COUNTS[comm.rank], HIDDEN + 16), x.dtype)
     wide[:, :HIDDEN] = x
