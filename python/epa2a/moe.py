@@ -165,10 +165,10 @@ class Received:
 
 
 class Pending:
-    """A combine that combine_send() began."""
+    """A combine that combine_send() began. wait() completes `result`."""
 
     def __init__(self, moe, received, result, keep):
-        self.moe, self.received, self._result, self._keep = moe, received, result, keep
+        self.moe, self.received, self.result, self._keep = moe, received, result, keep
 
     def wait(self, stream=None):
         """Completes the combine and returns its result."""
@@ -180,7 +180,7 @@ class Pending:
         received = self.received
         moe._move(False, received.tokens, stream, moe._lib.epa2a_combine_recv, handle, received.struct)
         self._keep = None
-        return self._result
+        return self.result
 
 
 # Names of the arrays of Received, and of the fields of the struct.
@@ -204,17 +204,19 @@ Output = namedtuple("Output", "field argument at bytes shape dtype")
 
 
 class Plan:
-    """Outputs of the dispatches with the same flags, and their places in one block of memory."""
+    """Outputs of the dispatches with the same flags, and their places in one block of memory. `used`: names
+    of outputs that have arrays of their own: to create an array costs less than to find it in the block."""
 
     _ALIGN = 256
 
-    def __init__(self, outputs, flags):
-        self.flags, self.outputs, self.bytes = flags, {}, 0
+    def __init__(self, outputs, flags, used=()):
+        self.flags, self.outputs, self.bytes, self.used = flags, {}, 0, [n for n in used if n in outputs]
         for name, (shape, dtype) in outputs.items():
             count = math.prod(shape) * arrays.BYTES[dtype]
             argument = arrays.Argument(f"into[{name!r}]", dtype, writable=True)
             self.outputs[name] = Output(_fields.get(name, name), argument, self.bytes, count, shape, dtype)
-            self.bytes += (count + self._ALIGN - 1) // self._ALIGN * self._ALIGN
+            if name not in self.used:
+                self.bytes += (count + self._ALIGN - 1) // self._ALIGN * self._ALIGN
 
 
 class Moe(Owned):
@@ -249,6 +251,7 @@ class Moe(Owned):
         self._need = _ask_need(comm.handle, comm.ranks, comm.device_number, struct)
         self._y_shape, self._flat_shape = self._rows_shape(self.hidden), (self._need.rows, self.hidden)
         self._plans = {}
+        self.used = ()  # outputs that the caller always uses
         self._trace = None
         self._x, self._codes = arrays.Argument("x", self.dtype), arrays.Argument("x", "fp8")
         self._x_scale = arrays.Argument("x_scale", "f32")
@@ -327,7 +330,7 @@ class Moe(Owned):
                     del outputs[name]
             if keep_routes:
                 outputs[_routing] = ((self._need.routing_bytes,), "u8")
-            plan = self._plans[form] = Plan(outputs, flags)
+            plan = self._plans[form] = Plan(outputs, flags, self.used)
         return plan
 
     def _outputs_of(self, flags):
@@ -431,6 +434,7 @@ class Moe(Owned):
                 setattr(struct, output.field, output.argument.dense(value, output.shape, device)[0])
         if len(received._arrays) == len(plan.outputs):
             return
+        self._allocate(received, [name for name in plan.used if name not in received._arrays])
         received._block = arrays.empty(received.framework, (plan.bytes,), "u8", device)
         address = arrays.address_of(received._block)
         for name, output in plan.outputs.items():

@@ -190,6 +190,7 @@ def inputs_may_change(comm):
     rows, _, handle, _, hook = buffer.low_latency_dispatch(
         tensor(x), tensor(idx), p.tokens, p.experts, use_fp8=False, return_recv_hook=True
     )
+    require(getattr(rows, "base", None) is None)  # no part of a block of NumPy
     x[:], idx[:] = 0, -1
     hook()
     y = array(rows).copy()

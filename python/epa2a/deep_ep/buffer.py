@@ -180,29 +180,32 @@ class Buffer:
 
         Returns (rows [L, ranks * maximum, hidden] or (rows, scales [L, ranks * maximum, hidden / 128]),
         count [L], handle, event, hook). The scales of a group are adjacent in memory."""
-        refuse("low_latency_dispatch", dispatch_wait_recv_cost_stats=dispatch_wait_recv_cost_stats, **unknown)
+        if dispatch_wait_recv_cost_stats is not None or unknown:
+            refuse("low_latency_dispatch", dispatch_wait_recv_cost_stats=dispatch_wait_recv_cost_stats, **unknown)
         if use_fp8 and use_ue8m0 and not round_scale:
             raise ArgumentError("use_ue8m0 needs scales that are powers of two; pass round_scale=True.")
 
-        def run(stream):
-            def dispatch(mode):
-                return mode.dispatch(
-                    x,
-                    topk_idx,
-                    num_max_dispatch_tokens_per_rank,
-                    num_experts,
-                    fp8=use_fp8,
-                    pow2=round_scale,
-                    ue8m0=use_ue8m0,
-                    seen=cumulative_local_expert_recv_stats,
-                    hooked=return_recv_hook,
-                    stream=stream,
-                )
+        def dispatch(mode):
+            return mode.dispatch(
+                x,
+                topk_idx,
+                num_max_dispatch_tokens_per_rank,
+                num_experts,
+                fp8=use_fp8,
+                pow2=round_scale,
+                ue8m0=use_ue8m0,
+                seen=cumulative_local_expert_recv_stats,
+                hooked=return_recv_hook,
+                stream=None,
+            )
 
-            return self._call(dispatch)
-
-        inputs = x, topk_idx, cumulative_local_expert_recv_stats
-        (rows, count, handle, hook), event = self._run(run, async_finish, return_recv_hook, inputs=inputs)
+        if not async_finish:
+            (rows, count, handle, hook), event = self._call(dispatch), EventOverlap()
+        else:
+            inputs = x, topk_idx, cumulative_local_expert_recv_stats
+            (rows, count, handle, hook), event = self._run(
+                lambda _: self._call(dispatch), async_finish, return_recv_hook, inputs=inputs
+            )
         if self._masks is not None:
             handle.choices = ops_for(topk_idx).copy(topk_idx)
         return rows, count, handle, event, hook if return_recv_hook else None
@@ -225,24 +228,26 @@ class Buffer:
         out           [tokens, hidden] BF16; None: a new tensor.
 
         Returns (out, event, hook)."""
-        refuse("low_latency_combine", combine_wait_recv_cost_stats=combine_wait_recv_cost_stats, **unknown)
+        if combine_wait_recv_cost_stats is not None or unknown:
+            refuse("low_latency_combine", combine_wait_recv_cost_stats=combine_wait_recv_cost_stats, **unknown)
         if use_logfmt and zero_copy:
             raise ArgumentError("use_logfmt and zero_copy exclude each other; pass one of them.")
         owner = self._owner(handle)
 
-        def run(stream):
-            how = {"out": out, "rounded": use_logfmt, "hooked": return_recv_hook, "stream": stream}
+        def combine(mode):
+            how = {"out": out, "rounded": use_logfmt, "hooked": return_recv_hook, "stream": None}
+            if mode is owner:
+                return mode.combine(None if zero_copy else x, topk_idx, topk_weights, handle, **how)
+            y = owner.combine_buffer(handle) if zero_copy else x
+            return mode.combine_other(y, topk_idx, topk_weights, handle, **how)
 
-            def combine(mode):
-                if mode is owner:
-                    return mode.combine(None if zero_copy else x, topk_idx, topk_weights, handle, **how)
-                y = owner.combine_buffer(handle) if zero_copy else x
-                return mode.combine_other(y, topk_idx, topk_weights, handle, **how)
-
-            return self._call(combine)
-
-        inputs = x, topk_idx, topk_weights, handle, out
-        (combined, hook), event = self._run(run, async_finish, return_recv_hook, inputs=inputs)
+        if not async_finish:
+            (combined, hook), event = self._call(combine), EventOverlap()
+        else:
+            inputs = x, topk_idx, topk_weights, handle, out
+            (combined, hook), event = self._run(
+                lambda _: self._call(combine), async_finish, return_recv_hook, inputs=inputs
+            )
         return combined, event, hook if return_recv_hook else None
 
     def get_next_low_latency_combine_buffer(self, handle):
@@ -282,7 +287,8 @@ class Buffer:
             self._masks.clean()
 
     def _check_mode(self):
-        self._comm()
+        if self.runtime is None:
+            self._comm()
         if not self.low_latency_mode:
             raise ArgumentError("The Buffer has low_latency_mode=False; create it with low_latency_mode=True.")
 

@@ -105,6 +105,10 @@ class Handle(Sequence):
         return handle.received
 
 
+def do_nothing():
+    """The hook of a complete call."""
+
+
 class Half:
     """The second half of a call. Only the first complete() has an effect."""
 
@@ -124,6 +128,7 @@ class LowLatency:
         self.comm = comm
         self.limit_bytes = limit_bytes
         self.moes = {}  # with Need.overlaps
+        self.own = set()  # the same Moes
         self.half = Half(None)  # the last second half
         self.rows = None  # of masks.py
 
@@ -143,13 +148,14 @@ class LowLatency:
                 )
             moe = Moe(self.comm, **shape)
             moe.rename(y="x", seen="cumulative_local_expert_recv_stats")
+            moe.used = "x", "x_scale", "count"
             self.moes[key] = moe, need.overlaps
+            self.own.add(moe)
         return self.moes[key]
 
     def has(self, handle):
         """Returns whether the handle is of a dispatch of this object."""
-        moe = Handle.received_of(handle).moe
-        return any(moe is other for other, _ in self.moes.values())
+        return Handle.received_of(handle).moe in self.own
 
     def find(self, x, topk_idx, max_tokens, experts, fp8, hooked):
         """Returns moe_of() for the arguments of a dispatch. Moe.dispatch() checks the arguments, too, so only
@@ -172,24 +178,25 @@ class LowLatency:
 
     def close(self):
         self.half.complete()
-        for moe, _ in self.moes.values():
+        for moe in self.own:
             moe.close()
         self.moes.clear()
+        self.own.clear()
         if self.rows is not None:
             self.rows.close()
 
     def finish(self, wait, hooked):
         """Ends a call: returns the hook. A call of the library that was begun has a function `wait`."""
-        self.half = Half(wait)
         if not hooked:
-            self.half.complete()
+            return do_nothing
+        self.half = Half(wait)
         return self.half.complete
 
     def dispatch(self, x, topk_idx, max_tokens, experts, *, fp8, pow2, ue8m0, seen, hooked, stream):
         """Returns (rows or (rows, scales), count, handle, hook)."""
         moe, overlaps = self.find(x, topk_idx, max_tokens, experts, fp8, hooked)
-        begin = moe.dispatch_send if hooked and overlaps else moe.dispatch
-        got = begin(
+        halves = hooked and overlaps
+        got = (moe.dispatch_send if halves else moe.dispatch)(
             x,
             topk_idx,
             recv="fp8" if fp8 else "bf16",
@@ -201,10 +208,11 @@ class LowLatency:
             seen=seen,
             stream=stream,
         )
-        hook = self.finish(got.wait if begin == moe.dispatch_send else None, hooked)
+        hook = self.finish(got.wait if halves else None, hooked)
         rows = got.x
         if fp8:
-            rows = rows, got.x_scale.swapaxes(1, 2)
+            scales = got.x_scale
+            rows = rows, scales.mT if got.framework == "torch" else scales.swapaxes(1, 2)
 
         def items():
             src_info = got.source_token.reshape(moe.local_experts, -1)
@@ -236,11 +244,11 @@ class LowLatency:
             arrays.dense(y, "x", rows, ("bf16",), self.comm.device_number)
             y = self.round_outputs(y, got)
         self.half.complete()
-        if out is None:
-            out = arrays.empty(got.framework, (got.tokens, moe.hidden), "bf16", self.comm.device_number)
-        begin = moe.combine_send if hooked and moe.overlaps else moe.combine
-        begun = begin(got, y, topk_weights, topk_idx=topk_idx, out=out, stream=stream)
-        return out, self.finish(begun.wait if begin == moe.combine_send else None, hooked)
+        if not (hooked and moe.overlaps):
+            out = moe.combine(got, y, topk_weights, topk_idx=topk_idx, out=out, stream=stream)
+            return out, self.finish(None, hooked)
+        begun = moe.combine_send(got, y, topk_weights, topk_idx=topk_idx, out=out, stream=stream)
+        return begun.result, self.finish(begun.wait, hooked)
 
     def combine_other(self, *_, **__):
         raise ArgumentError("handle is of a dispatch with masks, which were removed; dispatch again.")
