@@ -4,7 +4,7 @@ import ctypes
 import math
 from collections import namedtuple
 
-from . import arrays, library, structs
+from . import arrays, binding, library, structs
 from .comm import Owned
 from .errors import NOT_YET, ArgumentError
 
@@ -66,7 +66,30 @@ def _ask_need(comm, ranks, device, shape):
     )
 
 
-class Received:
+class _Rows:
+    """Members of Received. The compiled module has a class in place of this one, whose member `rows` is in
+    its own memory."""
+
+    __slots__ = (
+        "moe", "struct", "framework", "tokens", "_plan", "_block", "_arrays", "_counts", "_y", "_keep", "_views",
+        "_half",
+    )  # fmt: skip
+
+    def __init__(self):
+        self.struct = structs.new_received()
+
+
+class _CompiledRows(binding.module.Received if binding.module else object):
+    __slots__ = ()
+
+    @property
+    def struct(self):
+        struct = structs.ReceivedRows.from_address(self._address)
+        struct.owner = self  # of the memory
+        return struct
+
+
+class Received(_CompiledRows if binding.module else _Rows):
     """The rows of a dispatch. The arrays are of the framework of the tokens and have room for the
     maximum number of rows; `count` holds the used part. L is the number of local experts of a rank.
 
@@ -84,12 +107,10 @@ class Received:
 
     On a device `source_token` and `source_range` are None unless the dispatch has sources=True."""
 
-    __slots__ = (
-        "moe", "struct", "framework", "tokens", "_plan", "_block", "_arrays", "_counts", "_y", "_keep", "_views",
-        "_half", "__weakref__",
-    )  # fmt: skip
+    __slots__ = ("__weakref__",)
 
     def __init__(self, moe, framework, tokens, plan, views):
+        super().__init__()
         self.moe, self.framework, self.tokens, self._plan, self._views = moe, framework, tokens, plan, views
         self._arrays = {}  # the arrays of the caller, and those that were used
         self._counts = self._y = self._keep = self._half = self._block = None
@@ -405,7 +426,8 @@ class Moe(Owned):
         if isinstance(into, Received):
             if into.moe is self and into._plan is plan and not into._views and into._half is None:
                 # The pointers of `into` were checked; those to memory of the moe count as NULL.
-                struct = received.struct = structs.ReceivedRows.from_buffer_copy(into.struct)
+                struct = received.struct
+                structs.copy(struct, into.struct)
                 struct.host_count = None
                 received._block, received._arrays, received._y = into._block, into._arrays, into._y
                 if struct.routing:  # of the earlier dispatch
@@ -465,10 +487,9 @@ class Moe(Owned):
             plan = self._plan_of(*form)
         tokens, count, keep = self._read_tokens(x, topk_idx, topk_weights, x_scale, plan.flags, seen)
         received = Received(self, arrays.framework_of(x), count, plan, bool(views))
-        received.struct = struct = structs.new_received()
+        struct = received.struct
         if not views:
             self._receive(received, into)
-            struct = received.struct
         elif into is not None:
             raise ArgumentError("views and into exclude each other; pass one of them.")
         else:

@@ -6,6 +6,7 @@ from ctypes import (
     CFUNCTYPE,
     POINTER,
     Structure,
+    addressof,
     c_char_p,
     c_int,
     c_int32,
@@ -13,6 +14,7 @@ from ctypes import (
     c_uint32,
     c_uint64,
     c_void_p,
+    memmove,
     sizeof,
 )
 from functools import partial
@@ -180,6 +182,11 @@ _received = bytes(ReceivedRows())
 def new_received():
     """Returns a new ReceivedRows, in half of the time of its constructor."""
     return ReceivedRows.from_buffer_copy(_received)
+
+
+def copy(to, other):
+    """Copies a struct of the same class."""
+    memmove(addressof(to), addressof(other), sizeof(to))
 
 
 _formats = {c_size_t: "N", c_uint64: "Q", c_void_p: "P", c_uint32: "I", c_int32: "i"}
