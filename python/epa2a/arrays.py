@@ -7,6 +7,7 @@ import ctypes
 import functools
 import sys
 
+from . import binding
 from .errors import ArgumentError, Unsupported
 
 BYTES = {"f32": 4, "bf16": 2, "fp8": 1, "f16": 2, "i32": 4, "i64": 8, "u8": 1, "u16": 2, "u32": 4, "u64": 8}
@@ -102,6 +103,8 @@ def _find_torch():
     torch = sys.modules["torch"]
     _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     _strided, _tensor = torch.strided, torch.Tensor
+    if binding.module is not None:
+        binding.module.use_torch(_tensor, _strided, _raw_stream)
 
 
 def _read_torch(x):
@@ -132,6 +135,8 @@ def _find_numpy():
     probe = numpy.zeros(3, numpy.uint8)
     found = sys.implementation.name == "cpython" and _pointer(id(probe) + _header).value
     _ndarray = numpy.ndarray if found == probe.__array_interface__["data"][0] else ()
+    if binding.module is not None and _ndarray:
+        binding.module.use_numpy(_ndarray, _header)
 
 
 def _read_numpy(x, name, writable):
@@ -352,17 +357,17 @@ class Argument:
     The first array of a dtype takes the path of dense(), which explains each failure. A later dense array
     of the same dtype, of torch or NumPy, takes a quarter of the time."""
 
-    __slots__ = ("name", "dtypes", "writable", "_bytes")
+    __slots__ = ("name", "dtypes", "writable", "sizes")
 
     def __init__(self, name, *dtypes, writable=False):
         self.name, self.dtypes, self.writable = name, dtypes, writable
-        self._bytes = {}  # accepted dtype of a framework: bytes of an element
+        self.sizes = {}  # accepted dtype of a framework: bytes of an element
 
     def _fast(self, x, shape, device):
         """Returns (address, x, bytes of an element), or None: dense() decides."""
         kind = type(x)
         if kind is _tensor:
-            size = self._bytes.get(x.dtype)
+            size = self.sizes.get(x.dtype)
             if (
                 size is None
                 or x.shape != shape
@@ -373,7 +378,7 @@ class Argument:
                 return None
             address = x.data_ptr()
         elif kind is _ndarray and device < 0:
-            size, flags = self._bytes.get(x.dtype), x.flags
+            size, flags = self.sizes.get(x.dtype), x.flags
             if (
                 size is None
                 or x.shape != shape
@@ -390,7 +395,7 @@ class Argument:
         """Returns the result for a checked array, and accepts its dtype from now on."""
         size, x = BYTES[array.dtype], array.source
         if type(x) is _tensor or type(x) is _ndarray:
-            self._bytes[x.dtype] = size
+            self.sizes[x.dtype] = size
         return array.address, x, size
 
     def dense(self, x, shape, device):
@@ -478,6 +483,15 @@ def empty(framework, shape, dtype, device):
         )
     numpy = _numpy()
     return numpy.empty(shape, _numpy_dtype(numpy, dtype))
+
+
+def tensor_maker(shape, dtype, device):
+    """Returns a function that returns a new tensor of torch. A tensor with strides takes less time to create
+    than one without."""
+    shape = tuple(shape)
+    strides = [n // BYTES[dtype] for n in _dense_strides(shape, BYTES[dtype])]
+    kind, place = _torch_dtype(dtype), _torch_device(device)
+    return functools.partial(sys.modules["torch"].empty_strided, shape, strides, dtype=kind, device=place)
 
 
 def address_of(array):

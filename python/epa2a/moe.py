@@ -221,6 +221,10 @@ _routing = "routing"
 for _name in (*_fields, _routing):
     setattr(Received, _name, property(lambda self, name=_name: self._array(name)))
 
+# Functions that the compiled module calls, in the order of its numbers.
+_compiled = ("dispatch", "dispatch_send", "combine", "combine_send")
+_DISPATCH, _DISPATCH_SEND, _COMBINE, _COMBINE_SEND = range(len(_compiled))
+
 Output = namedtuple("Output", "field argument at bytes shape dtype")
 
 
@@ -232,12 +236,27 @@ class Plan:
 
     def __init__(self, outputs, flags, used=()):
         self.flags, self.outputs, self.bytes, self.used = flags, {}, 0, [n for n in used if n in outputs]
+        self.owns = any(name in outputs for name in (*_sources, _routing))  # outputs that are never views
         for name, (shape, dtype) in outputs.items():
             count = math.prod(shape) * arrays.BYTES[dtype]
             argument = arrays.Argument(f"into[{name!r}]", dtype, writable=True)
             self.outputs[name] = Output(_fields.get(name, name), argument, self.bytes, count, shape, dtype)
             if name not in self.used:
                 self.bytes += (count + self._ALIGN - 1) // self._ALIGN * self._ALIGN
+
+    def tensors(self, device):
+        """Returns a function that creates the block as a tensor of torch, (offset in the struct, place in the
+        block) of the outputs in it, and (offset in the struct, name, function) of the other outputs."""
+
+        def maker(shape, dtype):
+            return arrays.tensor_maker(shape, dtype, device)
+
+        def field(name):
+            return getattr(structs.ReceivedRows, self.outputs[name].field).offset
+
+        parts = [(field(name), output.at) for name, output in self.outputs.items() if name not in self.used]
+        used = [(field(n), n, maker(self.outputs[n].shape, self.outputs[n].dtype)) for n in self.used]
+        return maker((self.bytes,), "u8"), tuple(parts), tuple(used)
 
 
 class Moe(Owned):
@@ -283,9 +302,35 @@ class Moe(Owned):
         self._out = arrays.Argument("out", self.dtype, writable=True)
         self._out_weights = arrays.Argument("out_weights", "f32", writable=True)
         self._kept_views = {}
+        self._calls = self._compiled_calls() if binding.module else None
+
+    def _compiled_calls(self):
+        """Returns the calls of the compiled module, which return None for arguments that only the Python
+        code handles."""
+        comm, lib = self.comm, self._lib
+        functions = [getattr(lib, f"epa2a_{name}") for name in _compiled]
+        arguments = self._x, self._topk_idx, self._topk_weights, self._seen, self._y, self._out
+        return binding.module.Calls(
+            device=comm.device_number,
+            handle=self._handle,
+            functions=tuple(ctypes.cast(f, ctypes.c_void_p).value for f in functions),
+            arguments=tuple(a.sizes for a in arguments),
+            hidden=self.hidden,
+            topk=self.topk,
+            local=self.local_experts,
+            weight_rows=self._need.rows if self._by_rank else 0,
+            rows=self._need.rows,
+            y_shape=self._y_shape,
+            received=Received,
+            plans=self._plans,
+            check=library.check,
+            stream_handle=arrays.stream_handle,
+            guard=comm.call_waiting if comm.device_number < 0 else None,
+        )
 
     def close(self):
         """Destroys the object. Collective, unless the comm is broken."""
+        self._calls = None
         self._kept_views.clear()
         super().close()
 
@@ -472,6 +517,10 @@ class Moe(Owned):
                 received._arrays[name] = array
                 setattr(received.struct, output.field, arrays.address_of(array))
 
+    def _allocate_own(self, received):
+        """Sets the pointers of the outputs that are never views."""
+        self._allocate(received, (*_sources, _routing))
+
     def _start(
         self, function, x, topk_idx, topk_weights, x_scale, recv, pow2_scales, ue8m0, scales_by_group, into,
         views, sources, keep_routes, host_counts, seen, stream, routing=None
@@ -493,7 +542,7 @@ class Moe(Owned):
         elif into is not None:
             raise ArgumentError("views and into exclude each other; pass one of them.")
         else:
-            self._allocate(received, (*_sources, _routing))
+            self._allocate_own(received)
         if host_counts:
             received._counts = (ctypes.c_uint32 * (self.local_experts + 1))()
             struct.host_count = ctypes.addressof(received._counts)
@@ -528,6 +577,13 @@ class Moe(Owned):
         host_counts      True: wait for the counts; see Received.counts.
         seen             [L] int32; adds the number of received rows of each expert.
         stream           Stream of torch or CuPy, or an int; None: the current stream."""
+        if self._calls is not None and self._trace is None:
+            received = self._calls.dispatch(
+                _DISPATCH, self, x, topk_idx, topk_weights, x_scale, recv, pow2_scales, ue8m0, scales_by_group,
+                sources, keep_routes, into, views, host_counts, seen, stream
+            )  # fmt: skip
+            if received is not None:
+                return received
         if topk_idx is None:
             raise ArgumentError("topk_idx is None; pass an array of experts.")
         return self._complete(self._start(
@@ -544,7 +600,13 @@ class Moe(Owned):
         inputs must not change before."""
         if topk_idx is None:
             raise ArgumentError("topk_idx is None; pass an array of experts.")
-        received = self._start(
+        received = None
+        if self._calls is not None and self._trace is None:
+            received = self._calls.dispatch(
+                _DISPATCH_SEND, self, x, topk_idx, topk_weights, x_scale, recv, pow2_scales, ue8m0,
+                scales_by_group, sources, keep_routes, into, views, host_counts, seen, stream
+            )  # fmt: skip
+        received = received or self._start(
             self._lib.epa2a_dispatch_send, x, topk_idx, topk_weights, x_scale, recv, pow2_scales, ue8m0,
             scales_by_group, into, views, sources, keep_routes, host_counts, seen, stream
         )
