@@ -160,6 +160,7 @@ static void calls_free(PyObject *self)
 
 static PyMethodDef calls_methods[] = {
     {"dispatch", (PyCFunction)(void (*)(void))calls_dispatch, METH_FASTCALL, NULL},
+    {"combine", (PyCFunction)(void (*)(void))calls_combine, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot calls_slots[] = {

@@ -62,7 +62,8 @@ bool call_read_stream(const struct calls *, PyObject *stream, PyObject *framewor
 /* Returns the number of a function: `first` or the next one; -1: an error. */
 long call_function(PyObject *number, enum function first);
 
-/* Method of Calls. It returns None if the Python code has to make the call. */
+/* Methods of Calls. Both return None if the Python code has to make the call. */
 PyObject *calls_dispatch(PyObject *calls, PyObject *const *args, Py_ssize_t n);
+PyObject *calls_combine(PyObject *calls, PyObject *const *args, Py_ssize_t n);
 
 #endif

@@ -1,5 +1,7 @@
-"""The compiled module of the package, python/binding. Without the module the package has the same results and
-exceptions. $EPA2A_BINDING is the path of the module in place of the installed one, or "none"."""
+"""The compiled module of the package, python/binding: it takes a third of the CPU time of a call of Moe.
+
+Without the module every call takes the Python code, with the same results and exceptions. $EPA2A_BINDING is
+the path of the module in place of the installed one, or "none"."""
 
 import importlib.machinery
 import importlib.util

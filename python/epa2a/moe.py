@@ -521,6 +521,15 @@ class Moe(Owned):
         """Sets the pointers of the outputs that are never views."""
         self._allocate(received, (*_sources, _routing))
 
+    def _new_out(self, received):
+        """Returns a new array for the sums of a combine."""
+        shape = received.tokens, self.hidden
+        return arrays.empty(received.framework, shape, self.dtype, self.comm.device_number)
+
+    def _out_maker(self, tokens):
+        """Returns a function that returns a new tensor of torch for the sums of a combine."""
+        return arrays.tensor_maker((tokens, self.hidden), self.dtype, self.comm.device_number)
+
     def _start(
         self, function, x, topk_idx, topk_weights, x_scale, recv, pow2_scales, ue8m0, scales_by_group, into,
         views, sources, keep_routes, host_counts, seen, stream, routing=None
@@ -710,6 +719,13 @@ class Moe(Owned):
         bias            [tokens, hidden], or a pair of these.
         out             [tokens, hidden]; None: a new array.
         return_weights  Layouts by rank: returns (out, weights)."""
+        if self._calls is not None and self._trace is None and bias is None and not return_weights:
+            if out_weights is None:
+                result = self._calls.combine(
+                    _COMBINE, self, received, y, topk_weights, topk_idx, out, stream
+                )
+                if result is not None:
+                    return result
         return self._start_combine(
             self._lib.epa2a_combine, received, y, topk_weights, topk_idx, bias, out, return_weights,
             out_weights, stream
@@ -720,6 +736,13 @@ class Moe(Owned):
         out_weights=None, stream=None
     ):
         """Begins a combine with the arguments of combine(). Pending.wait() returns its result."""
+        if self._calls is not None and self._trace is None and bias is None and not return_weights:
+            if out_weights is None:
+                result = self._calls.combine(
+                    _COMBINE_SEND, self, received, y, topk_weights, topk_idx, out, stream
+                )
+                if result is not None:
+                    return Pending(self, received, result, (y, topk_weights, topk_idx, result))
         result, keep = self._start_combine(
             self._lib.epa2a_combine_send, received, y, topk_weights, topk_idx, bias, out, return_weights,
             out_weights, stream

@@ -2,6 +2,7 @@
 exceptions. Exits with 77 if the build has no module."""
 
 import sys
+import threading
 import unittest
 
 import support
@@ -10,7 +11,7 @@ from support import epa2a, np, routes_of, tokens_of
 
 RANKS, EXPERTS, TOPK, HIDDEN, MAX = 2, 4, 2, 128, 6
 SHAPE = {"max_tokens": MAX, "hidden": HIDDEN, "experts": EXPERTS, "topk": TOPK, "in_flight": 2}
-SLOW = ("_start",)  # the Python code of a call
+SLOW = "_start", "_start_combine"  # the Python code of a call
 
 
 def inputs(comm, tokens=MAX):
@@ -111,6 +112,43 @@ def run_exceptions(comm):
     return message_of(lambda: moe.dispatch(x, index, weights))[1]
 
 
+def run_references(comm):
+    """Calls keep no reference to their arguments and results."""
+    moe = epa2a.Moe(comm, **SHAPE)
+    x, index, weights = inputs(comm)
+    out = np.empty_like(x)
+    y = np.zeros((*moe._y_shape,), x.dtype)
+    into = moe.dispatch(x, index, weights)
+    moe.combine(into, y, out=out)
+
+    def many(n):
+        for _ in range(n):
+            moe.combine(moe.dispatch(x, index, weights, into=into), y, out=out)
+            moe.combine(moe.dispatch(x, index, weights, views=True), y)
+            moe.combine(moe.dispatch(x, index), y, weights)
+
+    def counts():
+        objects = x, index, weights, out, y, into, moe, into._plan, into._arrays, into.framework
+        return [sys.getrefcount(o) for o in objects]
+
+    many(2)
+    before = counts()
+    many(50)
+    assert counts() == before, (before, counts())
+
+
+def run_threads(comm):
+    """A call from another thread needs no main thread."""
+    moe = epa2a.Moe(comm, **SHAPE)
+    x, index, weights = inputs(comm)
+    y = np.ones((*moe._y_shape,), x.dtype)
+    sums = []
+    thread = threading.Thread(target=lambda: sums.append(moe.combine(moe.dispatch(x, index, weights), y)))
+    thread.start()
+    thread.join()
+    assert len(sums) == 1
+
+
 class Binding(unittest.TestCase):
     def test_usual_calls_take_the_module(self):
         epa2a.spawn(run_forms, RANKS, False)
@@ -121,6 +159,12 @@ class Binding(unittest.TestCase):
     def test_exceptions_are_those_of_the_python_code(self):
         for text in epa2a.spawn(run_exceptions, RANKS):
             self.assertIn("closed", text)
+
+    def test_references(self):
+        epa2a.spawn(run_references, RANKS)
+
+    def test_threads(self):
+        epa2a.spawn(run_threads, RANKS)
 
 
 if __name__ == "__main__":
