@@ -211,14 +211,16 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
         .config = *c,
     };
     enum epa_status status;
+    bool moving; /* an option of the unit that moves or multiplies */
 
-    if (c->mover != defaults.mover || c->forward != defaults.forward ||
-        c->panel != defaults.panel || c->comm_blocks != 0 || c->blocks != 0 || c->cluster != 0 ||
-        c->put_blocks != 0 || c->product != defaults.product)
+    moving = c->mover != defaults.mover || c->forward != defaults.forward ||
+             c->product != defaults.product;
+    if (moving || c->panel != defaults.panel || c->comm_blocks != 0 || c->blocks != 0 ||
+        c->cluster != 0 || c->put_blocks != 0)
         return epa_fail_key(err, EPA_ERR_CONFIG,
-                            "algorithm.mover algorithm.forward algorithm.product algorithm.cluster "
-                            "algorithm.panel algorithm.comm_blocks algorithm.blocks "
-                            "algorithm.put_blocks",
+                            moving ? "algorithm.mover algorithm.forward algorithm.product"
+                                   : "algorithm.cluster algorithm.panel algorithm.comm_blocks "
+                                     "algorithm.blocks algorithm.put_blocks",
                             "ag_gemm_2d: algorithm.mover, forward, product, cluster, panel, "
                             "comm_blocks, blocks and put_blocks are options of GPUs; leave them "
                             "out");
