@@ -48,7 +48,7 @@ static const struct library {
     [LIBRARY_ID_CUBLASLT] =
         {
             .name = "cuBLASLt",
-            .use = "for algorithm.library of ag_then_gemm",
+            .use = "for algorithm.product of ag_gemm_2d, algorithm.library of ag_then_gemm",
             .file = {"libcublasLt.so.13", "libcublasLt.so.12",
                      "/usr/local/cuda/lib64/libcublasLt.so.13",
                      "/usr/local/cuda/lib64/libcublasLt.so.12"},

@@ -455,7 +455,8 @@ static void find_missing_devices(const struct judging *j, const struct machine *
                     "%u GPUs of NVIDIA and no driver", m->n_gpus);
     if (m->n_gpus > 0 && !has_library(m, "cuBLASLt"))
         add_finding(j, "set LD_LIBRARY_PATH to its folder in a CUDA toolkit",
-                    "no libcublasLt.so.13 or .12: on GPUs ag_then_gemm uses its own kernels");
+                    "no libcublasLt.so.13 or .12: on GPUs ag_gemm_2d and ag_then_gemm use own "
+                    "kernels");
     if (!has_program(m, "mpirun"))
         add_finding(j, "apt install openmpi-bin", "no mpirun on PATH");
 }
