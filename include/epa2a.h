@@ -547,7 +547,7 @@ EPA2A_API int epa2a_ag_gemm_create(struct epa2a_comm *, const struct epa2a_ag_ge
 /* Computes C. Collective call. `rows` is [ranks], in memory of the comm, and has the same values on
  * all ranks. `a` is [rows[rank]][k], `a_scale` with FP8 [rows[rank]][k / 128, rounded up]. `c` is
  * BF16, or F16 if dtype is F16, and has room for [ranks * max_rows][n]. The rows of rank 0 are the
- * first rows of C. */
+ * first rows of C. On CUDA the rows behind the last row of C are undefined. */
 EPA2A_API int epa2a_ag_gemm_run(struct epa2a_ag_gemm *, const uint32_t *rows, const void *a,
                                 const float *a_scale, void *c, void *stream);
 
