@@ -70,9 +70,10 @@ class AgGemm(Owned):
         rows     Number of rows of each rank, the same on all ranks: a sequence, or uint32 [ranks] in
                  memory of the comm. None: each rank has as many rows as this rank.
         a_scale  FP8: float32 [rows of this rank, k / 128, rounded up].
-        c        [at least the sum of rows, n]; None: a new array. Returns the first rows of c, or
-                 all rows of c if the numbers of rows are on a device.
-        c_scale  FP8: float32 [at least the sum of rows, n / 128, rounded up]; None: a new array.
+        c        [at least the sum of rows, n], on a device [at least ranks * max_rows, n]; None: a
+                 new array. Returns the first rows of c, or all rows of c if the numbers of rows are
+                 on a device.
+        c_scale  FP8: float32 with as many rows as c, [rows, n / 128, rounded up]; None: a new array.
 
         With out_dtype "fp8" the result is (c, c_scale)."""
         handle = self.handle
@@ -102,7 +103,7 @@ class AgGemm(Owned):
             raise ArgumentError("a_scale is for FP8 rows; leave it out.")
         if c_scale is not None and self.out_dtype != "fp8":
             raise ArgumentError("c_scale is for FP8 output; create the AgGemm with out_dtype=\"fp8\".")
-        least = comm.ranks * self.max_rows if total is None else total
+        least = self._least_rows(total)
         c, c_address = self._output(c, "c", least, self.n, self.out_dtype, framework)
         stream = arrays.stream_handle(stream, framework, device)
         inputs = handle, rows_array.address, a_array.address, scale
@@ -112,6 +113,10 @@ class AgGemm(Owned):
         c_scale, scale_address = self._output(c_scale, "c_scale", least, _blocks(self.n), "f32", framework)
         comm.call(self._lib.epa2a_ag_gemm_run_fp8, *inputs, c_address, scale_address, stream)
         return (c, c_scale) if total is None else (c[:total], c_scale[:total])
+
+    def _least_rows(self, total):
+        """Returns the rows for which c needs room. On a device the library may write beyond the sum of rows."""
+        return self.comm.ranks * self.max_rows if total is None or self.comm.device_number >= 0 else total
 
     def _output(self, given, name, least, width, dtype, framework):
         """Returns the array of the caller, or a new array, and its address."""

@@ -1,5 +1,6 @@
 """A complete layer and an AllGather with a matrix product, compared with NumPy."""
 
+import types
 import unittest
 
 import support
@@ -144,6 +145,12 @@ class Layer(unittest.TestCase):
 
     def test_ag_gemm_equals_numpy(self):
         epa2a.spawn(run_ag_gemm, RANKS)
+
+    def test_c_of_a_device_has_room_for_all_rows(self):
+        for device, rows in (-1, 5), (0, 8):
+            comm = types.SimpleNamespace(ranks=2, device_number=device)
+            gemm = types.SimpleNamespace(comm=comm, max_rows=4)
+            self.assertEqual(epa2a.AgGemm._least_rows(gemm, 5), rows)
 
 
 if __name__ == "__main__":
