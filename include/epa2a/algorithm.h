@@ -62,6 +62,9 @@ struct epa_moe_footprint {
      * expert output, in it. */
     uint64_t dispatch_row_bytes, dispatch_token_bytes;
     uint64_t combine_row_bytes, combine_token_bytes;
+    /* Rows arrive in a buffer of their rank, and are copied, or added up, from there. false: a row
+     * arrives at its final place, or its receiver loads it from the memory of its sender. */
+    bool dispatch_staged, combine_staged;
     /* With dispatch, bytes for each choice of a token if one row serves several choices: indices,
      * weights. */
     uint64_t choice_bytes;
@@ -132,7 +135,7 @@ enum epa_stage_kind {
     EPA_STAGE_EXPERTS,  /* real experts, after a dispatch: a stage of the core, not of algorithms */
 };
 
-enum { EPA_PARTS = 2 };
+enum { EPA_PARTS = 2, EPA_ENDS = 32 };
 
 struct epa_stage {
     const char *name; /* name of the row in the report */
@@ -152,6 +155,16 @@ struct epa_algorithm {
      * output. At most EPA_PARTS. */
     const struct epa_stage *parts;
     uint32_t n_parts;
+    /* CUDA, for bench, after a call of each stage: queues kernels without work, one for each kernel
+     * of these calls, with the same grid, arguments, shared memory and launch attributes. Called on
+     * all ranks. NULL: not supported. */
+    const struct epa_stage *empty;
+    /* CUDA, for bench: fills ns[n] with the times at which the last n calls of a dispatch or combine
+     * ended, in order, on a clock of the device; n is at most EPA_ENDS. Queued work has ended. Calls
+     * store the time only if they are queued, or recorded, while the caller has set keeps_ends. NULL:
+     * unknown. */
+    bool keeps_ends;
+    enum epa_status (*ended)(struct epa_algorithm *, enum epa_stage_kind, uint32_t n, uint64_t *ns);
     /* Library or kernel set that multiplies matrices, for reports, if there are several: "oneDNN
      * 2.6.3". Or NULL. */
     const char *products_by;

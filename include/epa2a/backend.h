@@ -135,6 +135,8 @@ struct epa_backend {
     struct epa_fault fault;
     /* CUDA: free device memory in bytes before the backend opened the device; 0: unknown. */
     uint64_t free_bytes;
+    /* CUDA: bytes of the last level cache; 0: unknown. */
+    uint64_t cache_bytes;
     /* CUDA: number of multiprocessors of this rank. Ranks that share a device receive disjoint
      * parts, so that kernels which wait for each other are resident together. */
     uint32_t multiprocessors;
@@ -232,7 +234,8 @@ struct epa_backend_ops {
     void (*experts_destroy)(struct epa_experts *);
     /* Measures the peak rates of kernels: operations per nanosecond of matrix products of `dtype`
      * in shared memory, and bytes per nanosecond of memory reads. Returns when both measurements
-     * have ended. NULL: unknown; on hosts the core measures. */
+     * have ended. flops_per_ns NULL: only the rate of reads. NULL: unknown; on hosts the core
+     * measures. */
     enum epa_status (*peaks)(struct epa_backend *, enum epa_dtype dtype, double *flops_per_ns,
                              double *bytes_per_ns);
     /* Returns the offset of the device clock that kernels read, epa_dev_time(), to CLOCK_MONOTONIC:

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_ARGUMENTS = 4096 }; /* bytes of the arguments of a kernel */
+
 /* ---- failures ---- */
 
 enum epa_status device_fail(struct device *d, enum epa_status status, const char *stage,
@@ -50,6 +52,77 @@ void device_explain_ring(const struct epa_fault *f, const char *stage, const cha
                          (double)f->waited_ns * 1e-9, f->peer, (unsigned long long)f->seen,
                          (unsigned long long)f->wanted);
 }
+
+/* ---- measurements of bench ---- */
+
+/* Returns the number of words of a kind of calls: a count and times of each block. */
+static size_t words_of_calls(const struct device *d)
+{
+    return (size_t)(1 + EPA_ENDS) * d->args.most_blocks;
+}
+
+/* `args`: the argument struct of the kernel. */
+static enum epa_status launch_stage(struct device *d, const void *kernel, void *args,
+                                    uint32_t stage, bool early)
+{
+    cudaLaunchAttribute attribute = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+                                     .val.programmaticStreamSerializationAllowed = 1};
+    cudaLaunchConfig_t config = {.gridDim = {d->blocks[stage], 1, 1},
+                                 .blockDim = {d->threads[stage], 1, 1},
+                                 .dynamicSmemBytes = d->shared_bytes[stage],
+                                 .stream = d->backend->stream,
+                                 .attrs = &attribute,
+                                 .numAttrs = early ? 1 : 0};
+    cudaError_t code = cudaSetDevice(d->backend->device);
+
+    if (code == cudaSuccess)
+        code = cudaLaunchKernelExC(&config, kernel, (void *[]){args});
+    return code == cudaSuccess ? EPA_OK : device_call_failed(d, "launching a kernel", code);
+}
+
+/* epa_algorithm.empty. The kernel does not read its arguments. */
+static enum epa_status queue_empty(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    static _Alignas(16) char args[MOST_ARGUMENTS];
+    struct device *d = (struct device *)a;
+    enum epa_status status = EPA_OK;
+
+    (void)problem;
+    d->last.status = EPA_OK;
+    for (uint32_t i = 0; i < d->kind->stages && status == EPA_OK; i++)
+        if (d->blocks[i] != 0)
+            status = launch_stage(d, d->kind->empty(), args, i, d->early);
+    return status;
+}
+
+/* epa_algorithm.ended. A call ends with its last block. A block without a part in the call has an
+ * older time. */
+static enum epa_status read_ends(struct epa_algorithm *a, enum epa_stage_kind kind, uint32_t n,
+                                 uint64_t *ns)
+{
+    struct device *d = (struct device *)a;
+    uint32_t last = d->kind->stages / d->kind->halves - 1;
+    uint32_t counted = kind == EPA_STAGE_DISPATCH ? 0 : last, blocks = d->args.most_blocks;
+    size_t words = words_of_calls(d);
+    uint64_t *word = calloc(words, sizeof(*word));
+    enum epa_status status;
+
+    if (word == NULL)
+        return device_fail(d, EPA_ERR_NOMEM, "", "%s: no memory for times", d->kind->name);
+    status =
+        d->backend->ops->read(d->backend, word, d->calls + counted * words, words * sizeof(*word));
+    for (uint32_t i = 0; i < n && status == EPA_OK; i++) {
+        const uint64_t *end = word + (1 + (word[0] - (n - 1 - i)) % EPA_ENDS) * blocks;
+
+        ns[i] = 0;
+        for (uint32_t b = 0; b < blocks; b++)
+            ns[i] = end[b] > ns[i] ? end[b] : ns[i];
+    }
+    free(word);
+    return status == EPA_OK ? EPA_OK : device_fail(d, status, "", "reading the times of calls");
+}
+
+static const struct epa_stage empty_stage = {"empty", EPA_STAGE_WHOLE, queue_empty};
 
 /* ---- the trace ---- */
 
@@ -148,6 +221,8 @@ enum epa_status device_create(const struct device_kind *kind, size_t bytes,
         return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory", kind->name);
     d->base.explain = explain_device;
     d->base.destroy = device_destroy;
+    d->base.empty = kind->empty != NULL ? &empty_stage : NULL;
+    d->base.ended = read_ends;
     d->kind = kind;
     d->t = p->transport;
     d->backend = p->backend;
@@ -180,9 +255,9 @@ enum epa_status device_create(const struct device_kind *kind, size_t bytes,
 static uint64_t place_private(struct device *d, char *memory)
 {
     const struct device_kind *k = d->kind;
-    uint64_t at = 0, counted = (uint64_t)k->stages / k->halves * d->args.most_blocks;
+    uint64_t at = 0, words = (uint64_t)k->stages / k->halves * words_of_calls(d);
 
-    d->calls = device_take(memory, &at, counted * sizeof(*d->calls));
+    d->calls = device_take(memory, &at, words * sizeof(*d->calls));
     d->taken = device_take(memory, &at, k->stages * sizeof(*d->taken));
     for (uint32_t i = 0; i < d->sets; i++) {
         struct device_set *s = &d->set[i];
@@ -203,6 +278,20 @@ static uint64_t place_private(struct device *d, char *memory)
 uint64_t device_scratch_bytes(struct device *d)
 {
     return place_private(d, NULL);
+}
+
+/* Loads the kernel without work for the stages with the most threads and shared memory. */
+static enum epa_status load_empty(struct device *d, struct epa_error *err)
+{
+    struct device_code code = {.kernel = d->kind->empty(), .name = "empty"};
+    uint32_t blocks;
+
+    for (uint32_t i = 0; i < d->kind->stages; i++) {
+        code.threads = d->threads[i] > code.threads ? d->threads[i] : code.threads;
+        code.shared_bytes =
+            d->shared_bytes[i] > code.shared_bytes ? d->shared_bytes[i] : code.shared_bytes;
+    }
+    return device_load_kernel(d->kind->name, d->backend, &code, &blocks, err);
 }
 
 enum epa_status device_set_up(struct device *d, const struct device_kernel *kernel, uint32_t most,
@@ -230,6 +319,8 @@ enum epa_status device_set_up(struct device *d, const struct device_kernel *kern
         if (d->args.most_blocks < d->resident[i])
             d->args.most_blocks = d->resident[i];
     }
+    if (status == EPA_OK && d->kind->empty != NULL)
+        status = load_empty(d, err);
     if (status != EPA_OK)
         return status;
     bytes = place_private(d, NULL);
@@ -368,7 +459,8 @@ struct device_args device_args_of(const struct device *d, const struct epa_moe *
     a.recv_count = s->recv_count;
     a.recv_start = s->recv_start;
     a.rows = s->rows;
-    a.calls = d->calls + (size_t)(stage / d->kind->halves) * a.most_blocks;
+    a.calls = d->calls + stage / d->kind->halves * words_of_calls(d);
+    a.keeps_ends = d->base.keeps_ends ? 1 : 0;
     a.taken = d->taken[stage];
     return a;
 }
@@ -376,19 +468,8 @@ struct device_args device_args_of(const struct device *d, const struct epa_moe *
 enum epa_status device_launch(struct device *d, const void *kernel, struct device_args *args,
                               uint32_t blocks, bool waits)
 {
-    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
-                                 .val.programmaticStreamSerializationAllowed = 1};
-    cudaLaunchConfig_t config = {.gridDim = {blocks, 1, 1},
-                                 .blockDim = {d->threads[args->stage], 1, 1},
-                                 .dynamicSmemBytes = d->shared_bytes[args->stage],
-                                 .stream = d->backend->stream,
-                                 .attrs = &early,
-                                 .numAttrs = d->early && !waits ? 1 : 0};
-    cudaError_t code = cudaSetDevice(d->backend->device);
-
-    if (code == cudaSuccess)
-        code = cudaLaunchKernelExC(&config, kernel, (void *[]){args});
-    return code == cudaSuccess ? EPA_OK : device_call_failed(d, "launching a kernel", code);
+    d->blocks[args->stage] = blocks;
+    return launch_stage(d, kernel, args, args->stage, d->early && !waits);
 }
 
 enum epa_status device_launch_far(struct device *d, const void *args)

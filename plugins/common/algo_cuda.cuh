@@ -43,14 +43,18 @@ EPA_DEV uint64_t dev_begin(const struct device_args &c, bool early, bool waits)
     return ended + 1;
 }
 
-/* Counts the call, for this block and for the further blocks that the next call may have. `last`:
- * the first half of a call leaves the count to the second half. */
+/* Counts the call, for this block and for the further blocks that the next call may have, and stores
+ * the time of its end if required. `last`: the first half of a call leaves the count to the
+ * second half. */
 EPA_DEV void dev_end(const struct device_args &c, uint64_t call, bool last)
 {
     __syncthreads(); /* all threads of the block have read the count */
-    if (threadIdx.x == 0 && last)
+    if (threadIdx.x == 0 && last) {
         for (uint32_t i = blockIdx.x; i < c.most_blocks; i += gridDim.x)
             c.calls[i] = call;
+        if (c.keeps_ends != 0)
+            c.calls[(1 + call % EPA_ENDS) * c.most_blocks + blockIdx.x] = epa_dev_time();
+    }
 }
 
 /* ---- signals ---- */

@@ -84,9 +84,11 @@ struct device_args {
     /* Private memory of this rank. Completed calls are counted in device memory, so that a graph
      * that is launched again continues to count. Each of the most_blocks blocks that a kernel may
      * have has the same count. A block reads only its own count, so it may update that count
-     * without waiting for other blocks. */
+     * without waiting for other blocks. Behind the counts, the times at which blocks ended
+     * calls, for the last EPA_ENDS calls: [1 + EPA_ENDS][most_blocks]. */
     unsigned long long *calls;
     uint32_t most_blocks;
+    uint32_t keeps_ends; /* 1: blocks store the times of their ends */
     /* Counters of taken units of work. Successive calls of a stage use two of these alternately;
      * each call clears the one of the next call. */
     uint32_t (*taken)[DEVICE_COUNTERS];
@@ -112,6 +114,9 @@ struct device_kind {
     uint32_t halves; /* number of kernels per call, which share one call counter */
     /* [stage][phase]: names; NULL: the stage has no such phase */
     const char *phase[DEVICE_STAGES * DEVICE_PHASES];
+    /* Returns a kernel without work that takes the arguments of the other kernels
+     * (epa_algorithm.empty); NULL: none. */
+    const void *(*empty)(void);
     /* Places the algorithm's own data in the rank's private memory (device_take()). */
     void (*place)(struct device *, char *memory, uint64_t *at);
     /* Adds further slices of kernels to the trace of the run; NULL: none. */
@@ -138,7 +143,8 @@ struct device {
     uint32_t resident[DEVICE_STAGES]; /* number of blocks that fit on the device at once */
     uint32_t threads[DEVICE_STAGES];  /* threads per block */
     uint32_t shared_bytes[DEVICE_STAGES];
-    unsigned long long *calls;             /* [counted calls][args.most_blocks] */
+    uint32_t blocks[DEVICE_STAGES];        /* of the last kernel of each stage; 0: none */
+    unsigned long long *calls;             /* [counted calls][1 + EPA_ENDS][args.most_blocks] */
     uint32_t (*taken)[2][DEVICE_COUNTERS]; /* [kind->stages] */
     /* One or two buffer sets. Dispatches use them alternately, identically on all ranks, and
      * combines free them in the same order. */
@@ -190,7 +196,7 @@ enum epa_status device_make_mirrors(struct device *, uint64_t heap_bytes, uint32
                                     struct device_far, struct epa_error *);
 
 /* Returns the bytes of device memory beside the heap, for a state with kind, sets, args.local and
- * the fields that kind->place() reads. The result excludes the counters of blocks, a few KiB: only
+ * the fields that kind->place() reads. The result excludes the counters of blocks, below 1 MiB: only
  * the device knows how many blocks fit. */
 uint64_t device_scratch_bytes(struct device *);
 

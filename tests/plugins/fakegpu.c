@@ -383,6 +383,16 @@ static void gpu_experts_destroy(struct epa_experts *x)
     free(x);
 }
 
+/* Memory of 8 bytes a nanosecond. */
+static enum epa_status gpu_peaks(struct epa_backend *base, enum epa_dtype dtype,
+                                 double *flops_per_ns, double *bytes_per_ns)
+{
+    if (flops_per_ns != NULL)
+        *flops_per_ns = 0;
+    *bytes_per_ns = 8;
+    return EPA_OK;
+}
+
 static void gpu_describe(struct epa_backend *base,
                          void (*say)(void *arg, const char *key, const char *value), void *arg)
 {
@@ -434,6 +444,7 @@ static const struct epa_backend_ops ops = {
     .experts_run = gpu_experts_run,
     .experts_name = gpu_experts_name,
     .experts_destroy = gpu_experts_destroy,
+    .peaks = gpu_peaks,
     .describe = gpu_describe,
     .explain = gpu_explain,
     .close = gpu_close,
@@ -456,6 +467,7 @@ static enum epa_status gpu_open(const void *config, struct epa_bootstrap *boot,
                                      .stream = &gpu->stream,
                                      .stop = boot->aborted,
                                      .free_bytes = 1ull << 30,
+                                     .cache_bytes = 256,
                                      .device_fault = &gpu->device_fault,
                                      .multiprocessors = 1};
     *out = &gpu->base;

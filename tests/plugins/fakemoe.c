@@ -24,7 +24,8 @@ struct fakemoe {
     struct config config;
     struct plain *plain; /* its epoch: dispatches that kernels have begun */
     struct epa_backend *backend;
-    uint64_t combines; /* combines that kernels have ended */
+    uint64_t combines;          /* combines that kernels have ended */
+    uint64_t ends[2][EPA_ENDS]; /* times of the last ends of dispatches and combines, by number */
     /* Counters of the host: queued calls, and dispatches without a combine. */
     uint64_t queued_dispatches, queued_combines;
     uint32_t open;
@@ -35,6 +36,7 @@ struct call {
     struct fakemoe *a;
     struct epa_moe moe; /* in a combine, the epoch identifies the dispatch */
     uint32_t set;       /* buffer set of the dispatch, or of the combine */
+    bool keeps_end;
 };
 
 /* ---- kernels ---- */
@@ -92,6 +94,8 @@ static enum epa_status receive_tokens(void *arg)
 
     if (status == EPA_OK)
         take_rows(c->a->plain, &c->moe, c->set);
+    if (c->keeps_end)
+        c->a->ends[DISPATCH][c->a->plain->epoch % EPA_ENDS] = epa_now_ns();
     return status;
 }
 
@@ -127,6 +131,8 @@ static enum epa_status receive_outputs(void *arg)
     reduce(m, here(a->plain, slots_of(a->plain, m, a->combines)));
     if (a->config.spoil != 0 && a->combines >= a->config.spoil && m->tokens > 0)
         ((uint16_t *)m->out)[7] ^= 0x40;
+    if (c->keeps_end)
+        a->ends[COMBINE][a->combines % EPA_ENDS] = epa_now_ns();
     return EPA_OK;
 }
 
@@ -138,9 +144,10 @@ static enum epa_status queue(struct fakemoe *a, enum epa_status (*run)(void *),
     struct fakegpu_stream *stream = a->backend->stream;
     struct call copy = *c;
 
+    copy.keeps_end = a->base.keeps_ends;
     if (stream == NULL)
         return run(&copy);
-    return stream->push(stream, run, c, sizeof(*c));
+    return stream->push(stream, run, &copy, sizeof(copy));
 }
 
 static enum epa_status queue_send(struct epa_algorithm *base, struct epa_problem *problem)
@@ -208,6 +215,30 @@ static enum epa_status queue_layer(struct epa_algorithm *base, struct epa_proble
     return status == EPA_OK ? queue_combine(base, problem) : status;
 }
 
+static enum epa_status do_nothing(void *arg)
+{
+    return EPA_OK;
+}
+
+static enum epa_status queue_empty(struct epa_algorithm *base, struct epa_problem *problem)
+{
+    struct fakemoe *a = (struct fakemoe *)base;
+
+    return queue(a, do_nothing, &(struct call){a, problem->u.moe, 0});
+}
+
+static enum epa_status read_ends(struct epa_algorithm *base, enum epa_stage_kind kind, uint32_t n,
+                                 uint64_t *ns)
+{
+    const struct fakemoe *a = (const struct fakemoe *)base;
+    enum fakemoe_stage stage = kind == EPA_STAGE_COMBINE ? COMBINE : DISPATCH;
+    uint64_t last = stage == COMBINE ? a->combines : a->plain->epoch;
+
+    for (uint32_t i = 0; i < n; i++)
+        ns[i] = a->ends[stage][(last - (n - 1 - i)) % EPA_ENDS];
+    return EPA_OK;
+}
+
 static enum epa_status give_back(struct epa_algorithm *base, struct epa_problem *problem)
 {
     ((struct fakemoe *)base)->open--;
@@ -252,6 +283,7 @@ static enum epa_status create_queued(const struct epa_algorithm_params *p,
                                               {"dispatch", EPA_STAGE_DISPATCH, queue_receive},
                                               {"combine_send", EPA_STAGE_SEND, queue_outputs},
                                               {"combine", EPA_STAGE_COMBINE, queue_sum}};
+    static const struct epa_stage empty = {"empty", EPA_STAGE_WHOLE, queue_empty};
     static const struct epa_stage layer[] = {{"layer", EPA_STAGE_WHOLE, queue_layer}};
     const struct config *c = p->config;
     struct epa_algorithm *plain = NULL;
@@ -272,6 +304,8 @@ static enum epa_status create_queued(const struct epa_algorithm_params *p,
                                                           : 2,
                                    .discard = c->discard ? give_back : NULL,
                                    .combines_again = c->again,
+                                   .empty = &empty,
+                                   .ended = read_ends,
                                    .explain = explain_fault,
                                    .destroy = destroy_both},
                           .config = *c,

@@ -86,6 +86,8 @@ static enum epa_status plan_ll_v1(const struct epa_problem *problem, const struc
         .u.moe.control_bytes = (l.local + 1) * 4 + V1_MODES * 8,
     };
     if (l.device) {
+        out->u.moe.dispatch_staged = true;
+        out->u.moe.combine_staged = !l.pull;
         out->u.moe.dispatch_row_bytes =
             (uint64_t)(l.units - 1) * l.unit_bytes + part_bytes(&l, last_part(&l));
         out->u.moe.control_bytes =

@@ -35,6 +35,7 @@
 #include "ll_v1_combine.h"
 #include "ll_v1_device.h"
 #include "ll_v1_dispatch.h"
+#include "ll_v1_empty.h"
 #include "ll_v1_far.h"
 
 /* Data of a dispatch that its combine needs. */
@@ -278,6 +279,7 @@ static const struct device_kind ll_v1_kind = {
             [V1_COMBINE * DEVICE_PHASES + V1_WAIT_OUTPUTS] = "wait_outputs",
             [V1_COMBINE * DEVICE_PHASES + V1_REDUCE] = "reduce",
         },
+    .empty = v1_empty_kernel,
     .place = place_sets,
     .explain = explain_fault,
 };

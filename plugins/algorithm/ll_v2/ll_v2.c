@@ -147,6 +147,8 @@ static void fill_device_traffic(const struct ll_layout *l, struct epa_moe_footpr
                              l->routes_bytes / l->size + /* counts, routes */
                              l->totals_bytes / l->size;
     }
+    out->dispatch_staged = l->order != EPA_ROWS_ANY || (l->dedup && !l->by_rank);
+    out->combine_staged = l->pushes;
     out->combine_row_bytes = l->pushes  ? line_bytes(l, l->share_channels, true)
                              : l->fused ? row
                                         : l->output_bytes;

@@ -49,6 +49,7 @@
 #include "ll_v2_copy.h"
 #include "ll_v2_device.h"
 #include "ll_v2_dispatch.h"
+#include "ll_v2_empty.h"
 #include "ll_v2_far.h"
 
 /* Data of a dispatch that its combine needs. */
@@ -641,6 +642,7 @@ static const struct device_kind ll_v2_kind = {
             [LL_COMBINE * DEVICE_PHASES + LL_RECV_WAIT] = "recv_wait",
             [LL_COMBINE * DEVICE_PHASES + LL_TOPK_REDUCE] = "topk_reduce",
         },
+    .empty = ll_empty_kernel,
     .place = place_sets,
     .explain = explain_fault,
 };

@@ -347,13 +347,18 @@ static enum epa_status make_words(struct cuda *c)
     return cuda_write(&c->base, &c->base.device_fault->host, &there, sizeof(there));
 }
 
-static enum epa_status count_multiprocessors(struct cuda *c)
+static enum epa_status read_attributes(struct cuda *c)
 {
-    int n = 0;
+    int n = 0, cache = 0;
     enum epa_status status =
         cuda_check(c, cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, c->base.device),
                    "cudaDeviceGetAttribute");
 
+    if (status == EPA_OK)
+        status =
+            cuda_check(c, cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, c->base.device),
+                       "cudaDeviceGetAttribute");
+    c->base.cache_bytes = (uint64_t)cache;
     c->base.multiprocessors = (uint32_t)n / c->sharers;
     if (status == EPA_OK && c->base.multiprocessors == 0)
         return epa_fail(&c->last, EPA_ERR_UNSUPPORTED,
@@ -364,7 +369,7 @@ static enum epa_status count_multiprocessors(struct cuda *c)
 
 static enum epa_status make(struct cuda *c)
 {
-    enum epa_status status = count_multiprocessors(c);
+    enum epa_status status = read_attributes(c);
     size_t available = 0, all = 0;
 
     if (status == EPA_OK)

@@ -5,15 +5,10 @@
 
 enum epa_status cuda_flush_make(struct cuda *c)
 {
-    int l2 = 0;
-    enum epa_status status;
-
     if (c->flush != NULL)
         return EPA_OK;
-    status = cuda_check(c, cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, c->base.device),
-                        "cudaDeviceGetAttribute");
-    c->flush_bytes = 2 * (size_t)l2;
-    return status != EPA_OK ? status : c->base.ops->alloc(&c->base, c->flush_bytes, &c->flush);
+    c->flush_bytes = 2 * c->base.cache_bytes;
+    return c->base.ops->alloc(&c->base, c->flush_bytes, &c->flush);
 }
 
 enum epa_status cuda_flush_cache(struct epa_backend *base)

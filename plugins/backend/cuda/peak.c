@@ -87,6 +87,24 @@ static enum epa_status time_reading(struct cuda *c, struct peak_run *run, double
     return status;
 }
 
+/* Returns operations per nanosecond. */
+static enum epa_status time_multiplying(struct cuda *c, struct peak_run *run, double *out)
+{
+    double ns = 0;
+    enum epa_status status = time_run(c, peak_queue_multiply, run, &ns); /* also loads the kernel */
+
+    do {
+        run->rounds *= 8;
+        if (status == EPA_OK)
+            status = time_run(c, peak_queue_multiply, run, &ns);
+    } while (status == EPA_OK && ns < turn_ns / 2);
+    if (status == EPA_OK)
+        status = find_fastest(c, peak_queue_multiply, run, &ns);
+    if (status == EPA_OK && ns > 0)
+        *out = peak_flops(run) / ns;
+    return status;
+}
+
 enum epa_status cuda_peaks(struct epa_backend *base, enum epa_dtype dtype, double *flops_per_ns,
                            double *bytes_per_ns)
 {
@@ -95,23 +113,17 @@ enum epa_status cuda_peaks(struct epa_backend *base, enum epa_dtype dtype, doubl
     enum epa_status status = cuda_enter_eager(c, "measuring peaks");
     double ns = 0;
 
-    *flops_per_ns = *bytes_per_ns = 0;
+    *bytes_per_ns = 0;
+    if (flops_per_ns != NULL)
+        *flops_per_ns = 0;
     if (status != EPA_OK || !multiplies(c))
         return status;
     status = cuda_flush_make(c);
     if (status != EPA_OK)
         return status;
     run.memory = c->flush;
-    status = time_run(c, peak_queue_multiply, &run, &ns); /* also loads the kernel */
-    do {
-        run.rounds *= 8;
-        if (status == EPA_OK)
-            status = time_run(c, peak_queue_multiply, &run, &ns);
-    } while (status == EPA_OK && ns < turn_ns / 2);
-    if (status == EPA_OK)
-        status = find_fastest(c, peak_queue_multiply, &run, &ns);
-    if (status == EPA_OK && ns > 0)
-        *flops_per_ns = peak_flops(&run) / ns;
+    if (flops_per_ns != NULL)
+        status = time_multiplying(c, &run, flops_per_ns);
     if (status == EPA_OK)
         status = time_reading(c, &run, &ns);
     if (status == EPA_OK && ns > 0)

@@ -189,6 +189,12 @@ enum epa_status ep_discard(struct ep *ep, struct epa_problem *problem, struct ep
     return ep_explain_algorithm(ep, ep->algorithm->discard(ep->algorithm, problem), err);
 }
 
+enum epa_status ep_ended(struct ep *ep, enum epa_stage_kind kind, uint32_t n, uint64_t *ns,
+                         struct epa_error *err)
+{
+    return ep_explain_algorithm(ep, ep->algorithm->ended(ep->algorithm, kind, n, ns), err);
+}
+
 enum epa_status ep_sync(struct ep *ep, struct epa_error *err)
 {
     struct epa_backend *b = ep->comm->backend;

@@ -99,6 +99,9 @@ enum epa_status ep_call(struct ep *, const struct epa_stage *, struct epa_proble
                         struct epa_error *err);
 /* Discards the last dispatch; the algorithm must have the capability. */
 enum epa_status ep_discard(struct ep *, struct epa_problem *, struct epa_error *err);
+/* Reads the times at which calls ended; the algorithm has the function. */
+enum epa_status ep_ended(struct ep *, enum epa_stage_kind, uint32_t n, uint64_t *ns,
+                         struct epa_error *err);
 
 /* Waits until all queued work of the backend has ended. */
 enum epa_status ep_sync(struct ep *, struct epa_error *err);

@@ -306,6 +306,27 @@ static void read_memory(void *arg, uint32_t worker, uint32_t workers)
     free(from);
 }
 
+/* `flops` NULL: only the rate of memory. */
+static enum epa_status measure_device(struct op_rank *rank, enum epa_dtype dtype, double *flops,
+                                      struct op_peaks *out, struct epa_error *err)
+{
+    struct epa_backend *b = rank->backend;
+    enum epa_status status = EPA_OK;
+
+    out->cache_bytes = (double)b->cache_bytes;
+    if (b->ops->peaks != NULL)
+        status = b->ops->peaks(b, dtype, flops, &out->bytes_per_ns);
+    return op_backend_done(b, status, err, "cannot measure the peak of the device");
+}
+
+enum epa_status op_measure_memory(struct op_rank *rank, struct op_peaks *out, struct epa_error *err)
+{
+    *out = (struct op_peaks){0, 0, 0};
+    if (rank->backend->memory == EPA_MEMORY_HOST)
+        return EPA_OK;
+    return measure_device(rank, EPA_BF16, NULL, out, err);
+}
+
 enum epa_status op_measure_peaks(struct op_rank *rank, enum epa_dtype dtype, struct op_peaks *out,
                                  struct epa_error *err)
 {
@@ -313,13 +334,9 @@ enum epa_status op_measure_peaks(struct op_rank *rank, enum epa_dtype dtype, str
     struct measuring s = {.failed = false};
     enum epa_status status = EPA_OK;
 
-    *out = (struct op_peaks){0, 0};
-    if (b->memory != EPA_MEMORY_HOST) {
-        if (b->ops->peaks == NULL)
-            return EPA_OK;
-        status = b->ops->peaks(b, dtype, &out->flops_per_ns, &out->bytes_per_ns);
-        return op_backend_done(b, status, err, "cannot measure the peak of the device");
-    }
+    *out = (struct op_peaks){0, 0, 0};
+    if (b->memory != EPA_MEMORY_HOST)
+        return measure_device(rank, dtype, &out->flops_per_ns, out, err);
     s.gemm = epa_gemm_get(dtype, NULL);
     if (s.gemm->peak != NULL)
         status = b->ops->parallel(b, run_multiplies, &s);

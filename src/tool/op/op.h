@@ -112,6 +112,9 @@ struct op_bytes {
     uint64_t needed;         /* payload that the operation requires */
     uint64_t sent, received; /* to and from other ranks, with headers and padding */
     uint64_t least;          /* lower bound of the bytes that leave or reach the rank */
+    /* Bytes of the memory of the rank's device that kernels read and write, each byte once; 0:
+     * unknown. */
+    uint64_t memory;
 };
 
 struct op_traffic {
@@ -123,6 +126,7 @@ struct op_traffic {
 /* Computing peaks of a rank: of all its workers or of its device; 0: unknown. */
 struct op_peaks {
     double flops_per_ns, bytes_per_ns; /* multiply-adds in registers, and reads of memory */
+    double cache_bytes;                /* of a device: at most so many bytes are not read anew */
 };
 
 static inline void op_bytes_add(struct op_bytes *sum, const struct op_bytes *b)
@@ -131,6 +135,7 @@ static inline void op_bytes_add(struct op_bytes *sum, const struct op_bytes *b)
     sum->sent += b->sent;
     sum->received += b->received;
     sum->least += b->least;
+    sum->memory += b->memory;
 }
 
 static inline void op_traffic_add(struct op_traffic *sum, const struct op_traffic *t)
@@ -236,7 +241,7 @@ struct operation {
     /* Sets the pointers to weights in a problem with shapes only, for the creation of an algorithm.
      * NULL: no weights. */
     void (*weights)(const struct op_rank *, struct epa_problem *);
-    /* Measures the computing peaks for bench. Collective: all ranks measure at a time. NULL: the
+    /* Measures the computing peaks, and the rate of memory, for bench. Collective: all ranks measure at a time. NULL: the
      * operation does not compute. */
     enum epa_status (*measure)(struct op_rank *, struct op_peaks *out, struct epa_error *);
     /* Names the implementation of `between` if it is timed, such as "avx512 kernels". NULL without
@@ -309,7 +314,9 @@ enum epa_status op_backend_done(struct epa_backend *, enum epa_status, struct ep
 enum epa_status op_alloc(struct epa_backend *, const char *what, uint64_t bytes, void **out,
                          struct epa_error *);
 
-/* Implements operation.measure for products of this dtype. */
+/* Implements operation.measure for products of this dtype. op_measure_memory(): only the rate of the
+ * memory of a device. */
+enum epa_status op_measure_memory(struct op_rank *, struct op_peaks *out, struct epa_error *err);
 enum epa_status op_measure_peaks(struct op_rank *, enum epa_dtype, struct op_peaks *out,
                                  struct epa_error *);
 

@@ -269,13 +269,24 @@ static void print_header(FILE *file, const struct run_facts *s, const struct run
 
 /* ---- stages ---- */
 
-/* Prints a row for each stage. With link limits, and with a percentile that needs many samples, the
- * columns are narrower. A peak below the measured rate is shown as a question mark. */
+/* Returns true if the times of stages inside a pair are known. */
+static bool has_split_pairs(const struct run_figures *f)
+{
+    for (uint32_t i = 0; i < f->n_stages; i++)
+        if (isfinite(f->stage[i].figures.in_pair))
+            return true;
+    return false;
+}
+
+/* Prints a row for each stage. With link limits, with a percentile that needs many samples, and with
+ * times inside pairs, the columns are narrower. A peak below the measured rate is shown as a question mark. */
 static void print_stages(FILE *file, const struct run_figures *f)
 {
     bool peak = run_has_links(f);
     bool p999 = f->stop.samples >= STATS_P999_LEAST;
+    bool pairs = has_split_pairs(f);
     int time = peak && p999 ? 6 : peak || p999 ? 8 : 9, rate = peak ? 7 : 8;
+    int narrow = peak && pairs ? p999 ? 1 : 2 : 0;
     int digits = run_total(f)->figures.ns.median < 100e3 ? 2 : 1;
     uint32_t room = figures_count() + 2, n = 0;
     struct table_column *column = memory_alloc(room, sizeof(*column));
@@ -290,9 +301,13 @@ static void print_stages(FILE *file, const struct run_figures *f)
     for (const struct figure *of = figures; of->path != NULL; of++) {
         bool is_peak = of->needs == FIGURE_LINKS;
 
-        if (of->heading == NULL || (is_peak && !peak) || (of->needs == FIGURE_TAIL && !p999))
+        if (of->heading == NULL || (is_peak && !peak) || (of->needs == FIGURE_TAIL && !p999) ||
+            (of->needs == FIGURE_PAIRS && !pairs))
             continue;
-        column[n] = figure_column(of, of->path, is_peak ? 7 : of->kind == FIGURE_NS ? time : rate);
+        column[n] = figure_column(of, of->path,
+                                  is_peak                 ? 7
+                                  : of->kind == FIGURE_NS ? time - narrow
+                                                          : rate);
         if (of->kind == FIGURE_NS)
             column[n].digits = digits;
         for (uint32_t i = 0; i < f->n_stages; i++)
@@ -477,6 +492,37 @@ static void print_operations(const struct told *t)
     text_comment(t->file, "%s", line.data);
 }
 
+/* Prints the lower bounds of an iteration on devices, and with synthetic experts its time relative to
+ * their sum. */
+static void print_device_limit(const struct told *t)
+{
+    const struct run_limit *l = &t->f->limit;
+    double times = t->total->figures.ns.median / t->total->figures.peak_ns;
+    text_auto line = {0};
+    char bytes[32], cache[32];
+
+    if (!run_has_links(t->f) || (isnan(l->launches_ns) && isnan(l->memory_ns)))
+        return;
+    text_add(&line, "limit:");
+    if (isfinite(l->hops_ns))
+        text_add(&line, " hops %.1f us,", l->hops_ns / 1e3);
+    if (isfinite(l->launches_ns))
+        text_add(&line, " launches %.1f us,", l->launches_ns / 1e3);
+    if (isfinite(l->links_ns))
+        text_add(&line, " bytes %.1f us,", l->links_ns / 1e3);
+    if (isfinite(l->memory_ns))
+        text_add(&line, " HBM %.1f us (%s less %s of L2, at %.0f GB/s),", l->memory_ns / 1e3,
+                 text_size(bytes, sizeof(bytes), (uint64_t)llround(l->memory)),
+                 text_size(cache, sizeof(cache), (uint64_t)llround(l->cache)), l->memory_per_ns);
+    line.data[line.bytes - 1] = '\0'; /* the last comma */
+    if (isfinite(times) && !(t->f->compute.flops > 0))
+        text_comment(t->file,
+                     "%s: %s takes %.2f times hops, launches and the larger of bytes and HBM",
+                     line.data, t->total->name, times);
+    else
+        text_comment(t->file, "%s", line.data);
+}
+
 /* Prints the largest of the minimum times of products, weights and links: the lower bound of an
  * iteration. */
 static void print_limit(const struct told *t)
@@ -530,6 +576,7 @@ static void print_overhead(const struct told *t, const struct run_api *api, cons
 
 static void print_compute(const struct told *t)
 {
+    print_device_limit(t);
     if (t->f->compute.flops > 0) {
         print_operations(t);
         print_limit(t);

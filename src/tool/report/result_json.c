@@ -82,6 +82,21 @@ static json_t *links_json(const struct run_figures *f)
         json_number(f->links.latency_ns > 0 ? f->links.latency_ns : NAN), NULL);
 }
 
+/* Returns the lower bounds of an iteration; null: the links are unknown. */
+static json_t *limit_json(const struct run_figures *f)
+{
+    const struct run_limit *l = &f->limit;
+
+    if (!run_has_links(f))
+        return json_null();
+    return json_object_of("hops_ns", json_whole(l->hops_ns), "launches_ns",
+                          json_whole(l->launches_ns), "links_ns", json_whole(l->links_ns),
+                          "memory_ns", json_whole(l->memory_ns), "memory_bytes",
+                          json_number(l->memory > 0 ? l->memory : NAN), "cache_bytes",
+                          json_number(l->cache > 0 ? l->cache : NAN), "memory_bytes_per_s",
+                          json_number(l->memory_per_ns * 1e9), NULL);
+}
+
 /* Returns the operations of an iteration, and lower bounds of their time; null: the algorithm
  * computes nothing. */
 static json_t *compute_json(const struct run_figures *f, const struct session_notes *notes)
@@ -272,6 +287,7 @@ json_t *result_json(const struct result *result, const struct facts *facts)
         json_object_set_new(out, op->stats_key, statistics_json(s));
     json_object_set_new(out, "delivers", delivers_json(s));
     json_object_set_new(out, "traffic", traffic_json(f));
+    json_object_set_new(out, "limit", limit_json(f));
     json_object_set_new(out, "compute",
                         f->compute.flops > 0 ? compute_json(f, s->notes) : json_null());
     json_object_set_new(out, "memory",

@@ -27,6 +27,10 @@ const struct figure figures[] = {
     TIME(mean, .csv = "mean_us"),
     TIME(stdev, .csv = "stdev_us"),
     TIME(mad, .help = "median absolute deviation, not scaled"),
+    {"ns.in_pair", FIGURE_NS, AT(in_pair), FIGURE_SMALLER, FIGURE_PAIRS, "in_pair_us", "in pair",
+     NULL,
+     "of dispatch or combine inside a pair in a graph, by time stamps of kernels: median of the "
+     "slowest rank; null: not measured"},
     {"ns.ci95", FIGURE_INTERVAL, AT(ns.low),
      .help = "95 % interval of the median, by order statistics; null: fewer than 6 samples"},
     {"ns.outliers", FIGURE_COUNT, AT(ns.outliers), .heading = NULL},
@@ -44,7 +48,8 @@ const struct figure figures[] = {
      "traffic.STAGE.bottleneck_bytes by the median: the most that any rank sends or receives; "
      "compare it with the links"},
     {"peak_ns", FIGURE_NS, AT(peak_ns), FIGURE_NEITHER, FIGURE_LINKS, "peak_us", "at peak", NULL,
-     "the least time that the links, and real experts, allow; epa2a help bandwidth"},
+     "the least time that launches, links, device memory and real experts allow; epa2a help "
+     "bandwidth"},
     {"of_peak", FIGURE_RATIO, AT(of_peak), FIGURE_LARGER, FIGURE_LINKS, "of_peak", "of peak", NULL,
      "peak_ns by the median; 1 cannot be beaten"},
     {0},

@@ -13,7 +13,8 @@
 
 /* Figures of a stage of a run. */
 struct stage_figures {
-    struct stats ns;                  /* of the slowest rank in each iteration */
+    struct stats ns; /* of the slowest rank in each iteration */
+    double in_pair;  /* ns inside a pair, median of the slowest rank; NaN: unknown */
     double goodput, wire, bottleneck; /* GB/s, bytes of the stage by the median; NaN: unknown */
     double peak_ns, of_peak;          /* least possible time; NaN: unknown, or above the median */
 };
@@ -44,6 +45,7 @@ enum figure_better { FIGURE_NEITHER, FIGURE_SMALLER, FIGURE_LARGER };
 enum figure_needs {
     FIGURE_ALWAYS,
     FIGURE_LINKS, /* the limits of links are known */
+    FIGURE_PAIRS, /* pairs of dispatch and combine were split */
     FIGURE_TAIL,  /* STATS_P999_LEAST samples */
 };
 

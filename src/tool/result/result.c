@@ -95,10 +95,37 @@ static void gather_times(const struct making *m, const struct session_row *row, 
     }
 }
 
+/* Returns the lower bounds for some phases with the traffic. */
+static struct run_limit find_limit(const struct run_figures *out, const struct run_traffic *traffic,
+                                   uint32_t phases)
+{
+    const struct op_peaks *peaks = &out->compute.peaks;
+    struct run_limit of = {.memory = traffic->memory, .cache = peaks->cache_bytes};
+
+    of.hops_ns = out->links.latency_ns > 0 ? phases * out->links.latency_ns : NAN;
+    of.launches_ns = out->launches_ns * phases / out->operation->n_phases;
+    of.links_ns = out->links.bytes_per_ns > 0 ? traffic->least / out->links.bytes_per_ns : NAN;
+    of.memory_per_ns = of.memory > 0 && peaks->bytes_per_ns > 0 ? peaks->bytes_per_ns : NAN;
+    of.memory_ns = fmax(of.memory - of.cache, 0) / of.memory_per_ns;
+    return of;
+}
+
+static double or_nothing(double ns)
+{
+    return isnan(ns) ? 0 : ns;
+}
+
+double run_limit_ns(const struct run_limit *l)
+{
+    return or_nothing(l->hops_ns) + or_nothing(l->launches_ns) +
+           or_nothing(fmax(l->links_ns, l->memory_ns)); /* fmax() ignores NaN */
+}
+
 /* Fills a row of `n` gathered samples. Bytes per nanosecond are GB/s; a message costs the latency of
- * a link in each phase. `traffic` NULL: the traffic of the row is unknown. */
+ * a link in each phase. `traffic` NULL: the traffic of the row is unknown. `in_pair` NaN: unknown. */
 static void make_stage(struct making *m, const char *name, uint64_t n,
-                       const struct run_traffic *traffic, bool experts, struct run_stage *stage)
+                       const struct run_traffic *traffic, bool experts, double in_pair,
+                       struct run_stage *stage)
 {
     struct run_figures *out = m->out;
     bool all = traffic == &out->total;
@@ -117,10 +144,13 @@ static void make_stage(struct making *m, const char *name, uint64_t n,
         stage->rank[r] = stats_of(m->rank_ns + r * n, counts ? n : 0, m->sorted);
     }
     of.ns = stats_of(m->sample, n, m->sorted);
+    of.in_pair = in_pair;
     median = of.ns.median > 0 ? of.ns.median : NAN;
-    if (traffic != NULL && run_has_links(out))
-        peak_ns = (all ? out->operation->n_phases : 1) * out->links.latency_ns +
-                  (out->links.bytes_per_ns > 0 ? traffic->least / out->links.bytes_per_ns : 0);
+    if (traffic != NULL && run_has_links(out)) {
+        struct run_limit limit = find_limit(out, traffic, all ? out->operation->n_phases : 1);
+
+        peak_ns = run_limit_ns(&limit);
+    }
     if (!(peak_ns > 0)) /* no traffic, and no known latency */
         peak_ns = NAN;
     if (experts || all) /* fmax() ignores NaN */
@@ -165,6 +195,19 @@ static const struct run_traffic *stage_traffic(const struct making *m, uint32_t 
     return kind_traffic(m, s->notes->stage_kind[stage]);
 }
 
+/* Returns the time of a row of graphs inside a pair on the slowest rank; NaN: not measured. */
+static double find_in_pair(const struct making *m, const struct session_row *row)
+{
+    double ns = 0;
+
+    if (m->s->notes->clock != CLOCK_GRAPH ||
+        (row->kind != EPA_STAGE_DISPATCH && row->kind != EPA_STAGE_COMBINE))
+        return NAN;
+    for (uint32_t r = 0; r < m->ranks; r++)
+        ns = fmax(ns, session_rank(m->s, r)->in_pair_ns[row->kind == EPA_STAGE_COMBINE]);
+    return ns > 0 ? ns : NAN;
+}
+
 /* Fills a row for each stage; the last is of whole iterations. A queue moves no data. */
 static void make_stages(struct making *m)
 {
@@ -181,7 +224,7 @@ static void make_stages(struct making *m)
         gather_times(m, &row[i], samples);
         make_stage(m, row[i].name, samples,
                    row[i].is_stage ? stage_traffic(m, row[i].first) : kind_traffic(m, row[i].kind),
-                   row[i].kind == EPA_STAGE_EXPERTS, &out->stage[i]);
+                   row[i].kind == EPA_STAGE_EXPERTS, find_in_pair(m, &row[i]), &out->stage[i]);
     }
 }
 
@@ -222,7 +265,7 @@ static void make_skew(struct making *m)
 /* Returns the means over ranks with counters, in phases `first` to `last - 1`. */
 static struct run_traffic traffic_of(const struct making *m, uint32_t first, uint32_t last)
 {
-    struct run_traffic sum = {0, 0, 0, 0};
+    struct run_traffic sum = {0, 0, 0, 0, 0};
     uint32_t counted = 0;
 
     for (uint32_t r = 0; r < m->ranks; r++)
@@ -241,6 +284,7 @@ static struct run_traffic traffic_of(const struct making *m, uint32_t first, uin
         sum.bottleneck = fmax(sum.bottleneck,
                               (double)(all.received > all.sent ? all.received : all.sent) / times);
         sum.least = fmax(sum.least, (double)all.least / times);
+        sum.memory = fmax(sum.memory, (double)all.memory / times);
     }
     return sum;
 }
@@ -253,6 +297,7 @@ static void find_peaks(struct making *m)
     struct peak *links = &m->out->links;
     double most = 0;
 
+    m->out->launches_ns = NAN;
     for (uint32_t r = 0; r < m->ranks; r++) {
         const struct session_rank *rank = session_rank(m->s, r);
         double times = (double)rank->traffic_n, latency = rank->peak.latency_ns;
@@ -264,6 +309,9 @@ static void find_peaks(struct making *m)
             links->latency_ns = latency;
         c->peaks.flops_per_ns = fmax(c->peaks.flops_per_ns, rank->peaks.flops_per_ns);
         c->peaks.bytes_per_ns = fmax(c->peaks.bytes_per_ns, rank->peaks.bytes_per_ns);
+        c->peaks.cache_bytes = fmax(c->peaks.cache_bytes, rank->peaks.cache_bytes);
+        if (rank->launches_ns > 0) /* fmin() ignores NaN */
+            m->out->launches_ns = fmin(m->out->launches_ns, rank->launches_ns);
         if (rank->traffic_n == 0)
             continue;
         c->flops += rank->traffic.flops / times / m->ranks;
@@ -506,6 +554,7 @@ struct run_figures *result_make(const struct result *result, const struct sessio
         out->phase[i] = traffic_of(&m, i, i + 1);
     out->total = traffic_of(&m, 0, out->operation->n_phases);
     find_peaks(&m);
+    out->limit = find_limit(out, &out->total, out->operation->n_phases);
     make_stages(&m);
     make_skew(&m);
     make_compute(&m);

@@ -40,6 +40,16 @@ struct run_traffic {
     double needed, wire; /* means over ranks: payload; sent bytes */
     double bottleneck;   /* of the busiest rank: the larger of sent and received bytes */
     double least;        /* of the busiest rank: lower bound for any algorithm */
+    double memory;       /* of the busiest rank: bytes of device memory; 0: unknown */
+};
+
+/* Lower bounds of the time of an iteration without its products. NaN: unknown. */
+struct run_limit {
+    double hops_ns;     /* latency of the links, once for each phase */
+    double launches_ns; /* kernels without work, in a graph */
+    double links_ns;    /* bytes of the busiest rank on the links */
+    double memory_ns;   /* bytes of device memory of the busiest rank, less the cache */
+    double memory, cache, memory_per_ns; /* these bytes, the bytes of the cache, bytes per ns */
 };
 
 /* Difference between the slowest and the fastest rank of a sample. */
@@ -109,6 +119,9 @@ struct run_figures {
     uint32_t n_stages;
     struct run_traffic phase[OP_PHASES], total;
     struct peak links; /* of the fastest rank; 0: unknown */
+    double
+        launches_ns; /* kernels without work for an iteration, on the fastest rank; NaN: unknown */
+    struct run_limit limit; /* of whole iterations */
     struct run_skew skew;
     struct run_compute compute;
     struct run_api api, api_graph; /* single calls; in CUDA graphs */
@@ -139,6 +152,8 @@ void result_free(struct run_figures *);
 const struct run_stage *run_total(const struct run_figures *);
 /* Returns the row of that name; NULL: unknown name. */
 const struct run_stage *run_stage_of(const struct run_figures *, const char *name);
+/* Returns the lower bound: hops, launches, and the larger of links and device memory. */
+double run_limit_ns(const struct run_limit *);
 /* Returns true if a limit of the links is known. */
 bool run_has_links(const struct run_figures *);
 

@@ -12,6 +12,11 @@
  * Graphs do not contain synthetic experts: iterations before the recording leave expert outputs in both
  * buffer sets.
  *
+ * Another graph of pairs, whose kernels store time stamps, splits pairs: a dispatch lasts from the end of
+ * the combine before it to its own end, and a combine from the end of its dispatch to its own end. It
+ * is launched after each block of pairs. A graph of kernels without work gives the floor of
+ * launches.
+ *
  * With the public interface, graphs of whole iterations through the interface and graphs without it take
  * turns after the samples. */
 #include "session/rank_graph.h"
@@ -41,6 +46,10 @@ struct graphs {
     struct figure figure[FIGURES];
     /* Problems of the pairs by slot: output addresses of the last dispatches. */
     struct epa_problem problem[KEPT];
+    /* Pairs with time stamps, and means of their parts: [dispatch, combine][n_split]. */
+    struct figure stamped;
+    double *split[2];
+    uint32_t n_split, room_split;
     struct graphs *direct; /* without the public interface; NULL: not measured */
 };
 
@@ -126,6 +135,29 @@ static void record_figure(struct graphs *g, struct figure *figure, uint32_t stag
     }
 }
 
+/* Returns true if pairs consist of a dispatch and a combine, without work between them or caches that
+ * are flushed. */
+static bool can_split(const struct graphs *g)
+{
+    const struct rank *r = g->rank;
+
+    return !is_whole(g) && !is_cold(g) && r->session->scope == BENCH_ALL &&
+           r->ep.algorithm->ended != NULL && !is_kind(r, r->first_stages, EPA_STAGE_EXPERTS) &&
+           session_calls(r->session) > 1;
+}
+
+/* Records pairs with time stamps. */
+static void record_stamped(struct graphs *g)
+{
+    struct epa_algorithm *a = g->rank->ep.algorithm;
+
+    if (!can_split(g))
+        return;
+    a->keeps_ends = true;
+    record_figure(g, &g->stamped, SESSION_PAIR);
+    a->keeps_ends = false;
+}
+
 static void record_all(struct graphs *g)
 {
     struct rank *r = g->rank;
@@ -134,6 +166,7 @@ static void record_all(struct graphs *g)
     bool whole = is_whole(g), stages = r->session->scope != BENCH_TOTAL;
 
     record_figure(g, iterations_of(g), whole ? last : (uint32_t)SESSION_PAIR);
+    record_stamped(g);
     for (uint32_t i = 0; i < KEPT && i < options_of(g)->input_sets; i++)
         g->problem[i] = *problem_of(r, i);
     if (whole)
@@ -160,8 +193,13 @@ static void destroy_figure(const struct rank *r, const struct figure *figure)
 
 static void destroy_graphs(const struct rank *r, struct graphs *g)
 {
-    for (uint32_t i = 0; g != NULL && i < FIGURES; i++)
+    if (g == NULL)
+        return;
+    for (uint32_t i = 0; i < FIGURES; i++)
         destroy_figure(r, &g->figure[i]);
+    destroy_figure(r, &g->stamped);
+    free(g->split[0]);
+    free(g->split[1]);
     free(g);
 }
 
@@ -214,6 +252,55 @@ static void launch_block(struct graphs *g, struct figure *f, uint32_t n, double 
         out[k] = rank_elapsed(r, 2 * k, 2 * k + 1) / f->calls;
 }
 
+/* ---- parts of pairs ---- */
+
+static void keep_split(struct graphs *g, double dispatch_ns, double combine_ns)
+{
+    if (g->n_split == g->room_split) {
+        g->room_split = 2 * g->room_split + 16;
+        for (uint32_t i = 0; i < 2; i++)
+            g->split[i] = memory_grow(g->split[i], g->room_split * sizeof(*g->split[i]));
+    }
+    g->split[0][g->n_split] = dispatch_ns;
+    g->split[1][g->n_split++] = combine_ns;
+}
+
+/* Launches pairs with time stamps, and splits them. */
+static void split_pairs(struct graphs *g)
+{
+    struct rank *r = g->rank;
+    uint32_t calls = g->stamped.calls, n = calls < EPA_ENDS ? calls : EPA_ENDS;
+    uint64_t dispatched[EPA_ENDS], combined[EPA_ENDS];
+    double dispatch_ns = 0, combine_ns = 0;
+
+    launch_block(g, &g->stamped, 1, NULL);
+    if (!rank_goes_on(r))
+        return;
+    r->status = ep_ended(&r->ep, EPA_STAGE_DISPATCH, n, dispatched, &r->err);
+    if (rank_good(r))
+        r->status = ep_ended(&r->ep, EPA_STAGE_COMBINE, n, combined, &r->err);
+    if (!rank_good(r))
+        return;
+    for (uint32_t i = 1; i < n; i++) {
+        dispatch_ns += (double)(int64_t)(dispatched[i] - combined[i - 1]) / (n - 1);
+        combine_ns += (double)(int64_t)(combined[i] - dispatched[i]) / (n - 1);
+    }
+    keep_split(g, dispatch_ns, combine_ns);
+}
+
+static void publish_split(struct graphs *g)
+{
+    for (uint32_t i = 0; i < 2 && g->n_split > 0; i++)
+        g->rank->shared->in_pair_ns[i] = stats_quantile(g->split[i], g->n_split, 500);
+}
+
+static void take_figure(struct graphs *g, enum session_figure figure, uint32_t n, double *out)
+{
+    launch_block(g, &g->figure[figure], n, out);
+    if (figure == FIGURE_PAIR && g->stamped.graphs != 0 && out != NULL)
+        split_pairs(g);
+}
+
 /* Takes `n` samples of each figure. */
 static void take_block(struct rank *r, uint64_t first, uint32_t n)
 {
@@ -222,8 +309,7 @@ static void take_block(struct rank *r, uint64_t first, uint32_t n)
 
     for (uint32_t i = 0; i < FIGURES && rank_good(r); i++)
         if (r->graphs->figure[order[i]].graphs != 0)
-            launch_block(r->graphs, &r->graphs->figure[order[i]], n,
-                         rank_sample(r, (uint32_t)order[i], first));
+            take_figure(r->graphs, order[i], n, rank_sample(r, (uint32_t)order[i], first));
 }
 
 /* ---- before and after ---- */
@@ -319,13 +405,13 @@ static void compare_paths(struct graphs *g)
     prepare_buffers(g);
 }
 
-/* Measures a part of a stage in a graph, like a whole stage. A single launch of a part would begin on
- * an idle device and would include time of the host. */
-static void time_part(struct graphs *g, uint32_t part)
+/* Measures a part of a stage, or kernels without work, in a graph like a whole stage. A single launch
+ * would begin on an idle device and would include time of the host. */
+static void time_part(struct graphs *g, const struct epa_stage *part, double *out)
 {
     struct rank *r = g->rank;
     uint32_t n = r->session->iterations < BLOCK ? r->session->iterations : BLOCK;
-    struct figure f = {.part = &r->ep.algorithm->parts[part]};
+    struct figure f = {.part = part};
     double ns[BLOCK] = {0};
 
     record_figure(g, &f, r->n_stages - 1);
@@ -335,7 +421,7 @@ static void time_part(struct graphs *g, uint32_t part)
         launch_block(g, &f, n, ns);
     if (rank_goes_on(r) && n > 0) {
         stats_sort(ns, n);
-        r->shared->part_ns[part] = stats_percentile(ns, n, 500);
+        *out = stats_percentile(ns, n, 500);
     }
     destroy_figure(r, &f);
 }
@@ -357,9 +443,12 @@ void rank_bench_graph(struct rank *r)
     rank_trace_pause(r);
     compare_paths(g);
     check_graph(g);
+    publish_split(g);
     for (uint32_t i = 0; i < r->ep.algorithm->n_parts && rank_good(r); i++)
         if (r->session->scope != BENCH_TOTAL)
-            time_part(g, i);
+            time_part(g, &r->ep.algorithm->parts[i], &r->shared->part_ns[i]);
+    if (r->ep.algorithm->empty != NULL && session_has_peaks(r->session))
+        time_part(g, r->ep.algorithm->empty, &r->shared->launches_ns);
     /* An odd number of iterations may follow the last launch only. */
     if (r->session->alternation == NULL)
         rank_overhead_measure(r);

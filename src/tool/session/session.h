@@ -97,6 +97,8 @@ struct session_rank {
     uint64_t samples;                       /* number of complete samples in session_times() */
     double first_ns;                        /* time of the very first iteration; 0: not complete */
     double part_ns[EPA_PARTS];              /* medians of parts that ran alone; 0: not measured */
+    double in_pair_ns[2]; /* medians of dispatch and combine inside a pair; 0: not measured */
+    double launches_ns;   /* median of kernels without work for an iteration; 0: not measured */
     struct session_overhead overhead;       /* of the public interface, in single calls */
     struct session_overhead graph_overhead; /* in graphs */
     uint64_t compared, wrong;               /* numbers of elements */

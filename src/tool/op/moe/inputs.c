@@ -355,6 +355,37 @@ static double mlp_flops(const struct op_moe *op, uint64_t entries)
     return 2 * row * (double)entries;
 }
 
+/* Returns the number of rows in memory that a rank receives in this layout, including its own. */
+static uint64_t rows_in_memory(const struct epa_moe_footprint *f, const struct counted *c)
+{
+    uint64_t own = (c->rows.once - c->out.once - c->in.once) / 2;
+
+    return f->layout == EPA_LAYOUT_RANK ? c->in.once + own : c->arrived;
+}
+
+/* Counts the bytes of device memory that kernels read and write in both phases. Dispatch reads the
+ * tokens and writes the received rows; combine reads the expert outputs and writes the sums. Rows that
+ * arrive in a buffer are written once more; they are read while they are in the cache. Metadata are not
+ * counted. With `fused` the expert outputs are not in memory, and nothing is counted. */
+static void count_memory(const struct op_moe *op, uint64_t tokens, const struct counted *c,
+                         struct op_traffic *t)
+{
+    const struct epa_moe_footprint *f = &op->footprint;
+    const struct moe_options *moe = &op->r.params->moe;
+    enum epa_dtype dtype = (enum epa_dtype)moe->dtype;
+    uint64_t rows = rows_in_memory(f, c), row = least_bytes(op, dtype);
+    uint64_t token = moe->input_dtype == MOE_INPUT_FP8 ? least_bytes(op, EPA_FP8_E4M3) : row;
+
+    if (f->fused || op->r.backend->memory == EPA_MEMORY_HOST)
+        return;
+    t->phase[DISPATCHED].memory = tokens * token + rows * least_bytes(op, f->recv_dtype);
+    t->phase[COMBINED].memory = rows * row + tokens * row;
+    if (f->dispatch_staged)
+        t->phase[DISPATCHED].memory += sent_of(f, DISPATCHED, c->in) * f->dispatch_row_bytes;
+    if (f->combine_staged)
+        t->phase[COMBINED].memory += sent_of(f, COMBINED, c->out) * f->combine_row_bytes;
+}
+
 void op_moe_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
 {
     const struct op_moe *op = op_moe_of(rank);
@@ -364,7 +395,7 @@ void op_moe_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
     uint64_t *of_expert = memory_alloc(moe->experts, sizeof(*of_expert));
     struct counted *all =
         count_all(rank->params, rank->source, s->iteration, 1, rank->world.node, of_expert);
-    struct counted c = all[rank->world.rank];
+    struct counted c = all[rank->world.rank], whole = c;
     uint64_t most = c.out.once > c.in.once ? c.out.once : c.in.once;
     struct far far =
         has_far_rows(f) ? take_far_rows(rank, s->iteration, &c) : (struct far){0, 0, 0};
@@ -386,6 +417,7 @@ void op_moe_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
                    .least = most * least_bytes(op, f->output_dtype)}},
         .flops = rank->footprint.flops * s->units / moe->max_tokens};
 
+    count_memory(op, s->units, &whole, &t);
     for (uint32_t e = first; e < first + op->local_experts; e++)
         experts += of_expert[e] != 0;
     if (op->mlp.ffn != 0) {

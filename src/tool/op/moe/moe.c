@@ -167,8 +167,8 @@ static enum epa_status moe_measure(struct op_rank *rank, struct op_peaks *out,
 {
     const struct epa_mlp *mlp = &op_moe_of(rank)->weights.shape.mlp;
 
-    *out = (struct op_peaks){0, 0};
-    return mlp->ffn == 0 ? EPA_OK : op_measure_peaks(rank, (enum epa_dtype)mlp->dtype, out, err);
+    return mlp->ffn == 0 ? op_measure_memory(rank, out, err)
+                         : op_measure_peaks(rank, (enum epa_dtype)mlp->dtype, out, err);
 }
 
 static uint32_t moe_choices(const struct problem_params *x)
