@@ -40,6 +40,9 @@ struct epa_origin {
     uint32_t rank, token;
 };
 
+struct epa_choices_copy; /* backend.h */
+struct epa_delivery;
+
 enum epa_activation {
     EPA_ACTIVATION_NONE,   /* a = W_up x */
     EPA_ACTIVATION_SWIGLU, /* a = g / (1 + exp(-g)) * u, of rows g (gate) and u of W_up x */
@@ -120,6 +123,13 @@ struct epa_moe {
     const void *x;         /* [tokens][hidden] */
     const int32_t *expert; /* [tokens][topk], distinct in a row; -1: choice dropped */
     const float *weight;   /* [tokens][topk] */
+    /* The next three fields are set only with epa_moe_footprint.direct. wide: `expert` refers to
+     * elements of 8 bytes, of which the low halves count. keep, for dispatch, or NULL: the dispatch
+     * also makes these copies of the choices. into, for dispatch, or NULL: the dispatch stores rows,
+     * sources and lists in these arrays, and leaves recv, recv_scale and origin undefined. */
+    bool wide;
+    const struct epa_choices_copy *keep;
+    const struct epa_delivery *into;
     /* [experts] Factor of each synthetic expert in this call, for algorithms that compute the
      * experts (epa_moe_footprint.fused); NULL for others. The output is the row, dequantised to
      * float32, times the factor, each product rounded, then rounded to dtype, nearest even. */

@@ -452,6 +452,7 @@ struct device_args device_args_of(const struct device *d, const struct epa_moe *
     a.x = m->x_dtype == EPA_FP8_E4M3 ? (const void *)m->x_fp8 : m->x;
     a.x_scale = m->x_scale;
     a.expert = m->expert;
+    a.wide = m->wide ? 1 : 0;
     a.weight = m->weight;
     a.factor = m->expert_factor;
     a.y = m->y;

@@ -227,13 +227,19 @@ struct dev_choices {
     uint32_t list; /* mask of the lanes whose choice was not dropped */
 };
 
+/* Returns choice i of all tokens. */
+EPA_DEV uint32_t dev_choice(const struct device_args &c, size_t i)
+{
+    return (uint32_t)__ldg(c.expert + (i << c.wide));
+}
+
 EPA_DEV struct dev_choices dev_choices_of(const struct device_args &c, uint32_t token)
 {
     struct dev_choices of = {~0u, 0.0f, 0};
     size_t choice = (size_t)token * c.topk + epa_dev_lane();
 
     if (epa_dev_lane() < c.topk) {
-        of.expert = (uint32_t)__ldg(c.expert + choice);
+        of.expert = dev_choice(c, choice);
         of.weight = __ldg(c.weight + choice);
     }
     of.list = __ballot_sync(EPA_DEV_ALL, of.expert < c.experts);

@@ -73,6 +73,7 @@ struct device_args {
     const void *x;
     const float *x_scale;
     const int32_t *expert;
+    uint32_t wide; /* 1: elements of `expert` have 8 bytes; 0: 4 bytes */
     const float *weight, *factor;
     const void *y;
     void *out;

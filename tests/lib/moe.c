@@ -581,12 +581,12 @@ static void run_layouts(uint32_t ranks, const char *expert_options)
     }
 }
 
-/* Forms of FP8 rows, from rows in dtype and in FP8. */
-static void run_forms(void)
+/* Forms of FP8 rows, from rows in dtype and in FP8. With options only in the padded layout of experts. */
+static void run_forms(const char *options)
 {
     for (uint32_t i = 0; i < 16; i++) {
-        struct setting s =
-            setting_of(2, (int)(i / 2 + i / 8) % 4, i % 3 != 0 ? EPA2A_F16 : EPA2A_BF16, NULL);
+        int layout = options != NULL ? EPA2A_EXPERT_PADDED : (int)(i / 2 + i / 8) % 4;
+        struct setting s = setting_of(2, layout, i % 3 != 0 ? EPA2A_F16 : EPA2A_BF16, options);
 
         s.flags = (i / 2 % 8) << 2;
         if (i % 2 != 0)
@@ -654,7 +654,8 @@ static int run_on_devices(void)
                 run("several", run_several, &s);
             end_batch();
         }
-    run_forms();
+    run_forms(NULL);
+    run_forms("algorithm=ll_v2, dedup=true, combine_dedup=false");
     run_wide_rows();
     end_batch();
     return failures != 0;
@@ -678,7 +679,7 @@ int main(int argc, char **argv)
     run_layouts(4, "algorithm=ll_v1");
     run_layouts(3, "algorithm=token_flag");
     run_layouts(2, "algorithm=ll_v2, dedup=true");
-    run_forms();
+    run_forms(NULL);
     run_wide_rows();
     s = setting_of(3, EPA2A_EXPERT_PADDED, EPA2A_BF16, "algorithm=ll_v1");
     run("masks", run_masks, &s);

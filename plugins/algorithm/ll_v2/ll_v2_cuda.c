@@ -136,6 +136,30 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     return a;
 }
 
+/* Sets the copies that the caller requested from a dispatch. */
+static void set_copies(const struct epa_moe *m, struct ll_args *a)
+{
+    const struct epa_choices_copy *keep = m->keep;
+    const struct epa_delivery *into = m->into;
+
+    for (int i = 0; i < 2 && keep != NULL; i++) {
+        a->kept.expert[i] = keep->to_expert[i];
+        a->kept.weight[i] = keep->to_weight[i];
+    }
+    if (into == NULL)
+        return;
+    a->into = (struct ll_into){.x = into->x,
+                               .scales = into->x_scale,
+                               .scale_rows = (uint32_t)into->scale_rows,
+                               .words = into->exponents ? (into->groups + 3) / 4 : into->groups,
+                               .exponents = into->exponents,
+                               .count = into->count,
+                               .start = into->start,
+                               .token = into->source_token,
+                               .seen = into->seen,
+                               .range = into->source_range};
+}
+
 /* Returns the graph that the stream records; 0: none. *after is the only node of the graph that the
  * next kernel will depend on; NULL: several nodes, or none. */
 static unsigned long long find_capture(const struct ll_cuda *c, cudaGraphNode_t *after)
@@ -204,6 +228,7 @@ static enum epa_status launch_dispatch_half(struct ll_cuda *c, const struct epa_
     uint64_t sends = (uint64_t)m->tokens * c->l.row_signals;
     uint64_t receives = (uint64_t)c->l.size * c->l.max_tokens;
 
+    set_copies(m, &a);
     if (c->mode == LL_DEDUP)
         receives *= c->l.units;
     if (c->mode == LL_ORDERED) /* a warp for each part of a row */

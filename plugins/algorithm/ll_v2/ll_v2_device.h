@@ -46,6 +46,26 @@ struct ll_order {
     uint32_t *base;       /* [size]: row at each rank of the first token */
 };
 
+/* dedup: copies of the choices, for the caller. NULL: none. */
+struct ll_kept {
+    int32_t *expert[2];
+    float *weight[2];
+};
+
+/* dedup with padding: arrays of the caller for rows and lists, instead of messages (struct
+ * epa_delivery). x NULL: messages; other pointers may be NULL. */
+struct ll_into {
+    char *x;
+    uint32_t *scales;
+    uint32_t scale_rows; /* [L][words][scale_rows]; 0: the scales of a row are adjacent */
+    uint32_t words;      /* of the scales of a row */
+    bool exponents;
+    uint32_t *count;
+    uint64_t *start;
+    int32_t *token, *seen;
+    int64_t *range;
+};
+
 /* Offsets count from the start of a rank's heap. Offsets of regions belong to the set of the call. */
 struct ll_args {
     /* c.stage: enum ll_cuda_stage; c.y: the received rows if fuse_expert is set */
@@ -71,6 +91,9 @@ struct ll_args {
     uint32_t counts_early;      /* the previous kernel does not count calls of this kind */
     uint32_t words;             /* number of windows that a counting block takes at a time */
     uint32_t payloads, payload; /* dispatch: offset of payloads in shared memory; bytes per warp */
+
+    struct ll_kept kept;
+    struct ll_into into;
 
     /* Memory of this rank. */
     uint32_t *wanted;       /* [slots]: bit mask of the row's choices of local experts */

@@ -285,6 +285,30 @@ EPA_DEV bool receive_ordered(const struct ll_args &a, const uint32_t *cell, uint
     return true;
 }
 
+/* Stores scales of row `row` from group `first` on in the array of the caller, a scale per lane. With
+ * exponents, a lane stores a byte of a word, and the last part clears the unused bytes. */
+EPA_DEV void store_scales(const struct ll_args &a, uint32_t row, uint32_t first, uint32_t groups,
+                          const float *scales)
+{
+    const struct ll_into &to = a.into;
+    uint32_t all = groups, index = to.scale_rows != 0 ? row % to.scale_rows : 0;
+    uint64_t step = to.scale_rows != 0 ? to.scale_rows : 1; /* from a word to the next */
+    uint32_t *word = to.scales + (uint64_t)(row - index) * to.words + index;
+
+    if (to.scales == NULL)
+        return;
+    if (to.exponents && first + groups == a.c.hidden / a.c.group)
+        all = to.words * 4 - first;
+    for (uint32_t g = epa_dev_lane(); g < all; g += EPA_DEV_WARP) {
+        uint32_t bits = g < groups ? __float_as_uint(scales[g]) : 0, at = first + g;
+
+        if (to.exponents)
+            reinterpret_cast<uint8_t *>(word + at / 4 * step)[at % 4] = (uint8_t)(bits >> 23);
+        else
+            word[at * step] = bits;
+    }
+}
+
 /* Copies a part from the payload in shared memory to the rows of its experts. */
 template <int IN>
 EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct dev_part &p,
@@ -303,14 +327,24 @@ EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct
             v[i] = token[i * EPA_DEV_WARP];
     for (uint32_t left = wanted; left != 0; left &= left - 1) {
         uint32_t k = __ffs(left) - 1, e = __shfl_sync(EPA_DEV_ALL, entry, k);
-        char *row = dev_own(a.c.v, a.recv + (uint64_t)e * a.message_bytes);
-        float *to = reinterpret_cast<float *>(row + a.scales_at) + p.first / a.c.group;
+        bool direct = a.into.x != NULL;
+        char *row = direct ? a.into.x + (uint64_t)e * a.c.hidden * BYTES
+                           : dev_own(a.c.v, a.recv + (uint64_t)e * a.message_bytes);
 
 #pragma unroll
         for (int i = 0; i < VECTORS; i++)
             if ((i * EPA_DEV_WARP + epa_dev_lane()) * 16 < p.channels * BYTES)
                 epa_dev_store16(row + p.first * BYTES + (i * EPA_DEV_WARP + epa_dev_lane()) * 16,
                                 v[i]);
+        if (direct) {
+            if (groups != 0)
+                store_scales(a, e, p.first / a.c.group, groups, scales);
+            if (p.unit == 0 && epa_dev_lane() == 0 && a.into.token != NULL)
+                a.into.token[e] = (int32_t)p.token;
+            continue;
+        }
+        float *to = reinterpret_cast<float *>(row + a.scales_at) + p.first / a.c.group;
+
         for (uint32_t g = epa_dev_lane(); g < groups; g += EPA_DEV_WARP)
             to[g] = scales[g];
         if (p.unit == 0 && epa_dev_lane() == 0)
@@ -407,6 +441,32 @@ EPA_DEV bool find_own_rows(const struct ll_args &a, uint64_t epoch)
     return __syncthreads_and(ok);
 }
 
+/* Writes the lists of the experts to the arrays of the caller. `cell` and `begin`: results of
+ * ll_cells(). Called by one block. */
+EPA_DEV void list_experts(const struct ll_args &a, const uint32_t *cell, const uint32_t *begin,
+                          uint32_t total)
+{
+    const struct ll_into &to = a.into;
+    uint32_t size = a.c.v.size;
+
+    for (uint32_t i = threadIdx.x; i < a.c.local * size; i += DEVICE_THREADS) {
+        uint32_t e = i / size, source = i % size, first = cell[i] - cell[e * size];
+        uint32_t rows = (e + 1 < a.c.local ? begin[e + 1] : total) - begin[e];
+        uint32_t end = source + 1 < size ? cell[i + 1] - cell[e * size] : rows;
+
+        if (to.range != NULL)
+            to.range[i] = (int64_t)((uint64_t)first << 32 | (end - first));
+        if (source != 0)
+            continue;
+        if (to.count != NULL)
+            to.count[e] = rows;
+        if (to.start != NULL)
+            to.start[e] = cell[i];
+        if (to.seen != NULL)
+            to.seen[e] += (int32_t)rows;
+    }
+}
+
 /* Returns the number of units into which receivers divide a row. */
 template <int MODE> EPA_DEV uint32_t units_of(const struct ll_args &a)
 {
@@ -486,6 +546,8 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
     }
     if (block == 0 && threadIdx.x == 0)
         *a.c.rows = total;
+    if (MODE == LL_DEDUP && block == 0 && a.into.x != NULL)
+        list_experts(a, shared, begin, total);
     if (MODE == LL_ORDERED && !find_bases(a, epoch, tokens, block == 0, base))
         return;
     if (MODE == LL_ORDERED && block == 0 && a.order.base != NULL && !find_own_rows(a, epoch))

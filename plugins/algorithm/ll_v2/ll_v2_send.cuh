@@ -57,7 +57,7 @@ EPA_DEV void mark_choices(const struct ll_args &a, uint32_t first, uint32_t word
     for (int i = 0; i < LL_OWN; i++) {
         uint32_t at = i * DEVICE_THREADS + threadIdx.x;
 
-        expert[i] = at < n ? (uint32_t)__ldg(a.c.expert + (size_t)first * a.c.topk + at) : ~0u;
+        expert[i] = at < n ? dev_choice(a.c, (size_t)first * a.c.topk + at) : ~0u;
     }
     for (uint32_t i = threadIdx.x; i < words * m.n; i += DEVICE_THREADS)
         m.bits[i] = 0;
@@ -518,6 +518,18 @@ struct reported {
     uint32_t place, expert;    /* LL_DIRECT: of this lane's choice; ~0: none */
 };
 
+/* Makes the copies of a choice that the caller requested. */
+EPA_DEV void copy_choice(const struct ll_args &a, size_t choice, int32_t expert, float weight)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (a.kept.expert[i] != NULL)
+            a.kept.expert[i][choice] = expert;
+        if (a.kept.weight[i] != NULL)
+            a.kept.weight[i][choice] = weight;
+    }
+}
+
 /* Sends a part of a token from x to all its destinations. Called by one warp. */
 template <int IN, int MODE>
 EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint32_t unit,
@@ -536,11 +548,13 @@ EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint3
 
     /* All loads are issued before their first use. */
     if (epa_dev_lane() < a.c.topk)
-        t.expert = (uint32_t)__ldg(a.c.expert + choice);
+        t.expert = dev_choice(a.c, choice);
     if (epa_dev_lane() < a.c.topk && weighs)
         weight = __ldg(a.c.weight + choice);
     dev_read_part<ll_width<IN>>(a.c, p, &raw);
     scale = read_scale<IN>(a, p);
+    if (MODE == LL_DEDUP && unit == 0 && epa_dev_lane() < a.c.topk)
+        copy_choice(a, choice, (int32_t)t.expert, weight);
     t.ranks =
         __reduce_or_sync(EPA_DEV_ALL, t.expert < a.c.experts ? 1u << t.expert / a.c.local : 0u);
     if (SLOTS && unit == 0)

@@ -5,8 +5,9 @@
  * are ordered by source rank, then by token. A kernel of the backend copies the rows to memory of the
  * caller. The choices and weights
  * of a dispatch stay in memory of the caller until the combine, since a copy would cost a kernel in
- * each call. A dispatch with `routing` and a dispatch with choices of 8 bytes make the copy. Tokens
- * with gaps between rows are copied to dense rows, which the algorithms need. */
+ * each call. A dispatch with `routing` and a dispatch with choices of 8 bytes make the copy. An
+ * algorithm with epa_moe_footprint.direct makes both copies in its own kernels. Tokens with gaps
+ * between rows are copied to dense rows, which the algorithms need. */
 #include "api/moe_device.h"
 
 #include <string.h>
@@ -188,6 +189,7 @@ static enum epa_status read_input(struct epa2a_moe *moe, const struct epa2a_toke
     in->wide = in->native = NULL;
     if (read.topk_idx_bytes == sizeof(int64_t)) {
         in->wide = read.topk_idx;
+        in->m.wide = p->footprint.u.moe.direct;
         read.topk_idx_bytes = sizeof(int32_t);
         status = alignment_check_choices(in->wide, err);
     }
@@ -226,7 +228,7 @@ static const struct moe_route *add_route(struct epa2a_moe *moe, void *memory)
     return moe_routes_find(&moe->list, memory);
 }
 
-/* Queues copies of the choices to the record, and to new routes, or NULL. */
+/* Copies the choices to the record, and to new routes, or NULL: in the dispatch, or by a kernel. */
 static enum epa_status keep_choices(struct epa2a_moe *moe, struct moe_record *r,
                                     const struct moe_route *new, struct epa_error *err)
 {
@@ -242,6 +244,13 @@ static enum epa_status keep_choices(struct epa2a_moe *moe, struct moe_record *r,
     if (new != NULL) {
         copy.to_expert[1] = expert_of_route(new);
         copy.to_weight[1] = weight_of_route(moe, new);
+    }
+    r->sent_expert = r->expert;
+    r->sent_weight = r->weight;
+    if (moe->plan.footprint.u.moe.direct) {
+        r->keep = copy;
+        m->keep = &r->keep;
+        return EPA_OK;
     }
     m->expert = r->expert;
     m->weight = r->weight;
@@ -293,10 +302,10 @@ static enum epa_status begin_record(struct epa2a_moe *moe, struct moe_record *r,
     r->problem.op = EPA_OP_MOE;
     *m = moe->input.m;
     r->state = MOE_OPEN;
-    if (route != NULL || moe->input.wide != NULL)
-        status = keep_choices(moe, r, new, err);
     r->sent_expert = m->expert;
     r->sent_weight = m->weight;
+    if (route != NULL || moe->input.wide != NULL)
+        status = keep_choices(moe, r, new, err);
     if (status == EPA_OK)
         status = make_dense(moe, err);
     return status == EPA_OK && moe->input.native != NULL ? quantise_tokens(moe, err) : status;
@@ -425,8 +434,32 @@ static void deliver_choices(struct epa2a_moe *moe, struct moe_record *r, struct 
     r->array[MOE_TOPK_WEIGHT] = (void *)(uintptr_t)m->recv_local_weight;
 }
 
-/* Sets the pointers of the struct to views, and queues copies to memory of the caller. */
-static enum epa_status deliver(struct epa2a_moe *moe, struct moe_record *r,
+/* Returns true if the dispatch can store the rows in memory of the caller. */
+static bool is_direct(const struct epa2a_moe *moe, const struct epa2a_received *got)
+{
+    const struct moe_form *f = &moe->input.form;
+
+    return moe->plan.footprint.u.moe.direct && stride_of(&moe->plan) != 0 &&
+           f->fp8 == f->sent_fp8 && is_of_caller(moe, got->x) &&
+           (!f->fp8 || is_of_caller(moe, got->x_scale));
+}
+
+/* Returns the arrays of the caller in which the dispatch stores rows and lists. */
+static struct epa_delivery direct_delivery(const struct epa2a_moe *moe,
+                                           const struct epa2a_received *got)
+{
+    struct epa_delivery to = begin_delivery(moe, got);
+
+    to.x = got->x;
+    to.x_scale = moe->input.form.fp8 ? got->x_scale : NULL;
+    to.count = is_of_caller(moe, got->count) ? got->count : NULL;
+    to.start = is_of_caller(moe, got->start) ? got->start : NULL;
+    return to;
+}
+
+/* Sets the pointers of the struct to views, and, without `delivered`, queues copies to memory of the
+ * caller. */
+static enum epa_status deliver(struct epa2a_moe *moe, struct moe_record *r, bool delivered,
                                struct epa2a_received *got, struct epa_error *err)
 {
     const struct epa_moe *m = &r->problem.u.moe;
@@ -452,9 +485,9 @@ static enum epa_status deliver(struct epa2a_moe *moe, struct moe_record *r,
     r->array[MOE_COUNT] = (void *)(uintptr_t)m->recv_count;
     r->array[MOE_START] = (void *)(uintptr_t)m->recv_start;
     r->array[MOE_Y] = m->y_space;
-    if (to.x == NULL && to.x_scale == NULL && to.count == NULL && to.start == NULL &&
-        to.source_token == NULL && to.source_range == NULL && to.seen == NULL && to.row == NULL &&
-        to.topk_idx == NULL && to.topk_weight == NULL)
+    if (delivered || (to.x == NULL && to.x_scale == NULL && to.count == NULL && to.start == NULL &&
+                      to.source_token == NULL && to.source_range == NULL && to.seen == NULL &&
+                      to.row == NULL && to.topk_idx == NULL && to.topk_weight == NULL))
         return EPA_OK;
     return ep_explain_backend(&moe->ep, b->ops->deliver(b, m, &to), err);
 }
@@ -507,12 +540,22 @@ enum epa_status moe_device_dispatch_recv(struct epa2a_moe *moe, struct epa2a_rec
                                          struct epa_error *err)
 {
     struct moe_record *r = moe->halved;
+    struct epa_moe *m = &r->problem.u.moe;
     enum epa_status status = check_received(moe, got, err);
+    bool direct = is_direct(moe, got);
+    struct epa_delivery into;
 
     if (status != EPA_OK)
         return status;
     moe->half = MOE_WHOLE;
+    if (direct) {
+        into = direct_delivery(moe, got);
+        m->into = &into;
+    }
     status = moe_stage(moe, &moe->recv[MOE_DISPATCH], &r->problem, err);
+    m->keep = NULL;
+    m->into = NULL;
+    m->wide = false;
     moe->last_epoch = r->problem.u.moe.epoch;
     if (r->route != 0)
         r->state = MOE_LINGERS;
@@ -520,7 +563,7 @@ enum epa_status moe_device_dispatch_recv(struct epa2a_moe *moe, struct epa2a_rec
     got->rows = moe->plan.layout.rows;
     got->entries = moe->plan.layout.entries;
     if (status == EPA_OK)
-        status = deliver(moe, r, got, err);
+        status = deliver(moe, r, direct, got, err);
     if (status == EPA_OK && got->host_count != NULL)
         status = read_counts(moe, r, got->host_count, err);
     return status;
@@ -641,7 +684,8 @@ static enum epa_status check_outputs(const struct epa2a_moe *moe, const struct e
                                                  : check_expert_outputs(moe, o, t, err);
 }
 
-/* Sets the choices of the combine: the array of the caller, or choices of 4 bytes instead of 8. */
+/* Sets the choices of the combine: the array of the caller, or, unless the algorithm reads choices of 8
+ * bytes, a copy in 4 bytes. */
 static enum epa_status set_choices(struct epa2a_moe *moe, const struct epa2a_outputs *o,
                                    struct epa_moe *m, struct epa_error *err)
 {
@@ -651,7 +695,8 @@ static enum epa_status set_choices(struct epa2a_moe *moe, const struct epa2a_out
                                     .to_expert = {moe->masked}};
 
     m->expert = o->topk_idx != NULL ? o->topk_idx : moe->target.expert;
-    if (o->topk_idx == NULL || o->topk_idx_bytes == 4)
+    m->wide = o->topk_idx != NULL && o->topk_idx_bytes == 8 && moe->plan.footprint.u.moe.direct;
+    if (m->wide || o->topk_idx == NULL || o->topk_idx_bytes == 4)
         return EPA_OK;
     m->expert = moe->masked;
     return ep_explain_backend(&moe->ep, moe->device->ops->copy_choices(moe->device, &copy), err);

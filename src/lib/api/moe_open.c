@@ -42,6 +42,7 @@ static enum epa_status close_record(struct epa2a_moe *moe, struct moe_record *r,
         status = ep_discard(&moe->ep, &r->problem, err);
     } else {
         m->expert = r->sent_expert;
+        m->wide = false;
         m->weight = r->sent_weight;
         m->y = m->y_space;
         m->out = moe->scratch;

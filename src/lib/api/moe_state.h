@@ -31,6 +31,8 @@
 #include "ep/ep.h"
 #include "options/choose.h"
 
+#include <epa2a/backend.h>
+
 /* Outputs of dispatch that may be in memory of the moe. Each array is allocated at its first use. */
 enum moe_array {
     MOE_X,
@@ -64,6 +66,7 @@ struct moe_record {
      * for choices of 8 bytes. */
     int32_t *expert;
     float *weight;
+    struct epa_choices_copy keep; /* copies that the dispatch makes itself */
     /* [tokens][topk] The copies, or the arrays of the caller. */
     const int32_t *sent_expert;
     const float *sent_weight;
