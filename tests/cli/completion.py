@@ -56,7 +56,7 @@ LINES = [
     ("tune --algorithms token", ["tune", "--algorithms", "token_flag", "Z"]),
     ("tune --algorithms ll_v1,token", ["tune", "--algorithms", "ll_v1,token_flag", "Z"]),
     ("tune --algorithms=ll_v1,token", ["tune", "--algorithms=ll_v1,token_flag", "Z"]),
-    ("tune --keys algorithm.combine_d", ["tune", "--keys", "algorithm.combine_dtype", "Z"]),
+    ("tune --keys algorithm.combine_dt", ["tune", "--keys", "algorithm.combine_dtype", "Z"]),
     ("tune --set algorithm=token_flag --keys algorithm.flag",
      ["tune", "--set", "algorithm=token_flag", "--keys", "algorithm.flag_granularity", "Z"]),
     ("plot results.json --stage com", ["plot", "results.json", "--stage", "combine", "Z"]),
