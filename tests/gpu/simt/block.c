@@ -149,9 +149,10 @@ __attribute__((noreturn)) static void go_back(struct worker *w)
     SIMT_GO(&w->spot);
 }
 
-void simt_pass(struct worker *w)
+/* Passes the turn to the first lane from thread `from` on that can run. */
+static void pass_to(struct worker *w, uint32_t from)
 {
-    struct lane *lane = w->now, *next = ready_from(w, lane->number + 1);
+    struct lane *lane = w->now, *next = ready_from(w, from);
 
     w->turn++;
     if (w->fenced && (next == NULL || next->number / SIMT_WARP != lane->number / SIMT_WARP))
@@ -166,6 +167,16 @@ void simt_pass(struct worker *w)
         go_back(w);
     }
     SIMT_ENTER(simt_self()->kept, NULL, NULL);
+}
+
+void simt_pass(struct worker *w)
+{
+    pass_to(w, w->now->number + 1);
+}
+
+void simt_pass_warp(struct worker *w)
+{
+    pass_to(w, (w->now->number / SIMT_WARP + 1) * SIMT_WARP);
 }
 
 void simt_wait(struct worker *w, enum lane_state state, int op, const void *caller)

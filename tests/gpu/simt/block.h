@@ -177,6 +177,9 @@ void simt_hold(struct worker *);
 uint32_t simt_random(struct worker *, uint32_t n);
 /* Passes the turn to the next lane; returns at the next turn of this lane. */
 void simt_pass(struct worker *);
+/* Passes the turn to the next warps, so that the lanes of this warp continue in order in the next
+ * round. */
+void simt_pass_warp(struct worker *);
 /* Reports an error of the kernel and the positions of its threads, then ends the program. */
 __attribute__((noreturn, format(printf, 2, 3))) void simt_die(const struct worker *,
                                                               const char *fmt, ...);

@@ -114,9 +114,12 @@ uint64_t simt_warp(enum simt_warp_op op, uint32_t mask, uint64_t value, uint32_t
     m->value[lane] = value;
     m->arg[lane] = arg;
     m->here |= 1u << lane;
-    if (m->here == mask)
+    if (m->here == mask) {
         go_on(w, warp, m, number - lane);
-    simt_pass(w); /* the last lane passes as well: lanes continue in order */
+        simt_pass_warp(w); /* the last lane passes as well: lanes continue in order */
+    } else {
+        simt_pass(w);
+    }
     return self->result;
 }
 
@@ -145,8 +148,10 @@ int simt_block(enum simt_block_op op, int value)
             w->ready[i] = lanes < SIMT_WARP ? (1u << lanes) - 1 : ~0u;
             has_met(&w->warp[i]);
         }
+        simt_pass_warp(w);
+    } else {
+        simt_pass(w);
     }
-    simt_pass(w);
     return w->block_result;
 }
 
@@ -187,7 +192,7 @@ void simt_named(uint32_t id, uint32_t threads)
     }
     named_ends(w, (int)id);
     has_met(warp_of(w, w->now));
-    simt_pass(w); /* lanes continue in order */
+    simt_pass_warp(w); /* lanes continue in order */
 }
 
 /* ---- registers ---- */
