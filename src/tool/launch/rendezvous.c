@@ -662,7 +662,7 @@ void rendezvous_turn(struct rendezvous *rdv, const struct pollfd *fds, bool alon
 
         if (peer->state != JOINED || (fds[1 + i].revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0)
             continue;
-        while (peer->conn.fd >= 0) {
+        while (peer->conn.fd >= 0 && !peer->conn.forged) {
             conn_turn(&peer->conn, POLLIN);
             take_messages(rdv, peer);
         }
