@@ -1,18 +1,23 @@
 /* Matrix kernels of hosts: C = A * B^T, A rows of activations, B rows of weights, products of
- * bfloat16, half or FP8, sums in float32. There are kernels for several instruction sets, selected
- * like the sets of quant.h (EPA2A_ISA: scalar, avx2, avx512, avx512_bf16, amx); in
- * libepa2a-kernels.a. Each set has its own order of additions (src/lib/kernels/gemm_*.c), independent
- * of m and n.
+ * bfloat16, half or FP8 with sums in float32, of INT8 with sums in int32. There are kernels for several
+ * instruction sets, selected like the sets of quant.h (EPA2A_ISA: scalar, avx2, avx512, avx512_vnni,
+ * avx512_bf16, amx); in libepa2a-kernels.a. Each set has its own order of additions
+ * (src/lib/kernels/gemm_*.c), independent of m and n; sums of INT8 are exact.
  *
  * Both sides are packed first. One layout serves all instruction sets, so that a receiver of rows,
  * or a peer that sends rows, may store them where the kernels read:
  *
  *   A panel    EPA_GEMM_ROWS rows:  [k / 32][row][32]: 64 bytes of a row together
  *   B panel    EPA_GEMM_COLS rows of weights, in the order of the kernel set
+ *   INT8       A panels are [k / 64][row][64], 64 bytes too, with k rounded up; B panels end with a sum
+ *              for each row of weights
  *
  * FP8: A holds the e4m3 codes as values of bfloat16, which is exact, with separate scales; B stays
  * e4m3. For each group of k, the sum of products times (scale of A * scale of B) is added to C. The
  * last group is shorter where k is not a multiple of `group`.
+ *
+ * INT8: C = float32(sum of products of codes) * (scale of the row of A * scale of the row of B), each
+ * step rounded. Sums are exact for k up to 131072 and codes from -127 to 127.
  *
  *     const struct epa_gemm *g = epa_gemm_get(EPA_BF16, NULL);
  *     g->pack_b(weights, k, n, k, b);
@@ -45,14 +50,14 @@ struct epa_gemm_call {
     uint32_t k;    /* a multiple of EPA_GEMM_STEP */
     float *c;      /* [m][n], every ldc floats, 64-byte aligned; ldc a multiple of 16 */
     size_t ldc;
-    /* FP8 only. */
-    uint32_t group;       /* elements of k that share a scale of A: 64 or 128 */
-    const float *a_scale; /* [m][k / group, rounded up], every a_scale_stride floats */
+    /* FP8 and INT8. FP8: [m][k / group, rounded up]; INT8: [m]. Every a_scale_stride floats. */
+    const float *a_scale;
     size_t a_scale_stride;
-    /* Scales from the block of the first of the n columns on: [n / 128][k / 128], both rounded
-     * up. */
+    /* FP8: scales from the block of the first of the n columns on: [n / 128][k / 128], both rounded
+     * up. INT8: [n]. */
     const float *b_scale;
-    /* Index of the first column in its block of 128: a multiple of EPA_GEMM_COLS. */
+    uint32_t group; /* FP8: elements of k that share a scale of A: 64 or 128 */
+    /* FP8: index of the first column in its block of 128: a multiple of EPA_GEMM_COLS. */
     uint32_t b_column;
     bool stream_c; /* store C past the caches: C is larger than the caches */
     /* Maximum number of elements of k whose A stays in the caches, a multiple of 128; 0: the set
@@ -66,11 +71,11 @@ struct epa_gemm {
     const char *isa;
     enum epa_dtype dtype; /* of B, and of A except for FP8 */
 
-    /* Packs k elements of dtype (BF16, F16) into row `row` of the panels at `a`. Panels are 64-byte
+    /* Packs k elements of dtype (BF16, F16, INT8) into row `row` of the panels at `a`. Panels are 64-byte
      * aligned; x may have any alignment. */
     void (*pack_a)(const void *x, uint32_t k, void *a, uint32_t row);
     /* Packs FP8 with scales: dtype(q * scale) if dtype is BF16 or F16; the codes if dtype is FP8,
-     * and `scale` is not read. */
+     * and `scale` is not read. NULL for INT8. */
     void (*pack_a_fp8)(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
                        uint32_t row);
     /* Packs n rows of weights of k elements, one row every ld elements, n and k as above. */
@@ -83,19 +88,34 @@ struct epa_gemm {
     double (*peak)(void);
 };
 
+/* INT8: returns k rounded up to the bytes of an instruction; packed operands are padded with zeros. */
+static inline size_t epa_gemm_int8_k(uint32_t k)
+{
+    return ((size_t)k + 63) / 64 * 64;
+}
+
+/* Returns the bytes of packed A; INT8 uses half of them, rounded up. */
 static inline size_t epa_gemm_a_bytes(uint32_t m, uint32_t k)
 {
     return ((size_t)m + EPA_GEMM_ROWS - 1) / EPA_GEMM_ROWS * EPA_GEMM_ROWS * k * 2;
 }
 
-/* Returns the bytes of packed B, equal to the bytes of the weights. */
+/* Returns the bytes of packed B: of the weights, and with INT8 of padding and sums. */
 static inline size_t epa_gemm_b_bytes(enum epa_dtype dtype, uint32_t n, uint32_t k)
 {
+    if (dtype == EPA_INT8)
+        return n * (epa_gemm_int8_k(k) + sizeof(int32_t));
     return (size_t)n * k * (dtype == EPA_FP8_E4M3 ? 1 : 2);
 }
 
+/* Returns the position of the panel that begins with row `row`, in bytes from the start of A. */
+static inline size_t epa_gemm_panel_at(enum epa_dtype dtype, uint32_t row, uint32_t k)
+{
+    return row * (dtype == EPA_INT8 ? epa_gemm_int8_k(k) : (size_t)k * 2);
+}
+
 /* Returns the position of row `row`, elements from `k0` (a multiple of 32) on, in bytes from the
- * start of A. */
+ * start of A. Not for INT8. */
 static inline size_t epa_gemm_a_at(uint32_t row, uint32_t k0, uint32_t k)
 {
     return ((size_t)(row / EPA_GEMM_ROWS) * EPA_GEMM_ROWS * k + (size_t)k0 * EPA_GEMM_ROWS +
@@ -103,7 +123,7 @@ static inline size_t epa_gemm_a_at(uint32_t row, uint32_t k0, uint32_t k)
            2;
 }
 
-/* Returns the set for this CPU and for weights of dtype, EPA_BF16, EPA_F16 or EPA_FP8_E4M3.
+/* Returns the set for this CPU and for weights of dtype, EPA_BF16, EPA_F16, EPA_FP8_E4M3 or EPA_INT8.
  * EPA2A_ISA as in quant.h; if a set has no kernels for dtype, the next lower set is used. If
  * EPA2A_ISA is not set and the CPU has avx512_bf16 but not amx, the first call measures for 0.2 ms:
  * on some CPUs avx512 is faster. */

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum epa_op { EPA_OP_MOE, EPA_OP_AG_GEMM, EPA_OP_ALLGATHER };
-enum epa_dtype { EPA_F32, EPA_BF16, EPA_FP8_E4M3, EPA_F16 };
+enum epa_dtype { EPA_F32, EPA_BF16, EPA_FP8_E4M3, EPA_F16, EPA_INT8 };
 
 /* Layout of the rows that dispatch returns. */
 enum epa_layout {
@@ -63,19 +63,28 @@ enum epa_activation {
  *              float32; the sum over groups of p * (scale of x * scale of the block), in
  *              float32, in any order. a is quantised from float32 in groups of
  *              epa_mlp.fp8_group_size channels. y as above.
+ *   INT8       x in dtype as for BF16 and F16, then quantised: one scale for each row. Each value of
+ *              W_up x is float32(s) * (scale of x * scale of the row of W_up), with s the exact sum of
+ *              products of codes in int32; the conversion and both products are rounded to float32.
+ *              a is rounded to dtype, then quantised like x; W_down follows in the same way. y as
+ *              above. Hosts only.
+ * INT8 codes are from -127 to 127. scale = amax * (1/127), amax the largest finite magnitude of the row,
+ * 1 where this product is below 2^-126; code = x * (1 / scale), limited to +-127, rounded to nearest
+ * even; a NaN has code 0. Products and quotients are rounded to float32.
  * Each rounding is to nearest even. (The fused kernel of DeepGEMM and the Triton kernel compute the
  * same values, except that they apply the routing weight elsewhere: here combine applies the
  * weight.) */
 struct epa_mlp {
     uint32_t ffn;   /* a multiple of 32, like hidden in this case; 0: experts are synthetic */
     int activation; /* enum epa_activation */
-    int dtype;      /* of weights: epa_moe.dtype, or EPA_FP8_E4M3 */
+    int dtype;      /* of weights: epa_moe.dtype, EPA_FP8_E4M3 or EPA_INT8 */
     uint32_t fp8_group_size; /* FP8: channels of `a` that share a scale, 128 or 64; divides ffn */
     const void *up;          /* [L][up_rows][hidden]; SwiGLU: ffn gate rows, then ffn up rows */
     const void *down;        /* [L][hidden][ffn] */
     /* FP8: one scale for each 128 x 128 block, [L][up_blocks][blocks of hidden] and [L][blocks of
      * hidden][blocks of ffn]. The last block of hidden or ffn may be smaller. A block of gate rows
-     * ends with the gate rows: block 0 of the up rows begins at row ffn. */
+     * ends with the gate rows: block 0 of the up rows begins at row ffn. INT8: one scale for each row,
+     * [L][up_rows] and [L][hidden]. */
     const float *up_scale, *down_scale;
 };
 

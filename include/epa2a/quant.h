@@ -1,6 +1,6 @@
 /* Kernels of hosts that quantise, copy and reduce rows, for several instruction sets. The set is
  * selected once by the features of the CPU, or by EPA2A_ISA (scalar, avx2, avx512; the sets
- * avx512_bf16 and amx of gemm.h select avx512 here). All sets return the same bits. There is one
+ * avx512_vnni, avx512_bf16 and amx of gemm.h select avx512 here). All sets return the same bits. There is one
  * variant for rows of bfloat16 and one for rows of IEEE half: "dtype" below.
  *
  * These are the only functions of this folder that are not inline. They are in libepa2a-kernels.a,

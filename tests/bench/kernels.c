@@ -143,6 +143,8 @@ static void fill_values(void *to, size_t n, enum epa_dtype dtype)
 
         if (dtype == EPA_FP8_E4M3)
             ((uint8_t *)to)[i] = e4m3_of_float(f * 200.0f);
+        else if (dtype == EPA_INT8)
+            ((int8_t *)to)[i] = (int8_t)(f * 63.5f);
         else
             ((uint16_t *)to)[i] = dtype == EPA_F16 ? f16_of_float(f) : bf16_of_float(f);
     }
@@ -160,7 +162,9 @@ static void run_gemm(struct work *w, const struct row *row, uint32_t turn)
     const struct shape *s = &w->s;
 
     for (uint32_t i = 0; i < s->m; i++) {
-        if (row->gemm->dtype == EPA_FP8_E4M3)
+        if (row->gemm->dtype == EPA_INT8)
+            row->gemm->pack_a(w->q + (size_t)i * s->k, s->k, w->a, i);
+        else if (row->gemm->dtype == EPA_FP8_E4M3)
             row->gemm->pack_a_fp8(w->q + (size_t)i * s->k, NULL, 128, s->k, w->a, i);
         else
             row->gemm->pack_a(w->x + (size_t)i * s->k, s->k, w->a, i);
@@ -199,9 +203,11 @@ static uint32_t add_peer(struct work *w, struct row *row, uint16_t *words)
 
 static void matrix_table(struct shape s)
 {
-    static const char *const isas[] = {"amx", "avx512_bf16", "avx512", "avx2", "scalar"};
-    static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16, EPA_FP8_E4M3};
-    static const char *const names[] = {"bf16", "f16", "fp8"};
+    enum { TYPES = 4 };
+    static const char *const isas[] = {"amx",    "avx512_bf16", "avx512_vnni",
+                                       "avx512", "avx2",        "scalar"};
+    static const enum epa_dtype dtypes[TYPES] = {EPA_BF16, EPA_F16, EPA_FP8_E4M3, EPA_INT8};
+    static const char *const names[TYPES] = {"bf16", "f16", "fp8", "int8"};
     static struct row row[MOST_ROWS];
     struct work w = {
         .s = s,
@@ -210,7 +216,7 @@ static void matrix_table(struct shape s)
         .a = pages(epa_gemm_a_bytes(s.m, s.k)),
         .c = pages((size_t)s.m * s.n * sizeof(float)),
         .scale = pages((size_t)s.m * ((s.k + 127) / 128) * sizeof(float)),
-        .b_scale = pages(((size_t)s.n + 127) / 128 * ((s.k + 127) / 128) * sizeof(float)),
+        .b_scale = pages((size_t)s.n * ((s.k + 127) / 128) * sizeof(float)),
     };
     uint16_t *words = pages((size_t)s.n * s.k * 2);
     uint32_t rows = add_peer(&w, row, words);
@@ -218,15 +224,15 @@ static void matrix_table(struct shape s)
 
     fill_values(w.x, (size_t)s.m * s.k, EPA_BF16);
     fill_values(w.q, (size_t)s.m * s.k, EPA_FP8_E4M3);
-    for (size_t i = 0; i < 15; i++) {
-        const struct epa_gemm *set = epa_gemm_by_name(isas[i / 3], dtypes[i % 3]);
+    for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]) * TYPES; i++) {
+        const struct epa_gemm *set = epa_gemm_by_name(isas[i / TYPES], dtypes[i % TYPES]);
 
         /* The portable set takes its time: for small shapes only. */
-        if (set == NULL || (i / 3 == 4 && (uint64_t)s.m * s.n * s.k > 1u << 26))
+        if (set == NULL || (set->peak == NULL && (uint64_t)s.m * s.n * s.k > 1u << 26))
             continue;
         row[rows] =
             (struct row){.gemm = set, .run = run_gemm, .beside = w.peer != NULL ? &row[0] : NULL};
-        snprintf(row[rows].name, sizeof(row[0].name), "%s, %s", isas[i / 3], names[i % 3]);
+        snprintf(row[rows].name, sizeof(row[0].name), "%s, %s", isas[i / TYPES], names[i % TYPES]);
         for (uint32_t copy = 0; copy < s.weights; copy++) {
             fill_values(words, (size_t)s.n * s.k, set->dtype);
             row[rows].b[copy] = pages(epa_gemm_b_bytes(set->dtype, s.n, s.k));

@@ -1,5 +1,5 @@
 /* Emulates the tile instructions of AMX in plain C after Intel's manual (volume 2: TDPBF16PS,
- * TILELOADD, TILESTORED, LDTILECFG), so that their kernels run on any CPU. The emulation aborts
+ * TDPBSSD, TILELOADD, TILESTORED, LDTILECFG), so that their kernels run on any CPU. The emulation aborts
  * where the instruction would fault: a tile that is not configured, sizes that do not match. */
 #ifndef AMX_TILES_H
 #define AMX_TILES_H
@@ -107,6 +107,25 @@ static inline void emulated_dpbf16ps(int sums, int a, int b)
     }
 }
 
+static inline void emulated_dpbssd(int sums, int a, int b)
+{
+    emulated_must(emulated.configured && emulated.rows[sums] == emulated.rows[a]);
+    emulated_must(emulated.row_bytes[sums] == emulated.row_bytes[b]);
+    emulated_must(emulated.row_bytes[a] == 4 * emulated.rows[b] && sums != a && sums != b &&
+                  a != b);
+    for (int i = 0; i < emulated.rows[sums]; i++) {
+        for (int j = 0; j < emulated.row_bytes[sums] / 4; j++) {
+            int32_t c;
+
+            memcpy(&c, emulated.byte[sums][i] + 4 * j, 4);
+            for (int k = 0; k < emulated.row_bytes[a]; k++)
+                c +=
+                    (int8_t)emulated.byte[a][i][k] * (int8_t)emulated.byte[b][k / 4][4 * j + k % 4];
+            memcpy(emulated.byte[sums][i] + 4 * j, &c, 4);
+        }
+    }
+}
+
 #undef _tile_loadconfig
 #undef _tile_release
 #undef _tile_zero
@@ -114,6 +133,7 @@ static inline void emulated_dpbf16ps(int sums, int a, int b)
 #undef _tile_stream_loadd
 #undef _tile_stored
 #undef _tile_dpbf16ps
+#undef _tile_dpbssd
 #define _tile_loadconfig emulated_loadconfig
 #define _tile_release emulated_release
 #define _tile_zero emulated_zero
@@ -121,5 +141,6 @@ static inline void emulated_dpbf16ps(int sums, int a, int b)
 #define _tile_stream_loadd emulated_loadd
 #define _tile_stored emulated_stored
 #define _tile_dpbf16ps emulated_dpbf16ps
+#define _tile_dpbssd emulated_dpbssd
 
 #endif

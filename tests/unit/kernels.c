@@ -448,5 +448,7 @@ TEST(sets_are_those_of_the_flags_of_the_cpu)
     assert_int_equal(epa_kernels_by_name("avx512", EPA_BF16) != NULL, has_avx512);
     assert_int_equal(epa_gemm_by_name("avx512_bf16", EPA_BF16) != NULL,
                      has_avx512 && has_flags("avx512_bf16"));
+    assert_int_equal(epa_gemm_by_name("avx512_vnni", EPA_INT8) != NULL,
+                     has_avx512 && has_flags("avx512_vnni"));
 }
 #endif

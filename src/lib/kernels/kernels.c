@@ -17,6 +17,8 @@ static const struct epa_kernels *kernels_of(const struct kernels_isa *isa, enum 
 
 static const struct epa_gemm *gemm_of(const struct kernels_isa *isa, enum epa_dtype dtype)
 {
+    if (dtype == EPA_INT8)
+        return isa->int8;
     for (uint32_t i = 0; i < isa->n_gemm; i++)
         if (isa->gemm[i].dtype == dtype)
             return &isa->gemm[i];
@@ -162,6 +164,11 @@ static bool has_avx512(void)
            has_all(c->ecx7, bit_AVX512VBMI);
 }
 
+static bool has_avx512_vnni(void)
+{
+    return has_avx512() && has_all(this_cpu()->ecx7, bit_AVX512VNNI);
+}
+
 static bool has_avx512_bf16(void)
 {
     return has_avx512() && has_all(this_cpu()->eax71, bit_AVX512BF16);
@@ -174,13 +181,14 @@ static bool has_amx(void)
     enum {
         TILE = 1 << 24, /* of edx of leaf 7 */
         BF16 = 1 << 22,
+        INT8 = 1 << 25,
         SAVED = 3 << 17,  /* of XCR0: tiles and their configuration */
         REQUEST = 0x1023, /* ARCH_REQ_XCOMP_PERM */
         TILE_DATA = 18,
     };
     const struct cpu *c = this_cpu();
 
-    return has_avx512() && has_all(c->edx7, TILE | BF16) && has_all(c->saved, SAVED) &&
+    return has_avx512() && has_all(c->edx7, TILE | BF16 | INT8) && has_all(c->saved, SAVED) &&
            syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
 
@@ -197,33 +205,36 @@ void epa_store_drain(void)
 
 const struct kernels_isa kernels_isas[] = {
 #ifdef __x86_64__
-    {.name = "amx", .gemm = kernels_gemm_amx, .n_gemm = 2, .usable = has_amx},
+    {.name = "amx",
+     .gemm = kernels_gemm_amx,
+     .n_gemm = 2,
+     .int8 = &kernels_gemm_int8_amx,
+     .usable = has_amx},
     {.name = "avx512_bf16",
      .gemm = kernels_gemm_avx512_bf16,
      .n_gemm = 2,
      .usable = has_avx512_bf16,
      .quicker = kernels_pairs_are_quicker},
-    {"avx512",
-     {&kernels_avx512, &kernels_avx512_f16},
-     kernels_gemm_avx512,
-     3,
-     &kernels_rows_avx512,
-     has_avx512,
-     NULL},
-    {"avx2",
-     {&kernels_avx2, &kernels_avx2_f16},
-     kernels_gemm_avx2,
-     3,
-     &kernels_rows_avx2,
-     has_avx2,
-     NULL},
+    {.name = "avx512_vnni", .int8 = &kernels_gemm_int8_vnni, .usable = has_avx512_vnni},
+    {.name = "avx512",
+     .kernels = {&kernels_avx512, &kernels_avx512_f16},
+     .gemm = kernels_gemm_avx512,
+     .n_gemm = 3,
+     .rows = &kernels_rows_avx512,
+     .usable = has_avx512},
+    {.name = "avx2",
+     .kernels = {&kernels_avx2, &kernels_avx2_f16},
+     .gemm = kernels_gemm_avx2,
+     .n_gemm = 3,
+     .rows = &kernels_rows_avx2,
+     .usable = has_avx2},
 #endif
-    {"scalar",
-     {&kernels_scalar, &kernels_scalar_f16},
-     kernels_gemm_scalar,
-     3,
-     &kernels_rows_scalar,
-     always,
-     NULL},
+    {.name = "scalar",
+     .kernels = {&kernels_scalar, &kernels_scalar_f16},
+     .gemm = kernels_gemm_scalar,
+     .n_gemm = 3,
+     .int8 = &kernels_gemm_int8_scalar,
+     .rows = &kernels_rows_scalar,
+     .usable = always},
     {.name = NULL},
 };

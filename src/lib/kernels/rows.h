@@ -30,6 +30,9 @@ struct gemm_rows {
     /* Quantises n channels of x + add, sums in float32, in groups of 128 as epa2a/problem.h
      * defines; add NULL: x. The last group may be shorter. */
     void (*quantise)(const float *x, const float *add, uint32_t n, uint8_t *q, float *scale);
+    /* Quantises a row of n elements of dtype (BF16, F16) to INT8 as epa2a/problem.h defines, and
+     * returns its scale. n is a multiple of 32. */
+    float (*quantise_int8)(const uint16_t *x, enum epa_dtype dtype, uint32_t n, int8_t *q);
 };
 
 #endif

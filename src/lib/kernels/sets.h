@@ -19,6 +19,7 @@ struct kernels_isa {
     const struct epa_kernels *kernels[2]; /* NULL: none; lower sets have none, either */
     const struct epa_gemm *gemm;          /* [n_gemm] */
     uint32_t n_gemm;
+    const struct epa_gemm *int8; /* NULL: none */
     const struct gemm_rows *rows;
     bool (*usable)(void); /* the CPU has it and the system saves its registers */
     /* Called if the user has not chosen a set: returns true if it multiplies faster than the next
@@ -33,9 +34,11 @@ extern const struct kernels_isa kernels_isas[];
 extern const struct epa_kernels kernels_scalar, kernels_avx2, kernels_avx512;
 extern const struct epa_kernels kernels_scalar_f16, kernels_avx2_f16, kernels_avx512_f16;
 
-/* Matrix kernels by the type of the weights. */
+/* Matrix kernels by the type of the weights; those of INT8 follow. */
 extern const struct epa_gemm kernels_gemm_scalar[3], kernels_gemm_avx2[3], kernels_gemm_avx512[3];
 extern const struct epa_gemm kernels_gemm_avx512_bf16[2], kernels_gemm_amx[2]; /* bf16, FP8 */
+extern const struct epa_gemm kernels_gemm_int8_scalar, kernels_gemm_int8_vnni,
+    kernels_gemm_int8_amx;
 
 extern const struct gemm_rows kernels_rows_scalar, kernels_rows_avx2, kernels_rows_avx512;
 

@@ -13,8 +13,9 @@
 const struct variable environment[] = {
     {"EPA2A_PLUGIN_PATH", "absolute folders of plugins, separated by colons, instead of the "
                           "installed folder"},
-    {"EPA2A_ISA", "instruction set of the kernels on hosts: scalar, avx2, avx512, avx512_bf16 or "
-                  "amx; the last two apply to matrix products, and quantise with avx512"},
+    {"EPA2A_ISA", "instruction set of the kernels on hosts: scalar, avx2, avx512, avx512_vnni "
+                  "(INT8 alone), avx512_bf16 or amx; the last three apply to matrix products, and "
+                  "quantise with avx512"},
     {"EPA2A_PYTHON",
      "Python 3.10 or later of import, plot, predict, --html; default: python3 on PATH"},
     {"EPA2A_OPTIONS", "options of programs with libepa2a, such as transport=ucx; experiments with "

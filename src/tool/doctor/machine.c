@@ -37,7 +37,8 @@ static const char *line_of(struct arena *arena, const char *root, const char *fo
 
 static void read_cores(const char *root, struct machine *out)
 {
-    static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512_bf16", "amx"};
+    static const char *const isas[] = {"scalar",      "avx2",        "avx512",
+                                       "avx512_vnni", "avx512_bf16", "amx"};
     struct cpu_quota quota;
     char text[4096];
 
@@ -51,7 +52,8 @@ static void read_cores(const char *root, struct machine *out)
                    strstr(text, " hypervisor") != NULL;
     out->numa_balancing = sysfile_number(root, "/proc/sys/kernel/numa_balancing") != 0;
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
-        if (epa_gemm_by_name(isas[i], EPA_BF16) != NULL)
+        if (epa_gemm_by_name(isas[i], EPA_BF16) != NULL ||
+            epa_gemm_by_name(isas[i], EPA_INT8) != NULL)
             out->isa[out->n_isas++] = isas[i];
 }
 
