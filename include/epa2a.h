@@ -116,7 +116,7 @@ enum epa2a_status {
 };
 
 /* Element types. The values equal the values of enum epa_dtype in the plugin ABI. */
-enum epa2a_dtype { EPA2A_F32, EPA2A_BF16, EPA2A_FP8_E4M3, EPA2A_F16 };
+enum epa2a_dtype { EPA2A_F32, EPA2A_BF16, EPA2A_FP8_E4M3, EPA2A_F16, EPA2A_INT8 };
 
 /* ---- the library ---- */
 
@@ -491,11 +491,13 @@ struct epa2a_experts {
     /* Intermediate size. ffn and hidden must be multiples of 32; with FP8 weights of 128. */
     uint32_t ffn;
     int32_t activation; /* 0: none; 1: SwiGLU, gate rows before up rows */
-    int32_t dtype;      /* type of the weights: dtype of the shape (default), or EPA2A_FP8_E4M3 */
-    const void *up;     /* [L][ffn, with SwiGLU 2 * ffn][hidden] */
-    const void *down;   /* [L][hidden][ffn] */
+    /* Type of the weights: dtype of the shape (default), EPA2A_FP8_E4M3, or on hosts EPA2A_INT8. */
+    int32_t dtype;
+    const void *up;   /* [L][ffn, with SwiGLU 2 * ffn][hidden] */
+    const void *down; /* [L][hidden][ffn] */
     /* FP8: one scale for each block of 128 x 128 weights, [L][blocks of rows][blocks of columns].
-     * The last block of hidden or ffn may be smaller. */
+     * The last block of hidden or ffn may be smaller. INT8: one scale for each row, [L][rows of up] and
+     * [L][hidden]; the library quantises tokens and intermediates with one scale for each row. */
     const float *up_scale, *down_scale;
 };
 

@@ -33,6 +33,7 @@ static const struct {
     {"bf16", "native", "swiglu", {EPA2A_BF16, EPA2A_BF16}},
     {"f16", "native", "none", {EPA2A_F16, EPA2A_F16}},
     {"bf16", "fp8", "none", {EPA2A_BF16, EPA2A_FP8_E4M3}},
+    {"f16", "int8", "swiglu", {EPA2A_F16, EPA2A_INT8}},
 };
 
 struct task {
@@ -55,17 +56,17 @@ static struct arrays make_weights(const struct op_moe *op)
     struct arrays out;
 
     for (enum mlp_matrix m = MLP_UP; m < MLP_MATRICES; m++) {
-        size_t row = mlp_columns(s, m) * mlp_element(s), scales = mlp_scales_of_row(s, m);
+        size_t row = mlp_columns(s, m) * mlp_element(s), scales = mlp_scales(s, m);
 
         out.data[m] = calloc(op->local_experts * mlp_rows(s, m), row);
-        out.scale[m] = calloc(op->local_experts * mlp_blocks(s, m), scales * sizeof(float));
+        out.scale[m] = calloc(op->local_experts * scales + 1, sizeof(float));
         for (uint32_t e = 0; e < op->local_experts; e++) {
             uint32_t expert = op->r.world.rank * op->local_experts + e;
 
             for (uint32_t i = 0; i < mlp_rows(s, m); i++)
                 weights_row(w, expert, m, i, out.data[m] + (e * mlp_rows(s, m) + i) * row);
-            for (uint32_t b = 0; w->shape.mlp.dtype == EPA_FP8_E4M3 && b < mlp_blocks(s, m); b++)
-                weights_scales(w, expert, m, b, out.scale[m] + (e * mlp_blocks(s, m) + b) * scales);
+            for (uint32_t b = 0; scales != 0 && b < mlp_blocks(s, m); b++)
+                weights_scales(w, expert, m, b, out.scale[m] + e * scales + mlp_scale_at(s, m, b));
         }
     }
     return out;
@@ -79,7 +80,7 @@ static void move_weights(const struct op_moe *op, struct arrays *w, void *stream
     for (enum mlp_matrix m = MLP_UP; m < MLP_MATRICES && room_is_device(); m++) {
         size_t bytes =
             (size_t)op->local_experts * mlp_rows(s, m) * mlp_columns(s, m) * mlp_element(s);
-        size_t scales = op->local_experts * mlp_blocks(s, m) * mlp_scales_of_row(s, m);
+        size_t scales = op->local_experts * mlp_scales(s, m);
         void *data = room_put(w->data[m], bytes, stream);
         void *scale = room_put(w->scale[m], scales * sizeof(float), stream);
 
@@ -300,9 +301,12 @@ static struct task make_task(uint32_t layer, uint32_t expert, uint32_t ranks, co
                              layers[layer].fp8 ? EPA2A_FP8_E4M3 : experts[expert].dtypes[0]};
 }
 
-/* On devices fused computes products of FP8 weights from rows in FP8 only. */
+/* On devices fused computes products of FP8 weights from rows in FP8 only, and INT8 weights are for
+ * hosts. */
 static bool is_supported(uint32_t layer, uint32_t expert)
 {
+    if (room_is_device() && experts[expert].dtypes[1] == EPA2A_INT8)
+        return false;
     return !room_is_device() || strstr(layers[layer].yaml, "fused") == NULL || layers[layer].fp8 ||
            experts[expert].dtypes[1] != EPA2A_FP8_E4M3;
 }
@@ -420,6 +424,7 @@ static void unlike_rank(struct group_rank *me)
         {offsetof(struct epa2a_experts, ffn), 100, "ffn (100)"},
         {offsetof(struct epa2a_experts, activation), 2, "activation is 2"},
         {offsetof(struct epa2a_experts, dtype), EPA2A_F16, "dtype is 3"},
+        {offsetof(struct epa2a_experts, dtype), EPA2A_INT8, "another shape"},
         {1000 + offsetof(struct epa2a_moe_shape, topk), 2, "another shape"},
         {1000 + offsetof(struct epa2a_moe_shape, experts), 11, "experts is 11"},
     };

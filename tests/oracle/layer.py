@@ -22,6 +22,7 @@ FP8_BITS = "13"  # fraction bits of sums in tensor cores
 OFF = 1 / 256
 INTEGERS = {"expert.activation": "none", "expert.values": "integers"}
 FP8 = {"expert.weights": "fp8"}
+INT8 = {"expert.weights": "int8"}
 # Settings of each case, the case with the same weights, and whether its rows are quantised in
 # transit.
 ON_CPUS = {
@@ -29,6 +30,7 @@ ON_CPUS = {
     "fused, integers": (INTEGERS, None, False),
     "fused, channels in 32s": ({"moe.hidden": 96, "expert.ffn": 160}, None, False),
     "fused, FP8 weights": (FP8, None, True),
+    "fused, INT8 weights": (INT8, None, False),
     "ll_v2, bf16": ({}, "fused, bf16", True),
     "ll_v2, FP8 weights": (FP8, "fused, FP8 weights", True),
     "ll_v2, oneDNN": ({"expert.library": "onednn"}, "fused, bf16", True),  # may be missing
@@ -60,7 +62,8 @@ class NumPy:
         import ml_dtypes
         import numpy
         self.xp = numpy
-        self.kinds = {"bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "f32": numpy.float32, "i32": numpy.int32}
+        self.kinds = {"bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "f32": numpy.float32, "i32": numpy.int32,
+                      "i8": numpy.int8}
 
     def read(self, path, kind, *shape):
         array = self.xp.fromfile(path, self.kinds[kind]).reshape(-1, *shape)
@@ -96,6 +99,7 @@ class Layer:
                                                                       ("ranks", "hidden", "ffn", "experts", "topk"))
         self.fused, self.quantises = name.startswith("fused"), quantises
         self.swiglu, self.fp8 = "expert.activation" not in sets, sets.get("expert.weights") == "fp8"
+        self.int8 = sets.get("expert.weights") == "int8"
         self.exact = "expert.values" in sets
 
     def code(self, value):
@@ -107,7 +111,10 @@ class Layer:
         for name, rows, columns in ("up", 2 * self.ffn if self.swiglu else self.ffn, self.hidden), ("down", self.hidden, self.ffn):
             both.append([])
             for r in range(self.ranks):
-                w = self.arrays.read(self.by / f"{r}.{name}", "e4m3" if self.fp8 else "bf16", rows, columns)
+                kind = "e4m3" if self.fp8 else "i8" if self.int8 else "bf16"
+                w = self.arrays.read(self.by / f"{r}.{name}", kind, rows, columns)
+                if self.int8:
+                    w = w * self.arrays.read(self.by / f"{r}.{name}_scale", "f32", rows)[..., None]
                 scale = self.arrays.read(self.by / f"{r}.{name}_scale", "f32", rows // 128, columns // 128) if self.fp8 else w
                 both[-1] += list(zip(w, scale))
         if planted:
@@ -123,6 +130,16 @@ class Layer:
             yield [self.arrays.read(path.with_suffix(f".{what}"), kind, width) for what, kind, width in (
                 ("x", "bf16", self.hidden), ("out", "bf16", self.hidden), ("expert", "i32", self.topk), ("weight", "f32", self.topk))]
 
+    def rows(self, value):
+        """Rows of an operand; INT8: in whole multiples of a scale for each row, in float32."""
+        if not self.int8:
+            return value
+        narrow = self.arrays.kinds["f32"]
+        value = value.astype(narrow)
+        scale = abs(value).max(-1, keepdims=True) * (narrow(1) / narrow(127))
+        scale = self.xp.where(scale == 0, narrow(1), scale)
+        return self.xp.rint(value * (narrow(1) / scale)).astype(float) * scale
+
     def outputs(self, narrow, x, expert, weight, up, down):
         """Returns [tokens][hidden] of a rank, with unrounded weights; narrow: each expert's output is rounded
         separately."""
@@ -133,11 +150,11 @@ class Layer:
         total = [0 * x for _ in range(self.ranks)]
         for e in range(self.experts):
             token, k = xp.where(expert == e)
-            a = x[token] @ up[e][0].T
+            a = self.rows(x[token]) @ up[e][0].T
             if self.swiglu:
                 gate, other = a[:, :self.ffn], a[:, self.ffn:]
                 a = gate / (1 + xp.exp(-gate)) * other
-            y = rounded(a) @ down[e][0].T
+            y = self.rows(rounded(a)) @ down[e][0].T
             total[e // local][token] += weight[token, k][:, None] * (rounded(y) if narrow else y)
         return rounded(sum(map(rounded, total)) if self.fused else sum(total))
 

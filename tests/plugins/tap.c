@@ -338,12 +338,18 @@ static bool write_weights(const struct tap *t, const struct epa_moe *m, uint32_t
 {
     const struct epa_mlp *w = &m->mlp;
     size_t up = (size_t)experts * epa_mlp_up_rows(w) * m->hidden;
-    size_t down = (size_t)experts * m->hidden * w->ffn, n = w->dtype == EPA_FP8_E4M3 ? 1 : 2;
+    size_t down = (size_t)experts * m->hidden * w->ffn, n = w->up_scale != NULL ? 1 : 2;
+    size_t up_scales = up / (128 * 128), down_scales = down / (128 * 128);
+
+    if (w->dtype == EPA_INT8) {
+        up_scales = up / m->hidden;
+        down_scales = down / w->ffn;
+    }
 
     return write_file(t, false, "up", w->up, up * n) &&
            write_file(t, false, "down", w->down, down * n) &&
-           write_file(t, false, "up_scale", w->up_scale, up / (128 * 128) * sizeof(float)) &&
-           write_file(t, false, "down_scale", w->down_scale, down / (128 * 128) * sizeof(float));
+           write_file(t, false, "up_scale", w->up_scale, up_scales * sizeof(float)) &&
+           write_file(t, false, "down_scale", w->down_scale, down_scales * sizeof(float));
 }
 
 static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,

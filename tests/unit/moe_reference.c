@@ -65,6 +65,8 @@ static void reference(struct expert *e, const struct shape *s)
 
     for (uint32_t i = 0; i < HIDDEN; i++)
         e->x[i] = float_of_word(e->f16, e->token[i]);
+    if (s->kind == EXPERT_WEIGHTS_INT8)
+        e->scale[0] = reference_quantise_int8(e->x, e->x, HIDDEN, e->x, e->x).low;
     for (uint32_t g = 0; e->fp8 && g < GROUPS; g++) {
         e->scale[g] = e4m3_group_of(e->f16, e->token + g * 128, 128, q + g * 128);
         for (uint32_t i = g * 128; i < g * 128 + 128; i++)
@@ -72,8 +74,10 @@ static void reference(struct expert *e, const struct shape *s)
     }
     reference_expert(
         r, EXPERT, 1,
-        &(struct reference_row){
-            .x = e->x, .scale = e->fp8 ? e->scale : NULL, .low = e->low, .high = e->high});
+        &(struct reference_row){.x = e->x,
+                                .scale = s->kind >= EXPERT_WEIGHTS_FP8 ? e->scale : NULL,
+                                .low = e->low,
+                                .high = e->high});
     reference_destroy(r);
 }
 
@@ -93,6 +97,10 @@ TEST(intervals_are_narrow)
         {{EPA_BF16, EXPERT_WEIGHTS_FP8, EPA_ACTIVATION_SWIGLU, EXPERT_VALUES_RANDOM, 128, 13}, 1.5},
         {{EPA_BF16, EXPERT_WEIGHTS_NATIVE, EPA_ACTIVATION_SWIGLU, EXPERT_VALUES_INTEGERS, 128, 0},
          0.02},
+        {{EPA_BF16, EXPERT_WEIGHTS_INT8, EPA_ACTIVATION_SWIGLU, EXPERT_VALUES_RANDOM, 128, 0},
+         0.001},
+        {{EPA_F16, EXPERT_WEIGHTS_INT8, EPA_ACTIVATION_NONE, EXPERT_VALUES_INTEGERS, 128, 0},
+         0.001},
         {{EPA_BF16, EXPERT_WEIGHTS_NATIVE, EPA_ACTIVATION_NONE, EXPERT_VALUES_INTEGERS, 128, 0}, 0},
         {{EPA_F16, EXPERT_WEIGHTS_FP8, EPA_ACTIVATION_NONE, EXPERT_VALUES_INTEGERS, 64, 13}, 0},
     };

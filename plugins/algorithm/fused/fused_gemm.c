@@ -61,7 +61,22 @@ static const char *row_at(const struct fused_host *h, uint32_t row)
            (h->row_base[s] + r) * l->row_bytes;
 }
 
-/* Gathers the rows of a block. q: buffer for a row in FP8. */
+/* INT8: packs a row. q: buffer for the row in dtype, and for its codes. */
+static void pack_int8_row(const struct fused_host *h, const char *row, const float *row_scale,
+                          char *panel, uint32_t i, float *scale, uint8_t *q)
+{
+    const struct fused_layout *l = &h->l;
+    uint16_t *words = (uint16_t *)(void *)q;
+    int8_t *codes = (int8_t *)q + (size_t)l->hidden * 2;
+
+    if (l->fp8)
+        h->a.kernels->output_fp8((const uint8_t *)row, row_scale, l->hidden, l->group, 1, words);
+    *scale = h->rows->quantise_int8(l->fp8 ? words : (const uint16_t *)(const void *)row, l->dtype,
+                                    l->hidden, codes);
+    h->gemm->pack_a(codes, l->hidden, panel, i);
+}
+
+/* Gathers the rows of a block. q: buffer for a row. */
 static void pack_block(const struct fused_host *h, const struct fused_block *b, char *panel,
                        float *scale, uint8_t *q)
 {
@@ -72,7 +87,9 @@ static void pack_block(const struct fused_host *h, const struct fused_block *b, 
         const float *row_scale = (const float *)(const void *)(row + l->scales_at);
         float *to = scale + (size_t)i * l->row_groups;
 
-        if (l->weights != EPA_FP8_E4M3 && !l->fp8) {
+        if (l->weights == EPA_INT8) {
+            pack_int8_row(h, row, row_scale, panel, i, to, q);
+        } else if (l->weights != EPA_FP8_E4M3 && !l->fp8) {
             h->gemm->pack_a(row, l->hidden, panel, i);
         } else if (l->weights != EPA_FP8_E4M3) {
             h->gemm->pack_a_fp8((const uint8_t *)row, row_scale, l->group, l->hidden, panel, i);
@@ -89,7 +106,7 @@ static void pack_block(const struct fused_host *h, const struct fused_block *b, 
 
 static uint8_t *spare_row(const struct fused_host *h, uint32_t worker)
 {
-    return (uint8_t *)h->tile + (worker + 1) * h->tile_bytes - h->l.hidden;
+    return (uint8_t *)h->tile + (worker + 1) * h->tile_bytes - h->spare_bytes;
 }
 
 /* Returns the panel of a block with tail, otherwise of a worker. */
@@ -196,13 +213,48 @@ static void multiply_up(const struct fused_host *h, const struct fused_block *b,
         .next_b = next_b,
     };
 
-    if (l->weights == EPA_FP8_E4M3) {
+    if (l->row_groups != 0) {
         call.group = l->group;
         call.a_scale = panel_scale_of(h, slot);
         call.a_scale_stride = l->row_groups;
-        call.b_scale = h->mlp.up_scale + block * epa_mlp_blocks(l->hidden);
+        call.b_scale =
+            h->mlp.up_scale + (l->weights == EPA_INT8
+                                   ? (size_t)b->expert * l->up_rows + projection * l->ffn + column
+                                   : block * epa_mlp_blocks(l->hidden));
     }
     h->gemm->multiply(&call);
+}
+
+/* Returns the intermediate of a block as an operand of the down-projection. */
+static char *inter_panel(const struct fused_host *h, uint32_t block)
+{
+    return h->inter + block % h->inter_ring * h->inter_bytes;
+}
+
+static float *inter_scale(const struct fused_host *h, uint32_t block)
+{
+    return h->inter_scale + (size_t)(block % h->inter_ring) * h->l.block_rows * h->l.inter_groups;
+}
+
+/* INT8: returns the intermediate of a block in dtype, [block_rows][ffn]. */
+static uint16_t *inter_words(const struct fused_host *h, uint32_t block)
+{
+    return (uint16_t *)(void *)(inter_panel(h, block) +
+                                epa_gemm_panel_at(EPA_INT8, h->l.block_rows, h->l.ffn));
+}
+
+/* INT8: quantises the intermediate of a block. The scale of a row depends on all of its columns, so the
+ * last task of the up-projection calls this function. */
+static void quantise_inter(const struct fused_host *h, uint32_t worker, uint32_t block)
+{
+    const struct fused_layout *l = &h->l;
+    int8_t *codes = (int8_t *)spare_row(h, worker);
+
+    for (uint32_t i = 0; i < h->block[block].rows; i++) {
+        inter_scale(h, block)[i] = h->rows->quantise_int8(
+            inter_words(h, block) + (size_t)i * l->ffn, l->dtype, l->ffn, codes);
+        h->gemm->pack_a(codes, l->ffn, inter_panel(h, block), i);
+    }
 }
 
 void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t part)
@@ -211,7 +263,7 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
     const struct fused_block *b = &h->block[block];
     uint32_t first = fused_first_column(h, l->ffn, part),
              end = fused_first_column(h, l->ffn, part + 1);
-    uint32_t place = block % h->inter_ring, slot;
+    uint32_t slot;
     float *gate = (float *)(void *)(h->tile + worker * h->tile_bytes);
     float *up = gate + (size_t)l->block_rows * l->tile_cols;
     bool gated = h->mlp.activation == EPA_ACTIVATION_SWIGLU;
@@ -225,8 +277,8 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
         uint32_t columns = tile_columns(h, n, end);
         /* The next product of one worker is the down-projection; with more workers this is a
          * guess. */
-        const char *panel = panel_of(h, slot), *inter = h->inter + place * h->inter_bytes;
-        const char *next_a = n + l->tile_cols < end ? panel : inter;
+        const char *panel = panel_of(h, slot);
+        const char *next_a = n + l->tile_cols < end ? panel : inter_panel(h, block);
         const char *next_b =
             n + l->tile_cols < end
                 ? up_weights(h, b->expert, n + l->tile_cols)
@@ -242,8 +294,9 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
             .weights = l->weights,
             .dtype = l->dtype,
             .group = l->inter_group,
-            .to = h->inter + place * h->inter_bytes,
-            .scale = h->inter_scale + (size_t)place * l->block_rows * l->inter_groups,
+            .plain = l->weights == EPA_INT8,
+            .to = l->weights == EPA_INT8 ? (void *)inter_words(h, block) : inter_panel(h, block),
+            .scale = inter_scale(h, block),
         };
 
         multiply_up(h, b, slot, 0, n, columns, gate, gated ? panel : next_a,
@@ -253,8 +306,14 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
         h->rows->activate(&tile);
         fused_poll(h, worker);
     }
-    /* Release: pairs with the acquire of the down-projection, which reads all parts. */
-    __atomic_add_fetch(&h->ups[block], 1, __ATOMIC_ACQ_REL);
+    /* Release: pairs with the acquire of the down-projection, which reads all parts. INT8: the last
+     * task counts twice, and its acquire pairs with the release of the other tasks. */
+    if (__atomic_add_fetch(&h->ups[block], 1, __ATOMIC_ACQ_REL) < h->splits ||
+        l->weights != EPA_INT8)
+        return;
+    if (h->half != FUSED_MOVING)
+        quantise_inter(h, worker, block);
+    __atomic_add_fetch(&h->ups[block], 1, __ATOMIC_RELEASE);
 }
 
 /* ---- outputs ---- */
@@ -351,7 +410,7 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
     const struct fused_block *b = &h->block[block];
     uint32_t first = fused_first_column(h, l->hidden, part),
              end = fused_first_column(h, l->hidden, part + 1);
-    uint32_t place = block % h->inter_ring, next = block + 1 < h->n_blocks ? block + 1 : 0;
+    uint32_t next = block + 1 < h->n_blocks ? block + 1 : 0;
     uint32_t out = first / l->out_cols; /* the first part of rows that this task has not counted */
     bool returns = h->half != FUSED_MULTIPLYING && h->c.combine_mode != FUSED_SERIAL;
     const struct fused_wait why = {.what = "the up-projection of block",
@@ -360,11 +419,11 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
                                    .last = block,
                                    .expert = ALGO_NONE};
 
-    if (!fused_await(h, worker, &h->ups[block], h->splits, &why))
+    if (!fused_await(h, worker, &h->ups[block], h->splits + (l->weights == EPA_INT8), &why))
         return;
     for (uint32_t n = first; n < end; n += l->tile_cols) {
         struct epa_gemm_call call = {
-            .a = h->inter + place * h->inter_bytes,
+            .a = inter_panel(h, block),
             .b = down_weights(h, b->expert, n),
             .m = b->rows,
             .n = tile_columns(h, n, end),
@@ -373,19 +432,21 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
             .ldc = l->hidden,
             .stream_c = h->stream_slots,
             .block_k = h->c.tile_k,
-            .next_a = n + l->tile_cols < end ? h->inter + place * h->inter_bytes : NULL,
+            .next_a = n + l->tile_cols < end ? inter_panel(h, block) : NULL,
             .next_b = n + l->tile_cols < end ? down_weights(h, b->expert, n + l->tile_cols)
                                              : up_weights(h, h->block[next].expert,
                                                           fused_first_column(h, l->ffn, part)),
         };
 
-        if (l->weights == EPA_FP8_E4M3) {
-            call.a_scale = h->inter_scale + (size_t)place * l->block_rows * l->inter_groups;
+        if (l->inter_groups != 0) {
+            call.a_scale = inter_scale(h, block);
             call.group = l->inter_group;
             call.a_scale_stride = l->inter_groups;
             call.b_scale = h->mlp.down_scale +
-                           ((size_t)b->expert * epa_mlp_blocks(l->hidden) + n / FUSED_TILE) *
-                               epa_mlp_blocks(l->ffn);
+                           (l->weights == EPA_INT8
+                                ? (size_t)b->expert * l->hidden + n
+                                : ((size_t)b->expert * epa_mlp_blocks(l->hidden) + n / FUSED_TILE) *
+                                      epa_mlp_blocks(l->ffn));
         }
         if (h->half != FUSED_MOVING)
             h->gemm->multiply(&call);
@@ -479,15 +540,21 @@ void fused_make_gemms(struct fused_host *h)
     h->inter_ring = h->c.launches == FUSED_TWO ? l->blocks : ring;
     h->panel_bytes = epa_gemm_a_bytes(l->block_rows, l->hidden);
     h->inter_bytes = epa_gemm_a_bytes(l->block_rows, l->ffn);
+    h->spare_bytes = l->hidden;
+    if (l->weights == EPA_INT8) {
+        h->panel_bytes = epa_gemm_panel_at(EPA_INT8, l->block_rows, l->hidden);
+        h->inter_bytes += epa_gemm_panel_at(EPA_INT8, l->block_rows, l->ffn);
+        h->spare_bytes = (size_t)l->hidden * 3 > l->ffn ? (size_t)l->hidden * 3 : l->ffn;
+    }
     h->up_bytes = epa_gemm_b_bytes(l->weights, l->up_rows, l->hidden);
     h->down_bytes = epa_gemm_b_bytes(l->weights, l->hidden, l->ffn);
     h->tile_bytes = epa_round_up(
-        2 * (size_t)l->block_rows * l->tile_cols * sizeof(float) + l->hidden, FUSED_LINE);
+        2 * (size_t)l->block_rows * l->tile_cols * sizeof(float) + h->spare_bytes, FUSED_LINE);
     h->weights = fused_alloc(h, (size_t)l->local * (h->up_bytes + h->down_bytes));
     h->panel = fused_alloc(h, panels * h->panel_bytes);
     h->inter = fused_alloc(h, h->inter_ring * h->inter_bytes);
     h->slot = fused_alloc(h, l->entries * l->hidden * sizeof(float));
-    if (l->weights == EPA_FP8_E4M3) {
+    if (l->row_groups != 0) {
         h->panel_scale =
             fused_alloc_list(h, (size_t)panels * l->block_rows * l->row_groups, sizeof(float));
         h->inter_scale = fused_alloc_list(
@@ -501,7 +568,7 @@ void fused_pack_weights(void *arg, uint32_t worker, uint32_t workers)
 {
     struct fused_host *h = arg;
     const struct fused_layout *l = &h->l;
-    size_t element = l->weights == EPA_FP8_E4M3 ? 1 : 2;
+    size_t element = l->row_groups != 0 ? 1 : 2;
 
     for (uint32_t e = worker; e < l->local; e += workers) {
         char *to = h->weights + e * (h->up_bytes + h->down_bytes);

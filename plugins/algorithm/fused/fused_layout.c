@@ -178,6 +178,8 @@ enum epa_status fused_layout_make(const struct epa_moe *m, const struct epa_worl
     if (l.weights == EPA_FP8_E4M3) {
         l.row_groups = l.hidden / l.group;
         l.inter_groups = l.ffn / l.inter_group;
+    } else if (l.weights == EPA_INT8) {
+        l.row_groups = l.inter_groups = 1;
     }
     count_rows(m, c, &l);
     place_regions(&l);

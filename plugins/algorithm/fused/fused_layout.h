@@ -68,10 +68,11 @@ struct fused_choice {
  * of a flag and of a put. */
 struct fused_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, ffn, up_rows;
-    uint32_t group, inter_group;       /* FP8: channels per scale, in rows and in intermediates */
-    uint32_t row_groups, inter_groups; /* FP8 weights: scales per row and per intermediate */
+    uint32_t group, inter_group; /* FP8: channels per scale, in rows and in intermediates */
+    uint32_t row_groups,
+        inter_groups;       /* scales per row and per intermediate; 0: weights have none */
     enum epa_dtype dtype;   /* type of tokens and of returning outputs: EPA_BF16 or EPA_F16 */
-    enum epa_dtype weights; /* type of weights: dtype, or EPA_FP8_E4M3 */
+    enum epa_dtype weights; /* type of weights: dtype, EPA_FP8_E4M3 or EPA_INT8 */
     bool fp8, dedup, padded, gather, puts;
     uint32_t places;      /* maximum number of rows of a token */
     uint32_t source_rows; /* maximum number of rows from one source to one rank */

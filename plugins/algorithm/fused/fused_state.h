@@ -125,7 +125,8 @@ struct fused_host {
     uint32_t *entry_start;  /* [local] */
     struct fused_block *block;
     uint32_t n_blocks, splits;
-    /* [blocks]: progress of each block in this call; set to 0 before `indexed` */
+    /* [blocks]: progress of each block in this call; set to 0 before `indexed`. ups: finished tasks;
+     * INT8: one more after the intermediate is quantised */
     uint64_t *packed, *ups, *downs;
     uint64_t down_tasks, downs_done, indexed; /* indexed: epoch of the last complete index */
 
@@ -138,8 +139,8 @@ struct fused_host {
     float *panel_scale, *inter_scale;
     uint32_t *held; /* [workers]: block in the panel of this worker, without tail */
     size_t panel_bytes, inter_bytes;
-    char *tile; /* [workers]: two tiles of float32 and a quantised row */
-    size_t tile_bytes;
+    char *tile; /* [workers]: two tiles of float32, and spare_bytes for a row before its packing */
+    size_t tile_bytes, spare_bytes;
     float *slot; /* [entries][hidden]: outputs before their sum */
     bool stream_slots;
 

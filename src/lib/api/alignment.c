@@ -81,7 +81,7 @@ enum epa_status alignment_check_outputs(const struct epa2a_outputs *o, const voi
 enum epa_status alignment_check_experts(const struct epa2a_experts *e, bool cuda,
                                         struct epa_error *err)
 {
-    size_t element = e->dtype == EPA2A_FP8_E4M3 ? 1 : NATIVE;
+    size_t element = e->dtype == EPA2A_FP8_E4M3 || e->dtype == EPA2A_INT8 ? 1 : NATIVE;
     const struct tensor list[] = {
         {"up", e->up, alignment_of_rows(cuda, element)},
         {"down", e->down, alignment_of_rows(cuda, element)},

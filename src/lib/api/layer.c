@@ -41,7 +41,7 @@ static enum epa_status read_experts(const struct epa2a_experts *from, const stru
                                     bool cuda, struct mlp_shape *out, struct epa_error *err)
 {
     struct epa2a_experts e;
-    bool fp8;
+    bool fp8, int8;
     uint32_t step;
     enum epa_status status = struct_read(&e, sizeof(e), from, "epa2a_experts", err);
 
@@ -49,12 +49,19 @@ static enum epa_status read_experts(const struct epa2a_experts *from, const stru
         return status;
     e.dtype = e.dtype != 0 ? e.dtype : moe->dtype;
     fp8 = e.dtype == EPA2A_FP8_E4M3;
+    int8 = e.dtype == EPA2A_INT8;
     step = fp8 ? FP8_STEP : NATIVE_STEP;
-    if (e.dtype != moe->dtype && !fp8)
+    if (e.dtype != moe->dtype && !fp8 && !int8)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "epa2a_experts: dtype is %d; write the dtype of the shape (%d) or "
-                        "EPA2A_FP8_E4M3",
+                        "epa2a_experts: dtype is %d; write the dtype of the shape (%d), "
+                        "EPA2A_FP8_E4M3 or EPA2A_INT8",
                         e.dtype, moe->dtype);
+    if (int8 && cuda)
+        return epa_fail(
+            err, EPA_ERR_UNSUPPORTED,
+            "epa2a_experts: dtype EPA2A_INT8 is for hosts; write the dtype of the shape "
+            "(%d) or EPA2A_FP8_E4M3",
+            moe->dtype);
     if (e.activation != EPA_ACTIVATION_NONE && e.activation != EPA_ACTIVATION_SWIGLU)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "epa2a_experts: activation is %d; write 0 (none) or 1 (SwiGLU)",
@@ -71,9 +78,9 @@ static enum epa_status read_experts(const struct epa2a_experts *from, const stru
     status = check_pointer(e.up, "up", err);
     if (status == EPA_OK)
         status = check_pointer(e.down, "down", err);
-    if (status == EPA_OK && fp8)
+    if (status == EPA_OK && (fp8 || int8))
         status = check_pointer(e.up_scale, "up_scale", err);
-    if (status == EPA_OK && fp8)
+    if (status == EPA_OK && (fp8 || int8))
         status = check_pointer(e.down_scale, "down_scale", err);
     if (status == EPA_OK)
         status = alignment_check_experts(&e, cuda, err);
@@ -86,8 +93,8 @@ static enum epa_status read_experts(const struct epa2a_experts *from, const stru
                                       .fp8_group_size = MLP_BLOCK,
                                       .up = e.up,
                                       .down = e.down,
-                                      .up_scale = fp8 ? e.up_scale : NULL,
-                                      .down_scale = fp8 ? e.down_scale : NULL}};
+                                      .up_scale = fp8 || int8 ? e.up_scale : NULL,
+                                      .down_scale = fp8 || int8 ? e.down_scale : NULL}};
     return EPA_OK;
 }
 

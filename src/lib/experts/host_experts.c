@@ -4,9 +4,10 @@
  * The host processes batches of rows, each filled with rows of one or more experts. A batch has several
  * steps; a step is a list of tasks that the rank's workers share:
  *
- *   gather    copies the rows of a panel to the order of the kernels, and quantises them for FP8 weights;
+ *   gather    copies the rows of a panel to the order of the kernels, and quantises them for FP8 and INT8 weights;
  *             oneDNN reads contiguous rows
  *   up        columns of the intermediate: both projections, activation, rounding
+ *   quantise  INT8: rows of the intermediate
  *   down      columns of the outputs
  *   reduce    layout rank: weighted sum over a row's experts */
 #include "experts/host_experts.h"
@@ -48,14 +49,17 @@ struct segment {
 struct host_experts {
     struct pool pool; /* memory of weights and of a batch */
     const struct epa_kernels *kernels;
-    void (*activate)(const struct gemm_tile_out *);
+    const struct gemm_rows *row_kernels;
     struct mlp_weights w;
 
     /* A batch; `rows` is a multiple of the rows of a panel. */
     uint64_t rows;
     void *a, *mid;              /* panels of rows, and of the intermediate */
-    float *a_scale, *mid_scale; /* FP8: [rows][groups of hidden, of ffn] */
-    struct segment *segment;    /* [local experts + rows / panel] */
+    float *a_scale, *mid_scale; /* FP8: [rows][groups of hidden, of ffn]; INT8: [rows] */
+    void *codes; /* INT8: panels of the quantised intermediate; `mid` is [rows][ffn] */
+    char *line;  /* INT8: [workers][line_bytes]: a row in dtype, and its codes */
+    size_t line_bytes;
+    struct segment *segment; /* [local experts + rows / panel] */
     uint32_t n_segments;
     float *c;                 /* [workers][TASK_ROWS][UP_COLUMNS * 2] */
     uint32_t workers, failed; /* failed: a product of the library failed */
@@ -110,6 +114,14 @@ static struct mlp_shape shape_of(const struct host_experts_params *p)
     return (struct mlp_shape){.hidden = p->experts.moe->hidden, .mlp = p->experts.moe->mlp};
 }
 
+/* Returns the number of scales of an input row of a product. */
+static size_t row_scales(const struct mlp_shape *s, enum mlp_matrix m, uint32_t x_group)
+{
+    if (s->mlp.dtype == EPA_INT8)
+        return 1;
+    return m == MLP_UP ? s->hidden / x_group : s->mlp.ffn / s->mlp.fp8_group_size;
+}
+
 /* Allocates weights, a batch and the memory of the workers from the pool. */
 static void allocate_experts(const struct host_experts_params *params, uint32_t workers,
                              struct host_experts *x)
@@ -120,8 +132,9 @@ static void allocate_experts(const struct host_experts_params *params, uint32_t 
     size_t bytes[MLP_MATRICES], scales[MLP_MATRICES];
 
     for (enum mlp_matrix m = MLP_UP; m < MLP_MATRICES; m++) {
-        bytes[m] = (size_t)mlp_rows(s, m) * mlp_columns(s, m) * mlp_element(s);
-        scales[m] = (size_t)mlp_blocks(s, m) * mlp_scales_of_row(s, m);
+        bytes[m] =
+            epa_gemm_b_bytes((enum epa_dtype)s->mlp.dtype, mlp_rows(s, m), mlp_columns(s, m));
+        scales[m] = mlp_scales(s, m);
         if (params->onednn)
             bytes[m] = mlp_blocks(s, m) * library_block_bytes(s, m);
     }
@@ -133,12 +146,17 @@ static void allocate_experts(const struct host_experts_params *params, uint32_t 
     x->mid = pool_alloc(p, epa_gemm_a_bytes((uint32_t)x->rows, s->mlp.ffn), 1);
     x->segment = pool_alloc(p, local + x->rows / EPA_GEMM_ROWS + 1, sizeof(*x->segment));
     x->c = pool_alloc(p, (size_t)workers * TASK_ROWS * UP_COLUMNS * 2, sizeof(float));
-    if (s->mlp.dtype != EPA_FP8_E4M3)
+    if (!mlp_has_scales(s))
         return;
     x->w.up_scale = pool_alloc(p, local * scales[MLP_UP], sizeof(float));
     x->w.down_scale = pool_alloc(p, local * scales[MLP_DOWN], sizeof(float));
-    x->a_scale = pool_alloc(p, x->rows * (s->hidden / x_group), sizeof(float));
-    x->mid_scale = pool_alloc(p, x->rows * (s->mlp.ffn / s->mlp.fp8_group_size), sizeof(float));
+    x->a_scale = pool_alloc(p, x->rows * row_scales(s, MLP_UP, x_group), sizeof(float));
+    x->mid_scale = pool_alloc(p, x->rows * row_scales(s, MLP_DOWN, x_group), sizeof(float));
+    if (s->mlp.dtype != EPA_INT8)
+        return;
+    x->codes = pool_alloc(p, epa_gemm_panel_at(EPA_INT8, (uint32_t)x->rows, s->mlp.ffn), 1);
+    x->line_bytes = 3 * (s->hidden > s->mlp.ffn ? s->hidden : s->mlp.ffn);
+    x->line = pool_alloc(p, workers * x->line_bytes, 1);
 }
 
 uint64_t host_experts_bytes(const struct host_experts_params *p, uint32_t workers)
@@ -213,9 +231,11 @@ static enum epa_status create_memory(struct host_experts *x, const struct host_e
     memset(x->a, 0, epa_gemm_a_bytes((uint32_t)x->rows, s->hidden));
     memset(x->mid, 0, epa_gemm_a_bytes((uint32_t)x->rows, s->mlp.ffn));
     if (x->a_scale != NULL) {
-        memset(x->a_scale, 0, x->rows * (s->hidden / x->x_group) * sizeof(float));
-        memset(x->mid_scale, 0, x->rows * (s->mlp.ffn / s->mlp.fp8_group_size) * sizeof(float));
+        memset(x->a_scale, 0, x->rows * row_scales(s, MLP_UP, x->x_group) * sizeof(float));
+        memset(x->mid_scale, 0, x->rows * row_scales(s, MLP_DOWN, x->x_group) * sizeof(float));
     }
+    if (x->codes != NULL)
+        memset(x->codes, 0, epa_gemm_panel_at(EPA_INT8, (uint32_t)x->rows, s->mlp.ffn));
     if (x->layout == EPA_LAYOUT_RANK) {
         enum epa_status status = create_shares(x, p, err);
 
@@ -245,7 +265,7 @@ enum epa_status host_experts_create(struct epa_backend *backend,
     x->workers = 1;
     x->w.gemm = epa_gemm_get((enum epa_dtype)x->shape.mlp.dtype, NULL);
     x->kernels = epa_kernels_get((enum epa_dtype)p->experts.moe->dtype, NULL);
-    x->activate = gemm_rows_get()->activate;
+    x->row_kernels = gemm_rows_get();
     (void)backend->ops->parallel(backend, count_workers, &x->workers);
     if (p->onednn)
         status = create_library(x, err);
@@ -336,8 +356,23 @@ static enum epa_status run_step(struct host_experts *x,
     return run_tasks(x, task, tasks);
 }
 
+static void *line_of(const struct host_experts *x, uint32_t worker)
+{
+    return x->line + worker * x->line_bytes;
+}
+
+/* INT8: quantises a row of n elements of dtype to row `at` of panels. */
+static void pack_codes(struct host_experts *x, uint32_t worker, const uint16_t *words, uint32_t n,
+                       void *panels, float *scale, uint64_t at)
+{
+    int8_t *q = (int8_t *)line_of(x, worker) + x->line_bytes / 3 * 2;
+
+    scale[at] = x->row_kernels->quantise_int8(words, (enum epa_dtype)x->moe->dtype, n, q);
+    x->w.gemm->pack_a(q, n, panels, (uint32_t)at);
+}
+
 /* Copies a received row to panel row `at`. */
-static void gather_row(struct host_experts *x, uint64_t here, uint64_t at)
+static void gather_row(struct host_experts *x, uint64_t here, uint64_t at, uint32_t worker)
 {
     const struct epa_moe *m = x->moe;
     const void *row = (const char *)m->recv + here * m->recv_stride;
@@ -345,6 +380,14 @@ static void gather_row(struct host_experts *x, uint64_t here, uint64_t at)
     bool quantised = x->recv_dtype == EPA_FP8_E4M3;
     const void *scale = quantised ? (const char *)m->recv_scale + here * m->scale_stride : NULL;
 
+    if (x->shape.mlp.dtype == EPA_INT8) {
+        uint16_t *words = line_of(x, worker);
+
+        if (quantised)
+            x->kernels->output_fp8(row, scale, hidden, m->fp8_group_size, 1, words);
+        pack_codes(x, worker, quantised ? words : row, hidden, x->a, x->a_scale, at);
+        return;
+    }
     if (x->shape.mlp.dtype != EPA_FP8_E4M3) {
         if (x->w.library != NULL && quantised)
             x->kernels->output_fp8(row, scale, hidden, m->fp8_group_size, 1,
@@ -389,9 +432,19 @@ static void gather_panel(struct host_experts *x, uint64_t task, uint32_t worker)
     const struct epa_moe *m = x->moe;
     uint64_t end = row + rows_of_task(x, s, row), first = m->recv_start[s->expert] + s->first;
 
-    (void)worker;
     for (uint64_t i = row; i < end; i++)
-        gather_row(x, m->recv_row != NULL ? m->recv_row[first + i] : first + i, s->at + i);
+        gather_row(x, m->recv_row != NULL ? m->recv_row[first + i] : first + i, s->at + i, worker);
+}
+
+/* INT8: quantises rows of the intermediate. */
+static void quantise_panel(struct host_experts *x, uint64_t task, uint32_t worker)
+{
+    uint32_t row, none, ffn = x->shape.mlp.ffn;
+    const struct segment *s = segment_of(x, task, &row, &none);
+    uint64_t at = s->at + row, end = at + rows_of_task(x, s, row);
+
+    for (; at < end; at++)
+        pack_codes(x, worker, (const uint16_t *)x->mid + at * ffn, ffn, x->codes, x->mid_scale, at);
 }
 
 /* Multiplies with the library, whose weights are packed in blocks, from block `block` on (an index over
@@ -415,25 +468,32 @@ static void multiply_columns(struct host_experts *x, uint32_t worker, const stru
     const struct mlp_shape *w = &x->shape;
     enum mlp_matrix matrix = up ? MLP_UP : MLP_DOWN;
     uint32_t k = mlp_columns(w, matrix), projection = up ? w->mlp.ffn : w->hidden;
-    size_t at = (size_t)s->at + row, first = (size_t)s->expert * mlp_rows(w, matrix) + n0;
+    enum epa_dtype dtype = (enum epa_dtype)w->mlp.dtype;
+    size_t at = (size_t)s->at + row;
+    const char *b = (const char *)(up ? x->w.up : x->w.down) +
+                    epa_gemm_b_bytes(dtype, mlp_rows(w, matrix), k) * s->expert;
+    const void *a = up ? x->a : dtype == EPA_INT8 ? x->codes : x->mid;
     uint64_t block = (uint64_t)s->expert * mlp_blocks(w, matrix) +
                      n0 / projection * epa_mlp_blocks(projection) + n0 % projection / BLOCK;
     const float *a_scale = up ? x->a_scale : x->mid_scale;
     const float *b_scale = up ? x->w.up_scale : x->w.down_scale;
-    struct epa_gemm_call call = {
-        .a = (const char *)(up ? x->a : x->mid) + epa_gemm_a_at((uint32_t)at, 0, k),
-        .b = (const char *)(up ? x->w.up : x->w.down) + first * k * mlp_element(w),
-        .m = m,
-        .n = n,
-        .k = k,
-        .c = c,
-        .ldc = up ? UP_COLUMNS : DOWN_COLUMNS};
+    struct epa_gemm_call call = {.a = (const char *)a + epa_gemm_panel_at(dtype, (uint32_t)at, k),
+                                 .b = b + epa_gemm_b_bytes(dtype, n0, k),
+                                 .m = m,
+                                 .n = n,
+                                 .k = k,
+                                 .c = c,
+                                 .ldc = up ? UP_COLUMNS : DOWN_COLUMNS};
 
     if (w->mlp.dtype == EPA_FP8_E4M3) {
         call.group = up ? x->x_group : w->mlp.fp8_group_size;
         call.a_scale_stride = k / call.group;
         call.a_scale = a_scale + at * call.a_scale_stride;
-        call.b_scale = b_scale + block * mlp_scales_of_row(w, matrix);
+        call.b_scale = b_scale + block * epa_mlp_blocks(k);
+    } else if (w->mlp.dtype == EPA_INT8) {
+        call.a_scale_stride = 1;
+        call.a_scale = a_scale + at;
+        call.b_scale = b_scale + (size_t)s->expert * mlp_rows(w, matrix) + n0;
     }
     if (x->w.library != NULL)
         multiply_by_library(x, worker, matrix, call.a, m, block, n, c);
@@ -459,20 +519,21 @@ static void up_task(struct host_experts *x, uint64_t task, uint32_t worker)
     multiply_columns(x, worker, s, row, m, true, k, n, c);
     if (swiglu)
         multiply_columns(x, worker, s, row, m, true, mlp->ffn + k, n, other);
-    x->activate(&(struct gemm_tile_out){.gate = c,
-                                        .up = swiglu ? other : NULL,
-                                        .ld = UP_COLUMNS,
-                                        .m = m,
-                                        .n = n,
-                                        .k = mlp->ffn,
-                                        .k0 = k,
-                                        .row = (uint32_t)s->at + row,
-                                        .weights = (enum epa_dtype)mlp->dtype,
-                                        .dtype = (enum epa_dtype)mlp->dtype,
-                                        .group = mlp->fp8_group_size,
-                                        .plain = x->w.library != NULL,
-                                        .to = x->mid,
-                                        .scale = x->mid_scale});
+    x->row_kernels->activate(&(struct gemm_tile_out){
+        .gate = c,
+        .up = swiglu ? other : NULL,
+        .ld = UP_COLUMNS,
+        .m = m,
+        .n = n,
+        .k = mlp->ffn,
+        .k0 = k,
+        .row = (uint32_t)s->at + row,
+        .weights = (enum epa_dtype)mlp->dtype,
+        .dtype = (enum epa_dtype)(mlp->dtype == EPA_INT8 ? x->moe->dtype : mlp->dtype),
+        .group = mlp->fp8_group_size,
+        .plain = x->w.library != NULL || mlp->dtype == EPA_INT8,
+        .to = x->mid,
+        .scale = x->mid_scale});
 }
 
 static void down_task(struct host_experts *x, uint64_t task, uint32_t worker)
@@ -528,6 +589,8 @@ static enum epa_status run_batches(struct host_experts *x)
         status = run_step(x, gather_panel, EPA_GEMM_ROWS, 1);
         if (status == EPA_OK)
             status = run_step(x, up_task, TASK_ROWS, (w->mlp.ffn + UP_COLUMNS - 1) / UP_COLUMNS);
+        if (status == EPA_OK && w->mlp.dtype == EPA_INT8)
+            status = run_step(x, quantise_panel, EPA_GEMM_ROWS, 1);
         if (status == EPA_OK)
             status =
                 run_step(x, down_task, TASK_ROWS, (w->hidden + DOWN_COLUMNS - 1) / DOWN_COLUMNS);

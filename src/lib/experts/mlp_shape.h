@@ -2,6 +2,7 @@
 #ifndef EXPERTS_MLP_SHAPE_H
 #define EXPERTS_MLP_SHAPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,15 +48,29 @@ static inline struct mlp_block mlp_block_at(const struct mlp_shape *s, enum mlp_
     return (struct mlp_block){block / each * rows + first, left < MLP_BLOCK ? left : MLP_BLOCK};
 }
 
-/* FP8: number of scales of a row of blocks. */
-static inline uint32_t mlp_scales_of_row(const struct mlp_shape *s, enum mlp_matrix m)
+static inline bool mlp_has_scales(const struct mlp_shape *s)
 {
-    return epa_mlp_blocks(mlp_columns(s, m));
+    return s->mlp.dtype == EPA_FP8_E4M3 || s->mlp.dtype == EPA_INT8;
+}
+
+/* Returns the number of scales before a block of rows of an expert. FP8: a block has one scale for each
+ * MLP_BLOCK columns. INT8: each row has one. */
+static inline size_t mlp_scale_at(const struct mlp_shape *s, enum mlp_matrix m, uint32_t block)
+{
+    if (s->mlp.dtype == EPA_INT8)
+        return block < mlp_blocks(s, m) ? mlp_block_at(s, m, block).first : mlp_rows(s, m);
+    return (size_t)block * epa_mlp_blocks(mlp_columns(s, m));
+}
+
+/* Returns the number of scales of a matrix of an expert; 0: its type has none. */
+static inline size_t mlp_scales(const struct mlp_shape *s, enum mlp_matrix m)
+{
+    return mlp_has_scales(s) ? mlp_scale_at(s, m, mlp_blocks(s, m)) : 0;
 }
 
 static inline size_t mlp_element(const struct mlp_shape *s)
 {
-    return s->mlp.dtype == EPA_FP8_E4M3 ? 1 : 2;
+    return mlp_has_scales(s) ? 1 : 2;
 }
 
 #endif

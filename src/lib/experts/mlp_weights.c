@@ -17,14 +17,14 @@ static void copy_block(const void *arg, uint32_t expert, enum mlp_matrix m, uint
     const struct mlp_shape *s = arg;
     const struct epa_mlp *mlp = &s->mlp;
     struct mlp_block b = mlp_block_at(s, m, block);
-    size_t row = mlp_columns(s, m) * mlp_element(s), scales = mlp_scales_of_row(s, m);
+    size_t row = mlp_columns(s, m) * mlp_element(s), first = mlp_scale_at(s, m, block);
     const char *from = m == MLP_UP ? mlp->up : mlp->down;
     const float *from_scale = m == MLP_UP ? mlp->up_scale : mlp->down_scale;
 
     memcpy(rows, from + ((size_t)expert * mlp_rows(s, m) + b.first) * row, b.rows * row);
     if (scale != NULL)
-        memcpy(scale, from_scale + ((size_t)expert * mlp_blocks(s, m) + block) * scales,
-               scales * sizeof(*scale));
+        memcpy(scale, from_scale + expert * mlp_scales(s, m) + first,
+               (mlp_scale_at(s, m, block + 1) - first) * sizeof(*scale));
 }
 
 struct mlp_source mlp_source_of_memory(const struct mlp_shape *shape)
@@ -84,9 +84,14 @@ static void make_blocks(void *arg, uint32_t worker, uint32_t workers)
         char *to = m == MLP_UP ? k->to->up : k->to->down;
         float *scale = m == MLP_UP ? k->to->up_scale : k->to->down_scale;
 
-        to += ((uint64_t)e * mlp_rows(s, m) + b.first) * columns * mlp_element(s);
+        if (k->to->gemm != NULL)
+            to += epa_gemm_b_bytes(k->to->gemm->dtype, mlp_rows(s, m), columns) * e +
+                  epa_gemm_b_bytes(k->to->gemm->dtype, b.first, columns);
+        else
+            to += ((uint64_t)e * mlp_rows(s, m) + b.first) * columns * mlp_element(s);
         k->source->block(k->source->arg, e, m, block, room != NULL ? room : to,
-                         scale != NULL ? scale + nth * mlp_scales_of_row(s, m) : NULL);
+                         scale != NULL ? scale + e * mlp_scales(s, m) + mlp_scale_at(s, m, block)
+                                       : NULL);
         if (k->to->library != NULL) {
             if (pack_by_library(k, worker, m, b.rows, room, nth) != EPA_OK)
                 __atomic_store_n(&k->refused, true, __ATOMIC_RELAXED);

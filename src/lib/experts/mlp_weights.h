@@ -9,8 +9,8 @@
 
 struct onednn;
 
-/* Origin of the weights. block() writes the rows of a block of a local expert, and with FP8 weights
- * the scales of the block. Several threads call block(). */
+/* Origin of the weights. block() writes the rows of a block of a local expert, and with FP8 or INT8
+ * weights the scales of the block. Several threads call block(). */
 struct mlp_source {
     void (*block)(const void *arg, uint32_t expert, enum mlp_matrix, uint32_t block, void *rows,
                   float *scale);

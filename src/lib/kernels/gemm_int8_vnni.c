@@ -22,6 +22,14 @@ static void pack_a_int8(const void *x, uint32_t k, void *a, uint32_t row)
     }
 }
 
+/* Returns the start of 16 sums: -128 times the sums of the rows of weights. */
+static inline __m512i offset_of(const int32_t *columns)
+{
+    __m512i sum = _mm512_loadu_si512(columns);
+
+    return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sum, 7));
+}
+
 INLINED void multiply_tile(const struct int8_tile *t, uint32_t rows)
 {
     __m512i sum[TILE_ROWS][2];
@@ -33,12 +41,7 @@ INLINED void multiply_tile(const struct int8_tile *t, uint32_t rows)
         const int32_t *c = t->c + (size_t)r * EPA_GEMM_COLS;
 
         for (uint32_t h = 0; h < 2; h++)
-            sum[r][h] =
-                t->first
-                    ? _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(),
-                                                         _mm512_loadu_si512(t->columns + h * 16)),
-                                        7)
-                    : _mm512_load_si512(c + h * 16);
+            sum[r][h] = t->first ? offset_of(t->columns + h * 16) : _mm512_load_si512(c + h * 16);
     }
     for (uint32_t s = 0; s < t->steps; s++, a += INT8_A_STEP) {
         int8_fetch(&ahead);

@@ -34,7 +34,7 @@ extern const struct kernels_isa kernels_isas[];
 extern const struct epa_kernels kernels_scalar, kernels_avx2, kernels_avx512;
 extern const struct epa_kernels kernels_scalar_f16, kernels_avx2_f16, kernels_avx512_f16;
 
-/* Matrix kernels by the type of the weights; those of INT8 follow. */
+/* Matrix kernels by the type of the weights. */
 extern const struct epa_gemm kernels_gemm_scalar[3], kernels_gemm_avx2[3], kernels_gemm_avx512[3];
 extern const struct epa_gemm kernels_gemm_avx512_bf16[2], kernels_gemm_amx[2]; /* bf16, FP8 */
 extern const struct epa_gemm kernels_gemm_int8_scalar, kernels_gemm_int8_vnni,

@@ -57,10 +57,9 @@ static enum epa_status make_matrix(struct layer *l, const struct op_rank *op,
     struct epa_backend *b = l->base.caller->params.backend;
     const struct mlp_shape *s = &w->shape;
     uint32_t local = op->params->moe.experts / op->world.size;
-    size_t row = mlp_columns(s, m) * mlp_element(s), scales = mlp_scales_of_row(s, m);
+    size_t row = mlp_columns(s, m) * mlp_element(s), scales = mlp_scales(s, m);
     uint64_t bytes = (uint64_t)local * mlp_rows(s, m) * row;
-    uint64_t scale_bytes = (uint64_t)local * mlp_blocks(s, m) * scales * sizeof(float);
-    bool fp8 = s->mlp.dtype == EPA_FP8_E4M3;
+    uint64_t scale_bytes = local * scales * sizeof(float);
     enum epa_status status = op_buffer_alloc(b, "weights", bytes, &l->memory[m], err);
 
     if (status == EPA_OK)
@@ -68,17 +67,17 @@ static enum epa_status make_matrix(struct layer *l, const struct op_rank *op,
     for (uint32_t e = 0; e < local && status == EPA_OK; e++) {
         uint32_t expert = op->world.rank * local + e;
         char *to = (char *)l->memory[m].here + (size_t)e * mlp_rows(s, m) * row;
-        float *scale = (float *)l->scale[m].here + (size_t)e * mlp_blocks(s, m) * scales;
+        float *scale = (float *)l->scale[m].here + e * scales;
 
         for (uint32_t i = 0; i < mlp_rows(s, m); i++)
             weights_row(w, expert, m, i, to + i * row);
-        for (uint32_t i = 0; fp8 && i < mlp_blocks(s, m); i++)
-            weights_scales(w, expert, m, i, scale + i * scales);
+        for (uint32_t i = 0; scales != 0 && i < mlp_blocks(s, m); i++)
+            weights_scales(w, expert, m, i, scale + mlp_scale_at(s, m, i));
     }
     if (status == EPA_OK)
         status = op_backend_done(b, op_buffer_send(b, &l->memory[m], bytes), err,
                                  "cannot write the weights");
-    if (status == EPA_OK && fp8)
+    if (status == EPA_OK && scales != 0)
         status = op_backend_done(b, op_buffer_send(b, &l->scale[m], scale_bytes), err,
                                  "cannot write the scales of the weights");
     return status;

@@ -278,6 +278,8 @@ static const struct epa_choice expert_weights[] = {
     {"bf16", EXPERT_WEIGHTS_BF16, "with moe.dtype: bf16"},
     {"f16", EXPERT_WEIGHTS_F16, "with moe.dtype: f16"},
     {"fp8", EXPERT_WEIGHTS_FP8, "e4m3 with a scale per 128 x 128 block; rows are quantised"},
+    {"int8", EXPERT_WEIGHTS_INT8,
+     "hosts: 8 bits with a scale per row of weights; rows are quantised with a scale per row"},
     {0},
 };
 static const struct epa_choice expert_values[] = {

@@ -122,7 +122,7 @@ static void check_mlp(const struct config_check *c)
     if (e->values == EXPERT_VALUES_INTEGERS && c->x->problem.routing.hidden_states != NULL)
         check_conflict(c, "expert.values", "routing.hidden_states", "remove one of them",
                        "expert.values: integers are values of tokens too");
-    if (e->library == EXPERT_LIBRARY_ONEDNN && (f16 || e->weights == EXPERT_WEIGHTS_FP8))
+    if (e->library == EXPERT_LIBRARY_ONEDNN && (f16 || e->weights >= EXPERT_WEIGHTS_FP8))
         check_conflict(c, "expert.library", f16 ? "moe.dtype" : "expert.weights",
                        "write auto, or own", "expert.library: onednn multiplies bf16 alone");
     if (c->x->verify.nonfinite)
@@ -169,6 +169,11 @@ void check_moe_footprint(const struct config_check *c, const struct epa_footprin
                        "remove it", "expert.library says nothing: %s '%s' computes the experts",
                        f->fused ? "algorithm" : "backend",
                        f->fused ? name : x->backend.plugin->name);
+    if (x->problem.expert.weights == EXPERT_WEIGHTS_INT8 && x->problem.expert.kind == EXPERT_MLP &&
+        !is_on_hosts(x))
+        check_conflict(c, "expert.weights", "backend.name", "write native, or fp8",
+                       "expert.weights: int8 is for hosts; backend '%s' has no product of INT8",
+                       x->backend.plugin->name);
     if (f->fused && x->problem.expert.output == OUTPUT_SEPARATE)
         check_conflict(
             c, "expert.output", "algorithm.name", "remove it",

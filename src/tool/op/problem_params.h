@@ -82,7 +82,8 @@ enum expert_weights {
     EXPERT_WEIGHTS_NATIVE,
     EXPERT_WEIGHTS_BF16,
     EXPERT_WEIGHTS_F16,
-    EXPERT_WEIGHTS_FP8
+    EXPERT_WEIGHTS_FP8,
+    EXPERT_WEIGHTS_INT8
 };
 enum expert_library { EXPERT_LIBRARY_AUTO, EXPERT_LIBRARY_OWN, EXPERT_LIBRARY_ONEDNN };
 /* AUTO: verify uses integers if inputs are generated; a session has one of the other values. */

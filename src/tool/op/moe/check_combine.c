@@ -90,6 +90,8 @@ static void load_token(const struct op_moe *op, const struct check_space *s, uin
     check_load_row(op, op->r.world.rank, iteration, token, row);
     for (uint32_t h = 0; op->weights.shape.mlp.dtype != EPA_FP8_E4M3 && h < hidden; h++)
         x[h] = round_to_dtype(f16, row->value[h]);
+    if (op->weights.shape.mlp.dtype == EPA_INT8)
+        scale[0] = reference_quantise_int8(x, x, hidden, x, x).low;
     for (uint32_t g = 0; op->weights.shape.mlp.dtype == EPA_FP8_E4M3 && g < hidden; g += group) {
         scale[g / group] =
             quantised ? row->scale[g / group] : e4m3_group_of(f16, row->x + g, group, s->sent_q);
@@ -116,7 +118,7 @@ static void compute_piece(const struct step *k, struct check_space *s, uint32_t 
     const struct moe_check *c = op->check;
     size_t hidden = op->r.params->moe.hidden, topk = op->r.params->moe.topk,
            groups = hidden / op->weights.x_group;
-    bool fp8 = op->weights.shape.mlp.dtype == EPA_FP8_E4M3;
+    bool scales = mlp_has_scales(&op->weights.shape);
     uint32_t first = piece * k->rows, nth = 0, rows = 0;
 
     for (uint32_t i = 0; i < k->n; i++)
@@ -127,7 +129,7 @@ static void compute_piece(const struct step *k, struct check_space *s, uint32_t 
                 nth++ >= first && rows < k->rows)
                 s->expert_rows[rows++] =
                     (struct reference_row){.x = c->block_x + i * hidden,
-                                           .scale = fp8 ? c->block_scale + i * groups : NULL,
+                                           .scale = scales ? c->block_scale + i * groups : NULL,
                                            .low = c->output[0] + at,
                                            .high = c->output[1] + at};
         }
@@ -382,7 +384,7 @@ static void compare_output(const struct op_moe *op, const struct check_space *c,
 {
     bool ordered = op->footprint.sum != EPA_SUM_ANY, f16 = is_f16(op), real = is_real(op);
     bool units = real && op->weights.integers && op->mlp.activation == EPA_ACTIVATION_NONE &&
-                 op->footprint.output_dtype != EPA_FP8_E4M3;
+                 op->mlp.dtype != EPA_INT8 && op->footprint.output_dtype != EPA_FP8_E4M3;
     double unit =
         WEIGHTS_UNIT_X * WEIGHTS_UNIT_UP * WEIGHTS_UNIT_DOWN * (double)WEIGHTS_UNIT_ROUTING;
     uint32_t last = ends_of(op) - 1;

@@ -27,7 +27,7 @@ static void make_block(const void *arg, uint32_t e, enum mlp_matrix m, uint32_t 
     for (uint32_t i = 0; i < b.rows; i++)
         weights_row(w, expert, m, b.first + i,
                     (char *)rows + (size_t)i * mlp_columns(&w->shape, m) * mlp_element(&w->shape));
-    if (w->shape.mlp.dtype == EPA_FP8_E4M3)
+    if (mlp_has_scales(&w->shape))
         weights_scales(w, expert, m, block, scale);
 }
 
@@ -69,17 +69,17 @@ static void make_blocks(void *arg, uint32_t thread)
 
         make_block(k->op, (uint32_t)(block / each), k->m, (uint32_t)(block % each),
                    k->rows + (rows_before(w, k->m, block) - begin) * row,
-                   k->scales + i * mlp_scales_of_row(&w->shape, k->m));
+                   k->scales + i * epa_mlp_blocks(mlp_columns(&w->shape, k->m)));
     }
 }
 
-/* Makes a matrix of all local experts in host memory and copies it to the backend. */
+/* Makes a matrix of all local experts in host memory and copies it to the backend. Not for INT8. */
 static enum epa_status write_matrix(struct op_moe *op, enum mlp_matrix m, char *to, char *scale,
                                     char *room, struct epa_error *err)
 {
     const struct weights *w = &op->weights;
     size_t row = (size_t)mlp_columns(&w->shape, m) * mlp_element(&w->shape), block = BLOCK * row;
-    size_t groups = mlp_scales_of_row(&w->shape, m), line = groups * sizeof(float);
+    size_t groups = epa_mlp_blocks(mlp_columns(&w->shape, m)), line = groups * sizeof(float);
     uint64_t n = STAGE_BYTES / (block + line) > 0 ? STAGE_BYTES / (block + line) : 1;
     uint64_t all = (uint64_t)mlp_blocks(&w->shape, m) * op->local_experts;
     float *scales = (float *)(void *)(room + n * block);
@@ -103,7 +103,7 @@ static enum epa_status write_matrix(struct op_moe *op, enum mlp_matrix m, char *
 enum epa_status op_moe_weights_place(struct op_moe *op, struct epa_error *err)
 {
     const struct weights *w = &op->weights;
-    bool fp8 = w->shape.mlp.dtype == EPA_FP8_E4M3;
+    bool scales = mlp_has_scales(&w->shape);
     const char *const what[] = {"W_up", "W_down", "scales of W_up", "scales of W_down"};
     uint64_t bytes[4];
     void **at = op->mlp_memory;
@@ -113,10 +113,9 @@ enum epa_status op_moe_weights_place(struct op_moe *op, struct epa_error *err)
     for (enum mlp_matrix m = MLP_UP; m < MLP_MATRICES; m++) {
         bytes[m] = (uint64_t)op->local_experts * mlp_rows(&w->shape, m) *
                    mlp_columns(&w->shape, m) * mlp_element(&w->shape);
-        bytes[MLP_MATRICES + m] = (uint64_t)op->local_experts * mlp_blocks(&w->shape, m) *
-                                  mlp_scales_of_row(&w->shape, m) * sizeof(float);
+        bytes[MLP_MATRICES + m] = op->local_experts * mlp_scales(&w->shape, m) * sizeof(float);
     }
-    for (uint32_t i = 0; i < (fp8 ? 4 : 2) && status == EPA_OK; i++)
+    for (uint32_t i = 0; i < (scales ? 4 : 2) && status == EPA_OK; i++)
         status = op_alloc(op->r.backend, what[i], bytes[i], &at[i], err);
     if (status != EPA_OK)
         return status;

@@ -14,6 +14,9 @@
  *             far are aligned to the largest of them and truncated to fp8_sum_bits fraction bits; their
  *             sum is truncated, too. The steps of 32 run in any order. Three roundings and the sum over
  *             groups follow.
+ *   INT8      Sums of products of codes are exact. Three roundings follow: of the sum to float32, of the
+ *             product of both scales, and of the product of both. The intermediate is rounded to dtype
+ *             before it is quantised, so its codes are nearly always points.
  *   rounding  Ends of an interval are rounded, since rounding to nearest is monotone. An interval within
  *             one rounding step becomes a point. FP8 codes follow from both ends of the scale.
  *   SwiGLU    Relative 2^-20 + |gate| 2^-22: a float32 exp of a rounded argument, a division, two
@@ -40,7 +43,7 @@ struct reference {
     struct pool pool; /* memory of all arrays below */
     float decode[256];
     void *row;              /* a row of weights */
-    float *w, *block_scale; /* the row as float; scales of its blocks */
+    float *w, *block_scale; /* the row as float; scales of its blocks, with INT8 of the rows */
     uint32_t *column;       /* integers: entries of a matrix, [rows][WEIGHTS_ENTRIES] */
     float *value;
     uint8_t *entries;                   /* [rows] */
@@ -64,6 +67,11 @@ static bool is_fp8(const struct reference *R)
     return R->p.weights->shape.mlp.dtype == EPA_FP8_E4M3;
 }
 
+static bool is_int8(const struct reference *R)
+{
+    return R->p.weights->shape.mlp.dtype == EPA_INT8;
+}
+
 double reference_cost(const struct weights *w)
 {
     double rows = (double)epa_mlp_up_rows(&w->shape.mlp);
@@ -82,7 +90,9 @@ static void allocate_reference(const struct weights *w, uint32_t n_rows, struct 
 
     R->row = pool_alloc(p, columns, 2);
     R->w = pool_alloc(p, columns, sizeof(*R->w));
-    R->block_scale = pool_alloc(p, epa_mlp_blocks((uint32_t)columns), sizeof(*R->block_scale));
+    R->block_scale =
+        pool_alloc(p, w->shape.mlp.dtype == EPA_INT8 ? BLOCK : epa_mlp_blocks((uint32_t)columns),
+                   sizeof(*R->block_scale));
     R->center = pool_alloc(p, rows * up, sizeof(*R->center));
     R->radius = pool_alloc(p, rows * up, sizeof(*R->radius));
     R->c = pool_alloc(p, rows * ffn, sizeof(*R->c));
@@ -305,6 +315,11 @@ static double radius_of(const struct reference *R, const struct dot *d, uint32_t
     double root, sum, spread, in;
     double additions = is_fp8(R) ? (double)k / group + 3 : (double)k + 2;
 
+    if (is_int8(R)) {
+        spread = deviations * sqrt(d->r2);
+        in = d->r1 < spread ? d->r1 : spread;
+        return in + 1.01 * 3 * 0x1p-24 * (fabs(d->sum) + in) + 0x1p-120;
+    }
     if (is_exact(d, unit))
         return 0;
     root = deviations * sqrt(d->a2);
@@ -317,6 +332,19 @@ static double radius_of(const struct reference *R, const struct dot *d, uint32_t
            0x1p-40 * d->a1 + k * 0x1p-120;
 }
 
+/* INT8: multiplies the codes of row `row`, in R->w or as entries, by codes c +- r; by: both scales. */
+static struct dot multiply_codes(const struct reference *R, uint32_t row, const float *c,
+                                 const float *r, uint32_t k, double by)
+{
+    struct dot d = {.exact = false};
+
+    if (R->p.weights->integers)
+        d = sum_entries(R, row, c, r, NULL, k, 0, true);
+    else
+        add_lanes(&d, c, r, R->w, k);
+    return (struct dot){.sum = by * d.sum, .r1 = by * d.r1, .r2 = by * by * d.r2};
+}
+
 /* ---- weights ---- */
 
 static void load_row(struct reference *R, uint32_t expert, enum mlp_matrix m, uint32_t row)
@@ -325,7 +353,7 @@ static void load_row(struct reference *R, uint32_t expert, enum mlp_matrix m, ui
     uint32_t n = mlp_columns(&w->shape, m),
              projection = m == MLP_UP ? w->shape.mlp.ffn : w->shape.hidden;
 
-    if (is_fp8(R) && row % projection % BLOCK == 0)
+    if (mlp_has_scales(&w->shape) && row % projection % BLOCK == 0)
         weights_scales(w, expert, m,
                        row / projection * epa_mlp_blocks(projection) + row % projection / BLOCK,
                        R->block_scale);
@@ -335,6 +363,9 @@ static void load_row(struct reference *R, uint32_t expert, enum mlp_matrix m, ui
     if (is_fp8(R))
         for (uint32_t i = 0; i < n; i++)
             R->w[i] = R->decode[((const uint8_t *)R->row)[i]];
+    else if (is_int8(R))
+        for (uint32_t i = 0; i < n; i++)
+            R->w[i] = ((const int8_t *)R->row)[i];
     else
         for (uint32_t i = 0; i < n; i++)
             R->w[i] = float_of_word(R->p.f16, ((const uint16_t *)R->row)[i]);
@@ -400,8 +431,7 @@ static struct interval swiglu(struct interval g, struct interval u)
 
 /* The scale follows from the largest magnitude of the group, which is between the maximum of the smallest
  * and the maximum of the largest magnitudes of the intervals. */
-struct reference_scale reference_quantise(const float *low, const float *high, uint32_t n,
-                                          float *q_low, float *q_high)
+static struct reference_scale find_amax(const float *low, const float *high, uint32_t n)
 {
     struct reference_scale s = {0, 0};
 
@@ -412,6 +442,14 @@ struct reference_scale reference_quantise(const float *low, const float *high, u
         s.low = fewest > s.low ? fewest : s.low;
         s.high = most > s.high ? most : s.high;
     }
+    return s;
+}
+
+struct reference_scale reference_quantise(const float *low, const float *high, uint32_t n,
+                                          float *q_low, float *q_high)
+{
+    struct reference_scale s = find_amax(low, high, n);
+
     if (s.high == 0)
         s.low = s.high = 1;
     else {
@@ -425,6 +463,38 @@ struct reference_scale reference_quantise(const float *low, const float *high, u
 
         q_low[i] = float_of_e4m3(e4m3_of_float(l));
         q_high[i] = float_of_e4m3(e4m3_of_float(h));
+    }
+    return s;
+}
+
+/* Returns the INT8 code of x with this scale; 1 / 0 saturates. */
+static float int8_code(float x, float scale)
+{
+    float v = x * (1.0f / scale);
+
+    return isnan(v) ? 0 : nearbyintf(v > 127 ? 127 : v < -127 ? -127 : v);
+}
+
+static float int8_scale(float amax)
+{
+    amax *= 1.0f / 127.0f;
+    return amax >= 0x1p-126f ? amax : 1;
+}
+
+struct reference_scale reference_quantise_int8(const float *low, const float *high, uint32_t n,
+                                               float *q_low, float *q_high)
+{
+    struct reference_scale s = find_amax(low, high, n);
+
+    /* Between an unknown scale of 1 with codes of 0 and a tiny scale, any code is possible. */
+    s.high = int8_scale(s.high);
+    s.low = s.high == 1 && s.low < 0x1p-119f ? 1 : s.low * (1.0f / 127.0f);
+    for (uint32_t i = 0; i < n; i++) {
+        float l = low[i], h = high[i];
+
+        /* The larger scale gives the end towards 0. */
+        q_low[i] = int8_code(l, l > 0 ? s.high : s.low);
+        q_high[i] = int8_code(h, h > 0 ? s.low : s.high);
     }
     return s;
 }
@@ -447,17 +517,58 @@ static void activate_row(struct reference *R, const double *center, const double
     }
 }
 
+/* Rounds R->low and R->high to dtype. */
+static void round_row(struct reference *R)
+{
+    bool f16 = R->p.f16;
+
+    for (uint32_t i = 0; i < R->p.weights->shape.mlp.ffn; i++) {
+        R->low[i] = float_of_word(f16, word_of_float(f16, R->low[i]));
+        R->high[i] = float_of_word(f16, word_of_float(f16, R->high[i]));
+    }
+}
+
+/* Converts the codes of a group of n channels from `first` on, whose scale is in an interval, to c +- r in
+ * units of one scale. */
+static void round_codes(const struct reference *R, struct reference_scale s, uint32_t first,
+                        uint32_t n, float *c, float *r, float *scale)
+{
+    float mid = (float)(((double)s.low + (double)s.high) / 2), part;
+    double below, above;
+
+    /* A group of zeros or tiny values: its scale may be 0, and its codes are then arbitrary. */
+    mid = mid == 0 ? 0x1p-149f : mid;
+    below = (double)mid - (double)s.low;
+    above = (double)s.high - (double)mid;
+    part = (float)((below > above ? below : above) / (double)mid) * 1.00001f;
+    *scale = mid;
+    for (uint32_t i = first; i < first + n; i++) {
+        float low = R->q_low[i], high = R->q_high[i];
+
+        c[i] = low / 2 + high / 2;
+        r[i] = (high - low) / 2;
+        if (part != 0)
+            r[i] += part * (fabsf(low) > fabsf(high) ? fabsf(low) : fabsf(high)) +
+                    0x1p-22f * fabsf(c[i]);
+    }
+}
+
 /* Rounds the intermediate to c +- r in units of scale. */
 static void round_intermediate(struct reference *R, float *c, float *r, float *scale)
 {
     const struct epa_mlp *m = &R->p.weights->shape.mlp;
     uint32_t group = m->fp8_group_size;
-    bool f16 = R->p.f16;
 
+    if (is_int8(R)) {
+        round_row(R);
+        round_codes(R, reference_quantise_int8(R->low, R->high, m->ffn, R->q_low, R->q_high), 0,
+                    m->ffn, c, r, scale);
+        return;
+    }
     if (!is_fp8(R)) {
+        round_row(R);
         for (uint32_t i = 0; i < m->ffn; i++) {
-            float low = float_of_word(f16, word_of_float(f16, R->low[i]));
-            float high = float_of_word(f16, word_of_float(f16, R->high[i]));
+            float low = R->low[i], high = R->high[i];
 
             c[i] = low == high ? low : low / 2 + high / 2;
             r[i] = low == high ? 0 : (high - low) * 0.500001f;
@@ -467,24 +578,8 @@ static void round_intermediate(struct reference *R, float *c, float *r, float *s
     for (uint32_t g = 0; g < m->ffn; g += group) {
         struct reference_scale s =
             reference_quantise(R->low + g, R->high + g, group, R->q_low + g, R->q_high + g);
-        float mid = (float)(((double)s.low + (double)s.high) / 2), part;
-        double below, above;
 
-        /* A group of zeros or tiny values: its scale may be 0, and its codes are then arbitrary. */
-        mid = mid == 0 ? 0x1p-149f : mid;
-        below = (double)mid - (double)s.low;
-        above = (double)s.high - (double)mid;
-        part = (float)((below > above ? below : above) / (double)mid) * 1.00001f;
-        scale[g / group] = mid;
-        for (uint32_t i = g; i < g + group; i++) {
-            float low = R->q_low[i], high = R->q_high[i];
-
-            c[i] = low / 2 + high / 2;
-            r[i] = (high - low) / 2;
-            if (part != 0)
-                r[i] += part * (fabsf(low) > fabsf(high) ? fabsf(low) : fabsf(high)) +
-                        0x1p-22f * fabsf(c[i]);
-        }
+        round_codes(R, s, g, group, c, r, scale + g / group);
     }
 }
 
@@ -507,6 +602,22 @@ static void store_output(const struct reference *R, double center, double radius
     *high = h;
 }
 
+/* Multiplies a row of weights by an input of the projection. `unit` and `total`: see multiply_sparse(). */
+static struct dot multiply_row(const struct reference *R, enum mlp_matrix m, uint32_t row,
+                               const float *c, const float *r, const float *scale, uint32_t group,
+                               double unit, double total)
+{
+    const struct weights *w = R->p.weights;
+    uint32_t k = mlp_columns(&w->shape, m),
+             projection = m == MLP_UP ? w->shape.mlp.ffn : w->shape.hidden;
+
+    if (is_int8(R))
+        return multiply_codes(R, row, c, r, k,
+                              (double)*scale * (double)R->block_scale[row % projection % BLOCK]);
+    return w->integers ? multiply_sparse(R, row, c, r, scale, group, unit, total)
+                       : multiply_dense(R, c, r, scale, k, group);
+}
+
 void reference_expert(struct reference *R, uint32_t expert, uint32_t n,
                       const struct reference_row *row)
 {
@@ -515,7 +626,7 @@ void reference_expert(struct reference *R, uint32_t expert, uint32_t n,
              group = w->shape.mlp.fp8_group_size, x_group = w->x_group;
     double unit = w->integers ? WEIGHTS_UNIT_X * WEIGHTS_UNIT_UP : 0; /* unit of the first sums */
     double mid_unit = w->shape.mlp.activation == EPA_ACTIVATION_NONE ? unit : 0;
-    bool fp8 = is_fp8(R);
+    bool scales = mlp_has_scales(&w->shape);
 
     load_entries(R, expert, MLP_UP);
     for (uint32_t i = 0; i < up; i++) {
@@ -523,8 +634,7 @@ void reference_expert(struct reference *R, uint32_t expert, uint32_t n,
         for (uint32_t k = 0; k < n; k++) {
             const float *x = row[k].x, *scale = row[k].scale;
             struct dot d =
-                w->integers ? multiply_sparse(R, i, x, NULL, scale, x_group, WEIGHTS_UNIT_X, unit)
-                            : multiply_dense(R, x, NULL, scale, w->shape.hidden, x_group);
+                multiply_row(R, MLP_UP, i, x, NULL, scale, x_group, WEIGHTS_UNIT_X, unit);
 
             R->center[(size_t)k * up + i] = d.sum;
             R->radius[(size_t)k * up + i] = radius_of(R, &d, w->shape.hidden, x_group, unit);
@@ -539,10 +649,9 @@ void reference_expert(struct reference *R, uint32_t expert, uint32_t n,
         load_row(R, expert, MLP_DOWN, i);
         for (size_t k = 0; k < n; k++) {
             const float *c = R->c + k * ffn, *r = R->r + k * ffn;
-            const float *scale = fp8 ? R->scale + k * ffn : NULL;
-            struct dot d = w->integers ? multiply_sparse(R, i, c, r, scale, group, mid_unit,
-                                                         mid_unit * WEIGHTS_UNIT_DOWN)
-                                       : multiply_dense(R, c, r, scale, ffn, group);
+            const float *scale = scales ? R->scale + k * ffn : NULL;
+            struct dot d = multiply_row(R, MLP_DOWN, i, c, r, scale, group, mid_unit,
+                                        mid_unit * WEIGHTS_UNIT_DOWN);
 
             store_output(R, d.sum, radius_of(R, &d, ffn, group, mid_unit * WEIGHTS_UNIT_DOWN),
                          &row[k].low[i], &row[k].high[i]);

@@ -18,7 +18,7 @@ struct reference_params {
 };
 
 /* A row in the input format of the up projection, [hidden]: values of dtype, or codes with a scale per
- * weights.x_group channels (NULL: native weights); and the destinations of its outputs, [hidden] each. */
+ * weights.x_group channels, with INT8 one scale (NULL: native weights); and the destinations of its outputs, [hidden] each. */
 struct reference_row {
     const float *x, *scale;
     float *low, *high;
@@ -45,5 +45,8 @@ struct reference_scale {
 };
 struct reference_scale reference_quantise(const float *low, const float *high, uint32_t n,
                                           float *q_low, float *q_high);
+/* The same for INT8. The outputs may be the inputs. */
+struct reference_scale reference_quantise_int8(const float *low, const float *high, uint32_t n,
+                                               float *q_low, float *q_high);
 
 #endif

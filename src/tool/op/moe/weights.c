@@ -17,8 +17,9 @@ struct epa_mlp weights_shape(const struct problem_params *x)
         return (struct epa_mlp){0};
     return (struct epa_mlp){.ffn = e->ffn,
                             .activation = e->activation,
-                            .dtype =
-                                e->weights == EXPERT_WEIGHTS_FP8 ? (int)EPA_FP8_E4M3 : x->moe.dtype,
+                            .dtype = e->weights == EXPERT_WEIGHTS_FP8    ? (int)EPA_FP8_E4M3
+                                     : e->weights == EXPERT_WEIGHTS_INT8 ? (int)EPA_INT8
+                                                                         : x->moe.dtype,
                             .fp8_group_size = e->fp8_group_size};
 }
 
@@ -52,9 +53,7 @@ uint64_t weights_bytes(const struct weights *w, uint32_t experts)
     for (enum mlp_matrix m = MLP_UP; m < MLP_MATRICES; m++) {
         bytes +=
             (uint64_t)mlp_rows(&w->shape, m) * mlp_columns(&w->shape, m) * mlp_element(&w->shape);
-        if (w->shape.mlp.dtype == EPA_FP8_E4M3)
-            bytes += (uint64_t)mlp_blocks(&w->shape, m) * mlp_scales_of_row(&w->shape, m) *
-                     sizeof(float);
+        bytes += mlp_scales(&w->shape, m) * sizeof(float);
     }
     return experts * bytes;
 }
@@ -86,6 +85,14 @@ static void fill_masked(uint64_t key, uint64_t mask, uint64_t base, size_t n, ch
     }
 }
 
+/* INT8: fills n bytes, a multiple of 8, with -127 to 127. */
+static void fill_bytes(uint64_t key, size_t n, int8_t *out)
+{
+    fill_masked(key, UINT64_MAX, 0, n, (char *)out);
+    for (size_t i = 0; i < n; i++)
+        out[i] = out[i] == -128 ? 0 : out[i];
+}
+
 /* Fills a row with magnitudes from 1 to 16 times 2^e, with root mean square 7 * 2^e: e makes it about
  * 1 / sqrt(columns). */
 static void fill_dense(const struct weights *w, uint64_t key, uint32_t columns, void *out)
@@ -94,6 +101,9 @@ static void fill_dense(const struct weights *w, uint64_t key, uint32_t columns, 
     int e = -3 - root_exponent(columns);
 
     switch (w->shape.mlp.dtype) {
+    case EPA_INT8: /* all values of a byte but -128 */
+        fill_bytes(key, columns, out);
+        break;
     case EPA_FP8_E4M3: /* 16 to 240; the block's scale provides the rest of the factor */
         fill_masked(key, 0x9f * bytes, 0x58 * bytes, columns, out);
         break;
@@ -152,8 +162,9 @@ uint32_t weights_entries(const struct weights *w, uint32_t expert, enum mlp_matr
     uint32_t room = mlp_columns(&w->shape, m) / WEIGHTS_ENTRIES, n = 0,
              group = w->shape.mlp.fp8_group_size;
     bool fp8 = w->shape.mlp.dtype == EPA_FP8_E4M3, up = m == MLP_UP;
+    bool codes = mlp_has_scales(&w->shape);
     uint32_t most = !fp8 ? 7 : up ? 1 : 2;
-    float unit = fp8 ? 1 : up ? (float)WEIGHTS_UNIT_UP : (float)WEIGHTS_UNIT_DOWN;
+    float unit = codes ? 1 : up ? (float)WEIGHTS_UNIT_UP : (float)WEIGHTS_UNIT_DOWN;
     uint64_t key = row_key(w, expert, m, row);
 
     if (w->pilots && up && row % group == ffn_pilot(w, expert, row / group))
@@ -179,7 +190,9 @@ static void fill_sparse(const struct weights *w, uint32_t expert, enum mlp_matri
     memset(out, 0, mlp_columns(&w->shape, m) * mlp_element(&w->shape));
     n = weights_entries(w, expert, m, row, column, value);
     for (uint32_t i = 0; i < n; i++)
-        if (w->shape.mlp.dtype == EPA_FP8_E4M3)
+        if (w->shape.mlp.dtype == EPA_INT8)
+            ((int8_t *)out)[column[i]] = (int8_t)value[i];
+        else if (w->shape.mlp.dtype == EPA_FP8_E4M3)
             ((uint8_t *)out)[column[i]] = e4m3_of_float(value[i]);
         else
             ((uint16_t *)out)[column[i]] = word_of_float(w->shape.mlp.dtype == EPA_F16, value[i]);
@@ -199,9 +212,11 @@ void weights_row(const struct weights *w, uint32_t expert, enum mlp_matrix m, ui
 void weights_scales(const struct weights *w, uint32_t expert, enum mlp_matrix m, uint32_t block,
                     float *out)
 {
-    uint32_t columns = mlp_columns(&w->shape, m), n = mlp_scales_of_row(&w->shape, m);
+    uint32_t columns = mlp_columns(&w->shape, m),
+             n = (uint32_t)(mlp_scale_at(&w->shape, m, block + 1) -
+                            mlp_scale_at(&w->shape, m, block));
     uint64_t key = random_at(random_key(w->seed, RANDOM_BLOCKS, (uint32_t)m, expert), block);
-    /* Scales are 1 to 2 times this value; codes have a root mean square of 113. */
+    /* Scales are 1 to 2 times this value; codes of FP8 have a root mean square of 113, of INT8 of 74. */
     float least = float_of_bits((uint32_t)(127 - 7 - root_exponent(columns)) << 23);
 
     for (uint32_t i = 0; i < n; i++) {

@@ -4,7 +4,7 @@
  *
  * random: dense. Signs, two bits of the exponent and the whole mantissa are bits of a hash. So signs are
  * independent of magnitudes and of each other, which the bounds of reference.c require. Outputs have
- * about the size of tokens. FP8: the scale of a block has 23 random bits.
+ * about the size of tokens. FP8 and INT8: a scale has 23 random bits.
  *
  * integers: a row of W has up to 16 entries, small integers times a power of two, at hashed positions,
  * one in each sixteenth of the row. Tokens are integers from -7 to 7 times 1/8 or 1/4, with one factor
@@ -45,7 +45,7 @@ uint64_t weights_bytes(const struct weights *, uint32_t experts);
 
 /* Makes a row in the type of the weights. */
 void weights_row(const struct weights *, uint32_t expert, enum mlp_matrix, uint32_t row, void *out);
-/* FP8: makes the scales [columns / 128] of the blocks that begin at row `block` * 128. */
+/* Makes the scales of a block of rows. FP8: [columns / 128]; INT8: one for each row. */
 void weights_scales(const struct weights *, uint32_t expert, enum mlp_matrix, uint32_t block,
                     float *out);
 /* integers: lists the non-zero entries of a row in order of columns, without the scale of their block.
