@@ -51,8 +51,8 @@ struct epa_moe_footprint {
      * choices may be NaN. false: `expert` must have the values of the dispatch. */
     bool late_choices;
     /* On a device: the kernels of both stages read wide choices, and dispatch makes the copies
-     * `keep` and `into` of struct epa_moe, which otherwise are kernels of the backend. `into` has a
-     * stride and rows in recv_dtype. */
+     * `keep` and `into` of struct epa_moe, which otherwise are kernels of the backend. `into` has
+     * rows in recv_dtype. */
     bool direct;
     /* Combine, or the only stage, computes the experts, by expert_factor or mlp: the core does not
      * run them and does not read y. Layout expert. With mlp, flops is not 0: this value separates

@@ -188,7 +188,7 @@ static enum epa_status plan_ll_v2(const struct epa_problem *problem, const struc
         .u.moe.output_dtype = l.output_fp8 ? EPA_FP8_E4M3 : l.dtype,
         .u.moe.dispatch_dedup = l.dedup,
         .u.moe.combine_dedup = l.dedup && !l.by_choice,
-        .u.moe.direct = l.device && l.dedup && !l.by_rank && l.padded && !l.fused && !l.puts,
+        .u.moe.direct = l.device && l.dedup && !l.by_rank && !l.fused && !l.puts,
         .u.moe.fused = l.fused,
         .in_flight = l.buffers,
         .discards = l.device && l.buffers > 1,

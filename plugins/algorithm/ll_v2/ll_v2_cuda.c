@@ -49,6 +49,7 @@
 #include "ll_v2_copy.h"
 #include "ll_v2_device.h"
 #include "ll_v2_dispatch.h"
+#include "ll_v2_dispatch_copies.h"
 #include "ll_v2_empty.h"
 #include "ll_v2_far.h"
 
@@ -81,9 +82,13 @@ struct ll_cuda {
 
 /* ---- calls ---- */
 
-static const void *dispatch_kernel(const struct ll_cuda *c, int x_dtype)
+/* `copies`: makes the copies that set_copies() requests. */
+static const void *dispatch_kernel(const struct ll_cuda *c, int x_dtype, bool copies)
 {
-    return ll_dispatch_kernel(device_input_of(c->l.fp8, c->l.dtype, x_dtype), c->mode, c->d.stamps);
+    enum device_input in = device_input_of(c->l.fp8, c->l.dtype, x_dtype);
+
+    return copies ? ll_dispatch_copies_kernel(in, c->d.stamps)
+                  : ll_dispatch_kernel(in, c->mode, c->d.stamps);
 }
 
 static const void *combine_kernel(const struct ll_cuda *c)
@@ -245,7 +250,7 @@ static enum epa_status launch_dispatch_half(struct ll_cuda *c, const struct epa_
         blocks = send + device_blocks_for(room - room / 2, (receives + 3) / 4);
     }
     a.receivers_from = send;
-    return launch(c, dispatch_kernel(c, m->x_dtype), &a, room > 1 ? blocks : 1);
+    return launch(c, dispatch_kernel(c, m->x_dtype, m->keep != NULL || m->into != NULL), &a, room > 1 ? blocks : 1);
 }
 
 enum { MANY_TURNS = 4 }; /* shares per warp with which combine has more senders than receivers */
@@ -653,6 +658,21 @@ static enum epa_status load_copy(const struct ll_cuda *c, struct epa_error *err)
                     c->d.backend->device, cudaGetErrorString(code));
 }
 
+/* Loads a kernel that makes copies, and limits the blocks of dispatch to those that this kernel
+ * can have resident together. */
+static enum epa_status load_copies(struct ll_cuda *c, int x_dtype, struct epa_error *err)
+{
+    struct device_code code = {dispatch_kernel(c, x_dtype, true), "dispatch", DEVICE_THREADS,
+                               c->d.shared_bytes[LL_DISPATCH]};
+    uint32_t per = 0, most;
+    enum epa_status status = device_load_kernel("ll_v2", c->d.backend, &code, &per, err);
+
+    most = device_waiting_blocks(c->d.backend, per);
+    if (status == EPA_OK && c->d.resident[LL_DISPATCH] > most)
+        c->d.resident[LL_DISPATCH] = most;
+    return status;
+}
+
 static const struct device_kind ll_v2_kind = {
     .name = "ll_v2",
     .stages = 2,
@@ -734,12 +754,15 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struc
     fill_args(c);
     status = device_set_up(
         &c->d,
-        (struct device_kernel[]){{dispatch_kernel(c, l->dtype),
-                                  l->fp8 ? dispatch_kernel(c, EPA_FP8_E4M3) : NULL, "dispatch"},
+        (struct device_kernel[]){{dispatch_kernel(c, l->dtype, false),
+                                  l->fp8 ? dispatch_kernel(c, EPA_FP8_E4M3, false) : NULL,
+                                  "dispatch"},
                                  {combine_kernel(c), NULL, "combine"}},
         config->blocks, err);
     if (status == EPA_OK && c->mode == LL_ORDERED && !l->pushes)
         status = load_copy(c, err);
+    for (int i = 0; i < 2 && c->mode == LL_DEDUP && (i == 0 || l->fp8) && status == EPA_OK; i++)
+        status = load_copies(c, i == 0 ? l->dtype : EPA_FP8_E4M3, err);
     if (status == EPA_OK)
         status = device_make_mirrors(&c->d, l->heap_bytes, l->signals, ll_far(), err);
     for (uint32_t r = 0; r < l->size; r++)

@@ -52,7 +52,7 @@ struct ll_kept {
     float *weight[2];
 };
 
-/* dedup with padding: arrays of the caller for rows and lists, instead of messages (struct
+/* dedup: arrays of the caller for rows and lists, instead of messages (struct
  * epa_delivery). x NULL: messages; other pointers may be NULL. */
 struct ll_into {
     char *x;
@@ -92,9 +92,6 @@ struct ll_args {
     uint32_t words;             /* number of windows that a counting block takes at a time */
     uint32_t payloads, payload; /* dispatch: offset of payloads in shared memory; bytes per warp */
 
-    struct ll_kept kept;
-    struct ll_into into;
-
     /* Memory of this rank. */
     uint32_t *wanted;       /* [slots]: bit mask of the row's choices of local experts */
     struct ll_share *share; /* [slots][topk] */
@@ -106,6 +103,10 @@ struct ll_args {
     uint32_t *recv_row;
     float *recv_weight; /* layout rank: of each entry */
     uint8_t *recv_k;    /* layout rank: index of the choice of each entry */
+
+    /* Only kernels of ll_dispatch_copies_kernel() load the rest. */
+    struct ll_kept kept;
+    struct ll_into into;
 };
 
 /* LL_ORDERED: by rank, and the receiver copies rows from their slots to the order of row_order.

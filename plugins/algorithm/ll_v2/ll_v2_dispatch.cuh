@@ -327,7 +327,7 @@ EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct
             v[i] = token[i * EPA_DEV_WARP];
     for (uint32_t left = wanted; left != 0; left &= left - 1) {
         uint32_t k = __ffs(left) - 1, e = __shfl_sync(EPA_DEV_ALL, entry, k);
-        bool direct = a.into.x != NULL;
+        bool direct = COPIES && a.into.x != NULL;
         char *row = direct ? a.into.x + (uint64_t)e * a.c.hidden * BYTES
                            : dev_own(a.c.v, a.recv + (uint64_t)e * a.message_bytes);
 
@@ -546,7 +546,7 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
     }
     if (block == 0 && threadIdx.x == 0)
         *a.c.rows = total;
-    if (MODE == LL_DEDUP && block == 0 && a.into.x != NULL)
+    if (COPIES && MODE == LL_DEDUP && block == 0 && a.into.x != NULL)
         list_experts(a, shared, begin, total);
     if (MODE == LL_ORDERED && !find_bases(a, epoch, tokens, block == 0, base))
         return;

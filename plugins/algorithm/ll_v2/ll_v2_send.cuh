@@ -518,6 +518,14 @@ struct reported {
     uint32_t place, expert;    /* LL_DIRECT: of this lane's choice; ~0: none */
 };
 
+/* true: the kernels make the copies that the caller requested. The arguments of the copies cost a
+ * dispatch of few rows 0.9 us, so other kernels do not load them. */
+#ifdef LL_DISPATCH_COPIES
+constexpr bool COPIES = true;
+#else
+constexpr bool COPIES = false;
+#endif
+
 /* Makes the copies of a choice that the caller requested. */
 EPA_DEV void copy_choice(const struct ll_args &a, size_t choice, int32_t expert, float weight)
 {
@@ -553,7 +561,7 @@ EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint3
         weight = __ldg(a.c.weight + choice);
     dev_read_part<ll_width<IN>>(a.c, p, &raw);
     scale = read_scale<IN>(a, p);
-    if (MODE == LL_DEDUP && unit == 0 && epa_dev_lane() < a.c.topk)
+    if (COPIES && MODE == LL_DEDUP && unit == 0 && epa_dev_lane() < a.c.topk)
         copy_choice(a, choice, (int32_t)t.expert, weight);
     t.ranks =
         __reduce_or_sync(EPA_DEV_ALL, t.expert < a.c.experts ? 1u << t.expert / a.c.local : 0u);

@@ -439,8 +439,7 @@ static bool is_direct(const struct epa2a_moe *moe, const struct epa2a_received *
 {
     const struct moe_form *f = &moe->input.form;
 
-    return moe->plan.footprint.u.moe.direct && stride_of(&moe->plan) != 0 &&
-           f->fp8 == f->sent_fp8 && is_of_caller(moe, got->x) &&
+    return moe->plan.footprint.u.moe.direct && f->fp8 == f->sent_fp8 && is_of_caller(moe, got->x) &&
            (!f->fp8 || is_of_caller(moe, got->x_scale));
 }
 
