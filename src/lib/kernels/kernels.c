@@ -96,6 +96,11 @@ const struct gemm_rows *gemm_rows_get(void)
     return isa->rows;
 }
 
+bool kernels_use_avx2(void)
+{
+    return gemm_rows_get() != &kernels_rows_scalar;
+}
+
 /* The instruction sets of this CPU: on x86-64 several, elsewhere the portable one. The compiler's
  * cpuid check includes the operating system: a set whose registers are not saved over a context
  * switch counts as absent. */

@@ -32,13 +32,23 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/pool.h"
+#include "kernels/kernels.h"
+#include "op/moe/reference_round.h"
 
 enum { BLOCK = MLP_BLOCK, LANES = 8, STEP = 32 };
+
+/* The loops for the instruction set of this CPU. */
+#ifdef __x86_64__
+#define FOR_THIS_CPU(loops) (kernels_use_avx2() ? &loops##_avx2 : &loops##_portable)
+#else
+#define FOR_THIS_CPU(loops) (&loops##_portable)
+#endif
 
 static const double unit_roundoff = 0x1p-23, deviations = 9;
 
 struct reference {
     struct reference_params p;
+    const struct reference_round *round;
     double fp8_sum;   /* 2^fp8_sum_bits */
     struct pool pool; /* memory of all arrays below */
     float decode[256];
@@ -46,11 +56,12 @@ struct reference {
     float *w, *block_scale; /* the row as float; scales of its blocks, with INT8 of the rows */
     uint32_t *column;       /* integers: entries of a matrix, [rows][WEIGHTS_ENTRIES] */
     float *value;
-    uint8_t *entries;                   /* [rows] */
-    double *center, *radius;            /* [p.rows][up rows] */
-    float *c, *r;                       /* [p.rows][ffn]: intermediate (codes for FP8), radius */
-    float *scale;                       /* [p.rows][ffn / group] */
-    float *low, *high, *q_low, *q_high; /* [ffn] */
+    uint8_t *entries;        /* [rows] */
+    double *center, *radius; /* [p.rows][up rows] */
+    float *c, *r;            /* [p.rows][ffn]: intermediate (codes for FP8), radius */
+    float *scale;            /* [p.rows][ffn / group] */
+    float *low, *high;       /* [ffn] */
+    float *group;            /* [2][ffn]: codes of a group */
 };
 
 /* A sum of products, and the terms of its error bound. */
@@ -100,8 +111,7 @@ static void allocate_reference(const struct weights *w, uint32_t n_rows, struct 
     R->scale = pool_alloc(p, rows * ffn, sizeof(*R->scale));
     R->low = pool_alloc(p, ffn, sizeof(*R->low));
     R->high = pool_alloc(p, ffn, sizeof(*R->high));
-    R->q_low = pool_alloc(p, ffn, sizeof(*R->q_low));
-    R->q_high = pool_alloc(p, ffn, sizeof(*R->q_high));
+    R->group = pool_alloc(p, 2 * ffn, sizeof(*R->group));
     if (!w->integers)
         return;
     R->column = pool_alloc(p, most * WEIGHTS_ENTRIES, sizeof(*R->column));
@@ -130,6 +140,7 @@ struct reference *reference_create(const struct reference_params *p)
     struct reference *R = memory_alloc(1, sizeof(*R));
 
     R->p = *p;
+    R->round = FOR_THIS_CPU(reference_round);
     R->fp8_sum = ldexp(1, (int)p->fp8_sum_bits);
     for (uint32_t q = 0; q < 256; q++)
         R->decode[q] = float_of_e4m3((uint8_t)q);
@@ -383,174 +394,26 @@ static void load_entries(struct reference *R, uint32_t expert, enum mlp_matrix m
 
 /* ---- intermediate ---- */
 
-/* Round the ends of an interval outwards to float32. */
-static float float_below(double v)
-{
-    float f = (float)v;
-
-    return (double)f > v ? nextafterf(f, -INFINITY) : f;
-}
-
-static float float_above(double v)
-{
-    float f = (float)v;
-
-    return (double)f < v ? nextafterf(f, INFINITY) : f;
-}
-
-static double silu(double g)
-{
-    return g / (1 + exp(-g));
-}
-
-struct interval {
-    double low, high;
-};
-
-static struct interval swiglu(struct interval g, struct interval u)
-{
-    const double turn = -1.2784645427610738, least = -0.2784645427610738;
-    double a = silu(g.low), b = silu(g.high), low = a < b ? a : b, high = a < b ? b : a;
-    double size = fabs(g.low) > fabs(g.high) ? fabs(g.low) : fabs(g.high);
-    double part = 0x1p-20 + size * 0x1p-22;
-    struct interval out = {INFINITY, -INFINITY};
-
-    if (g.low < turn && g.high > turn)
-        low = least;
-    /* Some implementations return 0 if exp overflows; 2^-100 covers the difference. */
-    low -= part * fabs(low) + 0x1p-100;
-    high += part * fabs(high) + 0x1p-100;
-    for (int i = 0; i < 4; i++) {
-        double p = ((i & 1) != 0 ? low : high) * ((i & 2) != 0 ? u.low : u.high);
-
-        out.low = p < out.low ? p : out.low;
-        out.high = p > out.high ? p : out.high;
-    }
-    return out;
-}
-
-/* The scale follows from the largest magnitude of the group, which is between the maximum of the smallest
- * and the maximum of the largest magnitudes of the intervals. */
-static struct reference_scale find_amax(const float *low, const float *high, uint32_t n)
-{
-    struct reference_scale s = {0, 0};
-
-    for (uint32_t i = 0; i < n; i++) {
-        float a = fabsf(low[i]), b = fabsf(high[i]), most = a > b ? a : b;
-        float fewest = low[i] <= 0 && high[i] >= 0 ? 0 : a < b ? a : b;
-
-        s.low = fewest > s.low ? fewest : s.low;
-        s.high = most > s.high ? most : s.high;
-    }
-    return s;
-}
-
 struct reference_scale reference_quantise(const float *low, const float *high, uint32_t n,
                                           float *q_low, float *q_high)
 {
-    struct reference_scale s = find_amax(low, high, n);
-
-    if (s.high == 0)
-        s.low = s.high = 1;
-    else {
-        s.low *= 1.0f / 448.0f;
-        s.high *= 1.0f / 448.0f;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        /* The larger scale gives the end towards 0; x / 0 saturates, and 0 / 0 does not occur. */
-        float l = low[i] > 0 ? low[i] / s.high : low[i] < 0 ? low[i] / s.low : 0;
-        float h = high[i] > 0 ? high[i] / s.low : high[i] < 0 ? high[i] / s.high : 0;
-
-        q_low[i] = float_of_e4m3(e4m3_of_float(l));
-        q_high[i] = float_of_e4m3(e4m3_of_float(h));
-    }
-    return s;
-}
-
-/* Returns the INT8 code of x with this scale; 1 / 0 saturates. */
-static float int8_code(float x, float scale)
-{
-    float v = x * (1.0f / scale);
-
-    return isnan(v) ? 0 : nearbyintf(v > 127 ? 127 : v < -127 ? -127 : v);
-}
-
-static float int8_scale(float amax)
-{
-    amax *= 1.0f / 127.0f;
-    return amax >= 0x1p-126f ? amax : 1;
+    return FOR_THIS_CPU(reference_round)->quantise(low, high, n, q_low, q_high);
 }
 
 struct reference_scale reference_quantise_int8(const float *low, const float *high, uint32_t n,
                                                float *q_low, float *q_high)
 {
-    struct reference_scale s = find_amax(low, high, n);
-
-    /* Between an unknown scale of 1 with codes of 0 and a tiny scale, any code is possible. */
-    s.high = int8_scale(s.high);
-    s.low = s.high == 1 && s.low < 0x1p-119f ? 1 : s.low * (1.0f / 127.0f);
-    for (uint32_t i = 0; i < n; i++) {
-        float l = low[i], h = high[i];
-
-        /* The larger scale gives the end towards 0. */
-        q_low[i] = int8_code(l, l > 0 ? s.high : s.low);
-        q_high[i] = int8_code(h, h > 0 ? s.low : s.high);
-    }
-    return s;
+    return FOR_THIS_CPU(reference_round)->quantise_int8(low, high, n, q_low, q_high);
 }
 
 /* Computes R->low and R->high of a row: the intermediate before rounding. */
 static void activate_row(struct reference *R, const double *center, const double *radius)
 {
     const struct epa_mlp *m = &R->p.weights->shape.mlp;
+    bool swiglu = m->activation == EPA_ACTIVATION_SWIGLU;
 
-    for (uint32_t i = 0; i < m->ffn; i++) {
-        struct interval a = {center[i] - radius[i], center[i] + radius[i]};
-
-        if (m->activation == EPA_ACTIVATION_SWIGLU) {
-            uint32_t k = m->ffn + i;
-
-            a = swiglu(a, (struct interval){center[k] - radius[k], center[k] + radius[k]});
-        }
-        R->low[i] = float_below(a.low);
-        R->high[i] = float_above(a.high);
-    }
-}
-
-/* Rounds R->low and R->high to dtype. */
-static void round_row(struct reference *R)
-{
-    bool f16 = R->p.f16;
-
-    for (uint32_t i = 0; i < R->p.weights->shape.mlp.ffn; i++) {
-        R->low[i] = float_of_word(f16, word_of_float(f16, R->low[i]));
-        R->high[i] = float_of_word(f16, word_of_float(f16, R->high[i]));
-    }
-}
-
-/* Converts the codes of a group of n channels from `first` on, whose scale is in an interval, to c +- r in
- * units of one scale. */
-static void round_codes(const struct reference *R, struct reference_scale s, uint32_t first,
-                        uint32_t n, float *c, float *r, float *scale)
-{
-    float mid = (float)(((double)s.low + (double)s.high) / 2), part;
-    double below, above;
-
-    /* A group of zeros or tiny values: its scale may be 0, and its codes are then arbitrary. */
-    mid = mid == 0 ? 0x1p-149f : mid;
-    below = (double)mid - (double)s.low;
-    above = (double)s.high - (double)mid;
-    part = (float)((below > above ? below : above) / (double)mid) * 1.00001f;
-    *scale = mid;
-    for (uint32_t i = first; i < first + n; i++) {
-        float low = R->q_low[i], high = R->q_high[i];
-
-        c[i] = low / 2 + high / 2;
-        r[i] = (high - low) / 2;
-        if (part != 0)
-            r[i] += part * (fabsf(low) > fabsf(high) ? fabsf(low) : fabsf(high)) +
-                    0x1p-22f * fabsf(c[i]);
-    }
+    R->round->activate(m->ffn, center, radius, swiglu ? center + m->ffn : NULL, radius + m->ffn,
+                       R->low, R->high);
 }
 
 /* Rounds the intermediate to c +- r in units of scale. */
@@ -559,47 +422,18 @@ static void round_intermediate(struct reference *R, float *c, float *r, float *s
     const struct epa_mlp *m = &R->p.weights->shape.mlp;
     uint32_t group = m->fp8_group_size;
 
-    if (is_int8(R)) {
-        round_row(R);
-        round_codes(R, reference_quantise_int8(R->low, R->high, m->ffn, R->q_low, R->q_high), 0,
-                    m->ffn, c, r, scale);
-        return;
-    }
-    if (!is_fp8(R)) {
-        round_row(R);
-        for (uint32_t i = 0; i < m->ffn; i++) {
-            float low = R->low[i], high = R->high[i];
-
-            c[i] = low == high ? low : low / 2 + high / 2;
-            r[i] = low == high ? 0 : (high - low) * 0.500001f;
-        }
-        return;
-    }
-    for (uint32_t g = 0; g < m->ffn; g += group) {
-        struct reference_scale s =
-            reference_quantise(R->low + g, R->high + g, group, R->q_low + g, R->q_high + g);
-
-        round_codes(R, s, g, group, c, r, scale + g / group);
-    }
+    if (is_int8(R))
+        *scale = R->round->int8(R->p.f16, m->ffn, R->low, R->high, R->group, c, r);
+    else if (!is_fp8(R))
+        R->round->native(R->p.f16, m->ffn, R->low, R->high, c, r);
+    for (uint32_t g = 0; is_fp8(R) && g < m->ffn; g += group)
+        scale[g / group] = R->round->fp8(group, R->low + g, R->high + g, R->group, c + g, r + g);
 }
 
 static void store_output(const struct reference *R, double center, double radius, float *low,
                          float *high)
 {
-    bool f16 = R->p.f16;
-    float l = float_below(center - radius), h = float_above(center + radius);
-
-    if (R->p.rounded) {
-        l = float_of_word(f16, word_of_float(f16, l));
-        h = float_of_word(f16, word_of_float(f16, h));
-    }
-    /* A possible overflow makes the output unknown. */
-    if (!isfinite(l) || !isfinite(h)) {
-        l = -INFINITY;
-        h = INFINITY;
-    }
-    *low = l;
-    *high = h;
+    R->round->outputs(R->p.rounded, R->p.f16, 1, &center, &radius, low, high);
 }
 
 /* Multiplies a row of weights by an input of the projection. `unit` and `total`: see multiply_sparse(). */
