@@ -22,7 +22,11 @@
  *   SwiGLU    Relative 2^-20 + |gate| 2^-22: a float32 exp of a rounded argument, a division, two
  *             products.
  *
- * Only the error of float64 itself is an estimate: 2^-40 of A1. */
+ * Only the error of float64 itself is an estimate: 2^-40 of A1.
+ *
+ * Dense weights: a row of weights is multiplied by one token after the other. Sparse weights (integers):
+ * a tile of tokens is stored with the values of a channel side by side, and an entry is multiplied by all
+ * tokens of the tile. */
 #include "op/moe/reference.h"
 
 #include <math.h>
@@ -34,8 +38,9 @@
 #include "base/pool.h"
 #include "kernels/kernels.h"
 #include "op/moe/reference_round.h"
+#include "op/moe/reference_sums.h"
 
-enum { BLOCK = MLP_BLOCK, LANES = 8, STEP = 32 };
+enum { BLOCK = MLP_BLOCK, LANES = REFERENCE_LANES };
 
 /* The loops for the instruction set of this CPU. */
 #ifdef __x86_64__
@@ -44,33 +49,36 @@ enum { BLOCK = MLP_BLOCK, LANES = 8, STEP = 32 };
 #define FOR_THIS_CPU(loops) (&loops##_portable)
 #endif
 
-static const double unit_roundoff = 0x1p-23, deviations = 9;
+/* Sparse rows of a matrix. */
+struct entries {
+    uint32_t *column; /* [rows][WEIGHTS_ENTRIES] */
+    float *value;
+    uint8_t *n;  /* [rows] */
+    float *size; /* [rows]: sums of the magnitudes of the values */
+};
 
 struct reference {
     struct reference_params p;
+    const struct reference_sums *sums;
     const struct reference_round *round;
-    double fp8_sum;   /* 2^fp8_sum_bits */
+    double fp8_sum;   /* 2^fp8_sum_bits; 0: not given */
     struct pool pool; /* memory of all arrays below */
     float decode[256];
     void *row;              /* a row of weights */
     float *w, *block_scale; /* the row as float; scales of its blocks, with INT8 of the rows */
-    uint32_t *column;       /* integers: entries of a matrix, [rows][WEIGHTS_ENTRIES] */
-    float *value;
-    uint8_t *entries;        /* [rows] */
-    double *center, *radius; /* [p.rows][up rows] */
-    float *c, *r;            /* [p.rows][ffn]: intermediate (codes for FP8), radius */
-    float *scale;            /* [p.rows][ffn / group] */
-    float *low, *high;       /* [ffn] */
-    float *group;            /* [2][ffn]: codes of a group */
-};
 
-/* A sum of products, and the terms of its error bound. */
-struct dot {
-    double sum, a1, a2, r1, r2; /* a2, r2: sums of squares */
-    double most;                /* largest product of a group */
-    double above, below;        /* sums of the positive and of the negative steps of a group */
-    double accumulation;        /* FP8: error of the additions within groups */
-    bool exact;
+    /* Tokens of a call, or lanes of a tile. Dense: the channels of a token are contiguous. Sparse: the
+     * tokens of a channel are. */
+    double *center, *radius; /* [tokens][up rows]: results of the up projection */
+    float *c, *r;            /* [tokens][ffn]: intermediate (codes for FP8), radius */
+    float *scale;            /* [tokens][ffn / group] */
+    float *low, *high;       /* [ffn], of all lanes if sparse: intermediate before rounding */
+    float *group;            /* [6][ffn]: a group of channels with one scale */
+
+    /* integers */
+    struct entries entries[MLP_MATRICES];
+    float *x, *x_scale; /* [hidden][LANES], [hidden / x_group][LANES] */
+    bool *wide;         /* [ffn]: a lane of r is not 0 */
 };
 
 static bool is_fp8(const struct reference *R)
@@ -92,11 +100,29 @@ double reference_cost(const struct weights *w)
     return rows * w->shape.hidden + (double)w->shape.hidden * w->shape.mlp.ffn;
 }
 
+static void allocate_entries(const struct weights *w, struct reference *R)
+{
+    struct pool *p = &R->pool;
+
+    for (enum mlp_matrix m = MLP_UP; m < MLP_MATRICES; m++) {
+        size_t rows = mlp_rows(&w->shape, m);
+        struct entries *e = &R->entries[m];
+
+        e->column = pool_alloc(p, rows * WEIGHTS_ENTRIES, sizeof(*e->column));
+        e->value = pool_alloc(p, rows * WEIGHTS_ENTRIES, sizeof(*e->value));
+        e->n = pool_alloc(p, rows, sizeof(*e->n));
+        e->size = pool_alloc(p, rows, sizeof(*e->size));
+    }
+    R->x = pool_alloc(p, (size_t)w->shape.hidden * LANES, sizeof(*R->x));
+    R->x_scale = pool_alloc(p, (size_t)(w->shape.hidden / w->x_group) * LANES, sizeof(*R->x_scale));
+    R->wide = pool_alloc(p, w->shape.mlp.ffn, sizeof(*R->wide));
+}
+
 static void allocate_reference(const struct weights *w, uint32_t n_rows, struct reference *R)
 {
-    size_t rows = n_rows, ffn = w->shape.mlp.ffn, up = epa_mlp_up_rows(&w->shape.mlp);
-    size_t columns = w->shape.hidden > ffn ? w->shape.hidden : ffn,
-           most = w->shape.hidden > up ? w->shape.hidden : up;
+    size_t rows = w->integers ? LANES : n_rows, ffn = w->shape.mlp.ffn;
+    size_t up = epa_mlp_up_rows(&w->shape.mlp);
+    size_t columns = w->shape.hidden > ffn ? w->shape.hidden : ffn;
     struct pool *p = &R->pool;
 
     R->row = pool_alloc(p, columns, 2);
@@ -109,14 +135,11 @@ static void allocate_reference(const struct weights *w, uint32_t n_rows, struct 
     R->c = pool_alloc(p, rows * ffn, sizeof(*R->c));
     R->r = pool_alloc(p, rows * ffn, sizeof(*R->r));
     R->scale = pool_alloc(p, rows * ffn, sizeof(*R->scale));
-    R->low = pool_alloc(p, ffn, sizeof(*R->low));
-    R->high = pool_alloc(p, ffn, sizeof(*R->high));
-    R->group = pool_alloc(p, 2 * ffn, sizeof(*R->group));
-    if (!w->integers)
-        return;
-    R->column = pool_alloc(p, most * WEIGHTS_ENTRIES, sizeof(*R->column));
-    R->value = pool_alloc(p, most * WEIGHTS_ENTRIES, sizeof(*R->value));
-    R->entries = pool_alloc(p, most, sizeof(*R->entries));
+    R->low = pool_alloc(p, ffn * (w->integers ? LANES : 1), sizeof(*R->low));
+    R->high = pool_alloc(p, ffn * (w->integers ? LANES : 1), sizeof(*R->high));
+    R->group = pool_alloc(p, 6 * ffn, sizeof(*R->group));
+    if (w->integers)
+        allocate_entries(w, R);
 }
 
 uint64_t reference_bytes(const struct weights *w, uint32_t rows)
@@ -140,8 +163,9 @@ struct reference *reference_create(const struct reference_params *p)
     struct reference *R = memory_alloc(1, sizeof(*R));
 
     R->p = *p;
+    R->sums = FOR_THIS_CPU(reference_sums);
     R->round = FOR_THIS_CPU(reference_round);
-    R->fp8_sum = ldexp(1, (int)p->fp8_sum_bits);
+    R->fp8_sum = p->fp8_sum_bits != 0 ? ldexp(1, (int)p->fp8_sum_bits) : 0;
     for (uint32_t q = 0; q < 256; q++)
         R->decode[q] = float_of_e4m3((uint8_t)q);
     allocate_reference(p->weights, p->rows, R);
@@ -151,225 +175,38 @@ struct reference *reference_create(const struct reference_params *p)
     return NULL;
 }
 
-/* ---- sums ---- */
-
-/* Returns the largest power of two up to x: its exponent alone. x is normal, or infinite. */
-static double power_below(double x)
+struct reference_scale reference_quantise(const float *low, const float *high, uint32_t n,
+                                          float *q_low, float *q_high)
 {
-    uint64_t bits;
-
-    memcpy(&bits, &x, sizeof(bits));
-    bits &= UINT64_C(0x7ff) << 52;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
+    return FOR_THIS_CPU(reference_round)->quantise(low, high, n, q_low, q_high);
 }
 
-/* Returns the error bound of the additions of a group in units of the products of codes. Aligned sums:
- * steps run in any order, so no partial sum is further from 0 than the sum of all steps of one sign. */
-static double lost_in_group(const struct reference *R, const struct dot *g, uint32_t group)
+struct reference_scale reference_quantise_int8(const float *low, const float *high, uint32_t n,
+                                               float *q_low, float *q_high)
 {
-    double root = deviations * sqrt(g->a2), sum = (g->a1 < root ? g->a1 : root) + g->r1;
-    double most = g->above > -g->below ? g->above : -g->below;
-
-    if (R->p.fp8_sum_bits == 0)
-        return (group + 3) * unit_roundoff * sum;
-    most = (g->most > most ? g->most : most) + g->r1;
-    if (most == 0)
-        return 0;
-    /* The exponent of a code below 2^-6 counts as -6, so the exponent of its product may count as 2. */
-    most = most > 4 ? most : 4;
-    /* The factor 1.02 covers the error of the partial sums. */
-    return group / STEP * (STEP + 2) * (power_below(1.02 * most) / R->fp8_sum) +
-           3 * unit_roundoff * sum;
-}
-
-/* Adds a group's products c w with radii r |w|, times `by`, to a dot. lossless: the caller needs no
- * error of the additions. */
-static void add_group(const struct reference *R, struct dot *d, const struct dot *g, uint32_t group,
-                      double by, double unit, bool lossless)
-{
-    d->sum += by * g->sum;
-    d->a1 += by * g->a1;
-    d->a2 += by * by * g->a2;
-    d->r1 += by * g->r1;
-    d->r2 += by * by * g->r2;
-    if (!lossless)
-        d->accumulation += by * lost_in_group(R, g, group);
-    d->exact = d->exact && (R->p.fp8_sum_bits == 0 || g->a1 < unit * R->fp8_sum);
-}
-
-static void end_step(struct dot *g, double sum)
-{
-    g->above += sum > 0 ? sum : 0;
-    g->below += sum < 0 ? sum : 0;
-}
-
-/* Adds n products, a multiple of LANES: one step, or more if steps do not matter. */
-static void add_lanes(struct dot *g, const float *c, const float *r, const float *w, uint32_t n)
-{
-    double sum[LANES] = {0}, a1[LANES] = {0}, a2[LANES] = {0}, r1[LANES] = {0}, r2[LANES] = {0};
-    double top[LANES] = {0}, step = 0;
-
-    for (uint32_t k = 0; k < n; k += LANES)
-        for (uint32_t i = 0; i < LANES; i++) {
-            double p = (double)c[k + i] * (double)w[k + i], a = fabs(p);
-
-            sum[i] += p;
-            a1[i] += a;
-            a2[i] += p * p;
-            top[i] = a > top[i] ? a : top[i];
-        }
-    for (uint32_t k = 0; r != NULL && k < n; k += LANES)
-        for (uint32_t i = 0; i < LANES; i++) {
-            double p = (double)r[k + i] * fabs((double)w[k + i]);
-
-            r1[i] += p;
-            r2[i] += p * p;
-        }
-    for (uint32_t i = 0; i < LANES; i++) {
-        step += sum[i];
-        g->a1 += a1[i];
-        g->a2 += a2[i];
-        g->r1 += r1[i];
-        g->r2 += r2[i];
-        g->most = top[i] > g->most ? top[i] : g->most;
-    }
-    g->sum += step;
-    end_step(g, step);
-}
-
-/* Multiplies row `row` of a matrix, in R->w, by c +- r. `group`: channels per element of `scale` (NULL:
- * native). */
-static struct dot multiply_dense(const struct reference *R, const float *c, const float *r,
-                                 const float *scale, uint32_t k, uint32_t group)
-{
-    uint32_t step = R->p.fp8_sum_bits != 0 ? STEP : group;
-    struct dot d = {.exact = false};
-
-    if (scale == NULL) {
-        add_lanes(&d, c, r, R->w, k);
-        return d;
-    }
-    for (uint32_t at = 0; at < k; at += group) {
-        struct dot g = {0};
-
-        for (uint32_t i = at; i < at + group; i += step)
-            add_lanes(&g, c + i, r != NULL ? r + i : NULL, R->w + i, step);
-        add_group(R, &d, &g, group, (double)scale[at / group] * (double)R->block_scale[at / BLOCK],
-                  0, false);
-    }
-    return d;
-}
-
-/* integers: multiplies a sparse row. unit: unit of the products c w. lossless: see add_group(). */
-static struct dot sum_entries(const struct reference *R, uint32_t row, const float *c,
-                              const float *r, const float *scale, uint32_t group, double unit,
-                              bool lossless)
-{
-    const uint32_t *column = R->column + (size_t)row * WEIGHTS_ENTRIES;
-    const float *value = R->value + (size_t)row * WEIGHTS_ENTRIES;
-    struct dot d = {.exact = true}, g = {0};
-    uint32_t n = R->entries[row];
-    double step = 0;
-
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t k = column[i], next = i + 1 < n ? column[i + 1] : UINT32_MAX;
-        double p = (double)c[k] * (double)value[i], e;
-
-        e = r != NULL ? (double)r[k] * fabs((double)value[i]) : 0;
-        g.sum += p;
-        g.a1 += fabs(p);
-        g.a2 += p * p;
-        g.r1 += e;
-        g.r2 += e * e;
-        g.most = fabs(p) > g.most ? fabs(p) : g.most;
-        step += p;
-        if (next / STEP == k / STEP)
-            continue;
-        end_step(&g, step);
-        step = 0;
-        if (scale == NULL || next / group == k / group)
-            continue;
-        add_group(R, &d, &g, group, (double)scale[k / group] * (double)R->block_scale[k / BLOCK],
-                  unit / (double)scale[k / group], lossless);
-        g = (struct dot){0};
-    }
-    if (scale == NULL) {
-        g.exact = true;
-        return g;
-    }
-    return d;
-}
-
-/* Returns true for a sum of multiples of `unit` without a rounding: its radius is 0. */
-static bool is_exact(const struct dot *d, double unit)
-{
-    return d->exact && d->r1 == 0 && d->a1 < 0x1p24 * unit;
-}
-
-/* unit: unit of the products c w; total: unit of the products with scales. */
-static struct dot multiply_sparse(const struct reference *R, uint32_t row, const float *c,
-                                  const float *r, const float *scale, uint32_t group, double unit,
-                                  double total)
-{
-    struct dot d = {.exact = false};
-
-    if (total != 0)
-        d = sum_entries(R, row, c, r, scale, group, unit, true);
-    return is_exact(&d, total) ? d : sum_entries(R, row, c, r, scale, group, unit, false);
-}
-
-/* Returns the error bound of a dot of k terms. unit: common unit of all terms; 0: none. */
-static double radius_of(const struct reference *R, const struct dot *d, uint32_t k, uint32_t group,
-                        double unit)
-{
-    double root, sum, spread, in;
-    double additions = is_fp8(R) ? (double)k / group + 3 : (double)k + 2;
-
-    if (is_int8(R)) {
-        spread = deviations * sqrt(d->r2);
-        in = d->r1 < spread ? d->r1 : spread;
-        return in + 1.01 * 3 * 0x1p-24 * (fabs(d->sum) + in) + 0x1p-120;
-    }
-    if (is_exact(d, unit))
-        return 0;
-    root = deviations * sqrt(d->a2);
-    sum = d->a1 < root ? d->a1 : root;
-    spread = deviations * sqrt(d->r2);
-    in = d->r1 < spread ? d->r1 : spread;
-    if (!isfinite(d->a1) || !isfinite(d->r1))
-        return INFINITY;
-    return in + 1.01 * (additions * unit_roundoff * (sum + in) + d->accumulation) +
-           0x1p-40 * d->a1 + k * 0x1p-120;
-}
-
-/* INT8: multiplies the codes of row `row`, in R->w or as entries, by codes c +- r; by: both scales. */
-static struct dot multiply_codes(const struct reference *R, uint32_t row, const float *c,
-                                 const float *r, uint32_t k, double by)
-{
-    struct dot d = {.exact = false};
-
-    if (R->p.weights->integers)
-        d = sum_entries(R, row, c, r, NULL, k, 0, true);
-    else
-        add_lanes(&d, c, r, R->w, k);
-    return (struct dot){.sum = by * d.sum, .r1 = by * d.r1, .r2 = by * by * d.r2};
+    return FOR_THIS_CPU(reference_round)->quantise_int8(low, high, n, q_low, q_high);
 }
 
 /* ---- weights ---- */
 
-static void load_row(struct reference *R, uint32_t expert, enum mlp_matrix m, uint32_t row)
+/* Loads the scales of the blocks of a row, or of 128 rows with INT8, if the row begins blocks. */
+static void load_scales(struct reference *R, uint32_t expert, enum mlp_matrix m, uint32_t row)
 {
     const struct weights *w = R->p.weights;
-    uint32_t n = mlp_columns(&w->shape, m),
-             projection = m == MLP_UP ? w->shape.mlp.ffn : w->shape.hidden;
+    uint32_t projection = m == MLP_UP ? w->shape.mlp.ffn : w->shape.hidden;
 
     if (mlp_has_scales(&w->shape) && row % projection % BLOCK == 0)
         weights_scales(w, expert, m,
                        row / projection * epa_mlp_blocks(projection) + row % projection / BLOCK,
                        R->block_scale);
-    if (w->integers)
-        return;
+}
+
+static void load_row(struct reference *R, uint32_t expert, enum mlp_matrix m, uint32_t row)
+{
+    const struct weights *w = R->p.weights;
+    uint32_t n = mlp_columns(&w->shape, m);
+
+    load_scales(R, expert, m, row);
     weights_row(w, expert, m, row, R->row);
     if (is_fp8(R))
         for (uint32_t i = 0; i < n; i++)
@@ -385,39 +222,72 @@ static void load_row(struct reference *R, uint32_t expert, enum mlp_matrix m, ui
 static void load_entries(struct reference *R, uint32_t expert, enum mlp_matrix m)
 {
     const struct weights *w = R->p.weights;
+    struct entries *e = &R->entries[m];
 
-    for (uint32_t row = 0; w->integers && row < mlp_rows(&w->shape, m); row++)
-        R->entries[row] =
-            (uint8_t)weights_entries(w, expert, m, row, R->column + (size_t)row * WEIGHTS_ENTRIES,
-                                     R->value + (size_t)row * WEIGHTS_ENTRIES);
+    for (uint32_t row = 0; row < mlp_rows(&w->shape, m); row++) {
+        float *value = e->value + (size_t)row * WEIGHTS_ENTRIES, size = 0;
+        uint32_t n =
+            weights_entries(w, expert, m, row, e->column + (size_t)row * WEIGHTS_ENTRIES, value);
+
+        for (uint32_t i = 0; i < n; i++)
+            size += fabsf(value[i]);
+        e->n[row] = (uint8_t)n;
+        e->size[row] = size;
+    }
 }
 
-/* ---- intermediate ---- */
+/* ---- both projections ---- */
 
-struct reference_scale reference_quantise(const float *low, const float *high, uint32_t n,
-                                          float *q_low, float *q_high)
+/* Returns the scales for a row of which load_scales() has loaded the block. */
+static const float *scales_of_row(const struct reference *R, enum mlp_matrix m, uint32_t row)
 {
-    return FOR_THIS_CPU(reference_round)->quantise(low, high, n, q_low, q_high);
+    const struct mlp_shape *s = &R->p.weights->shape;
+
+    return R->block_scale + (is_int8(R) ? row % (m == MLP_UP ? s->mlp.ffn : s->hidden) % BLOCK : 0);
 }
 
-struct reference_scale reference_quantise_int8(const float *low, const float *high, uint32_t n,
-                                               float *q_low, float *q_high)
+/* Returns the input of a projection, without its values. */
+static struct sums_input input_of(const struct reference *R, enum mlp_matrix m)
 {
-    return FOR_THIS_CPU(reference_round)->quantise_int8(low, high, n, q_low, q_high);
+    const struct weights *w = R->p.weights;
+
+    return (struct sums_input){.columns = mlp_columns(&w->shape, m),
+                               .group = m == MLP_UP ? w->x_group : w->shape.mlp.fp8_group_size,
+                               .int8 = is_int8(R),
+                               .fp8_sum = R->fp8_sum};
 }
 
-/* Computes R->low and R->high of a row: the intermediate before rounding. */
-static void activate_row(struct reference *R, const double *center, const double *radius)
+/* Computes R->low and R->high of n channels in a row, of which the up projection begins at `up`. */
+static void activate(struct reference *R, size_t n, const double *center, const double *radius)
 {
-    const struct epa_mlp *m = &R->p.weights->shape.mlp;
-    bool swiglu = m->activation == EPA_ACTIVATION_SWIGLU;
+    bool swiglu = R->p.weights->shape.mlp.activation == EPA_ACTIVATION_SWIGLU;
 
-    R->round->activate(m->ffn, center, radius, swiglu ? center + m->ffn : NULL, radius + m->ffn,
-                       R->low, R->high);
+    R->round->activate((uint32_t)n, center, radius, swiglu ? center + n : NULL, radius + n, R->low,
+                       R->high);
+}
+
+/* ---- dense ---- */
+
+static void multiply_up(struct reference *R, uint32_t expert, uint32_t n,
+                        const struct reference_row *row)
+{
+    size_t up = mlp_rows(&R->p.weights->shape, MLP_UP);
+    struct sums_input in = input_of(R, MLP_UP);
+
+    for (uint32_t i = 0; i < up; i++) {
+        load_row(R, expert, MLP_UP, i);
+        for (size_t k = 0; k < n; k++) {
+            in.c = row[k].x;
+            in.scale = row[k].scale;
+            R->radius[k * up + i] = R->sums->dense(
+                &in, &(struct sums_row){.w = R->w, .block_scale = scales_of_row(R, MLP_UP, i)},
+                &R->center[k * up + i]);
+        }
+    }
 }
 
 /* Rounds the intermediate to c +- r in units of scale. */
-static void round_intermediate(struct reference *R, float *c, float *r, float *scale)
+static void round_dense(struct reference *R, float *c, float *r, float *scale)
 {
     const struct epa_mlp *m = &R->p.weights->shape.mlp;
     uint32_t group = m->fp8_group_size;
@@ -430,65 +300,189 @@ static void round_intermediate(struct reference *R, float *c, float *r, float *s
         scale[g / group] = R->round->fp8(group, R->low + g, R->high + g, R->group, c + g, r + g);
 }
 
-static void store_output(const struct reference *R, double center, double radius, float *low,
-                         float *high)
-{
-    R->round->outputs(R->p.rounded, R->p.f16, 1, &center, &radius, low, high);
-}
-
-/* Multiplies a row of weights by an input of the projection. `unit` and `total`: see multiply_sparse(). */
-static struct dot multiply_row(const struct reference *R, enum mlp_matrix m, uint32_t row,
-                               const float *c, const float *r, const float *scale, uint32_t group,
-                               double unit, double total)
+static void multiply_down(struct reference *R, uint32_t expert, uint32_t n,
+                          const struct reference_row *row)
 {
     const struct weights *w = R->p.weights;
-    uint32_t k = mlp_columns(&w->shape, m),
-             projection = m == MLP_UP ? w->shape.mlp.ffn : w->shape.hidden;
+    size_t ffn = w->shape.mlp.ffn;
+    struct sums_input in = input_of(R, MLP_DOWN);
 
-    if (is_int8(R))
-        return multiply_codes(R, row, c, r, k,
-                              (double)*scale * (double)R->block_scale[row % projection % BLOCK]);
-    return w->integers ? multiply_sparse(R, row, c, r, scale, group, unit, total)
-                       : multiply_dense(R, c, r, scale, k, group);
+    for (uint32_t i = 0; i < w->shape.hidden; i++) {
+        load_row(R, expert, MLP_DOWN, i);
+        for (size_t k = 0; k < n; k++) {
+            double center, radius;
+
+            in.c = R->c + k * ffn;
+            in.r = R->r + k * ffn;
+            in.scale = mlp_has_scales(&w->shape) ? R->scale + k * ffn : NULL;
+            radius = R->sums->dense(
+                &in, &(struct sums_row){.w = R->w, .block_scale = scales_of_row(R, MLP_DOWN, i)},
+                &center);
+            R->round->outputs(R->p.rounded, R->p.f16, 1, &center, &radius, &row[k].low[i],
+                              &row[k].high[i]);
+        }
+    }
+}
+
+static void dense_expert(struct reference *R, uint32_t expert, uint32_t n,
+                         const struct reference_row *row)
+{
+    size_t up = mlp_rows(&R->p.weights->shape, MLP_UP), ffn = R->p.weights->shape.mlp.ffn;
+
+    multiply_up(R, expert, n, row);
+    for (size_t k = 0; k < n; k++) {
+        activate(R, ffn, R->center + k * up, R->radius + k * up);
+        round_dense(R, R->c + k * ffn, R->r + k * ffn, R->scale + k * ffn);
+    }
+    multiply_down(R, expert, n, row);
+}
+
+/* ---- sparse ---- */
+
+/* Stores n values of up to LANES tokens with the tokens of a value side by side; other lanes are `rest`. */
+static void transpose(uint32_t lanes, size_t n, const float *const *from, float rest, float *to)
+{
+    for (size_t i = 0; i < n; i++, to += LANES) {
+        for (uint32_t l = 0; l < lanes; l++)
+            to[l] = from[l][i];
+        for (uint32_t l = lanes; l < LANES; l++)
+            to[l] = rest;
+    }
+}
+
+/* Returns the largest magnitude of n channels of a tile. */
+static float largest(size_t n, const float *x)
+{
+    float most[LANES] = {0};
+
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t l = 0; l < LANES; l++) {
+            float a = fabsf(x[i * LANES + l]);
+
+            most[l] = a > most[l] ? a : most[l];
+        }
+    for (uint32_t l = 1; l < LANES; l++)
+        most[0] = most[l] > most[0] ? most[l] : most[0];
+    return most[0];
+}
+
+static void load_tile(struct reference *R, uint32_t lanes, const struct reference_row *row,
+                      struct sums_tile *out)
+{
+    const struct weights *w = R->p.weights;
+    const float *x[LANES], *scale[LANES];
+
+    for (uint32_t l = 0; l < lanes; l++) {
+        x[l] = row[l].x;
+        scale[l] = row[l].scale;
+    }
+    transpose(lanes, w->shape.hidden, x, 0, R->x);
+    if (mlp_has_scales(&w->shape))
+        transpose(lanes, is_int8(R) ? 1 : w->shape.hidden / w->x_group, scale, 1, R->x_scale);
+    out->in.c = R->x;
+    out->in.scale = mlp_has_scales(&w->shape) ? R->x_scale : NULL;
+    out->most = largest(w->shape.hidden, R->x);
+}
+
+static struct sums_row sparse_row(const struct reference *R, enum mlp_matrix m, uint32_t row)
+{
+    const struct entries *e = &R->entries[m];
+
+    return (struct sums_row){.block_scale = scales_of_row(R, m, row),
+                             .column = e->column + (size_t)row * WEIGHTS_ENTRIES,
+                             .value = e->value + (size_t)row * WEIGHTS_ENTRIES,
+                             .n = e->n[row],
+                             .size = e->size[row]};
+}
+
+/* Quantises group g of n channels of a lane. */
+static void round_lane(struct reference *R, uint32_t lane, size_t g, uint32_t n)
+{
+    float *low = R->group + 2 * (size_t)n, *high = low + n, *c = high + n, *r = c + n;
+
+    for (uint32_t i = 0; i < n; i++) {
+        low[i] = R->low[(g * n + i) * LANES + lane];
+        high[i] = R->high[(g * n + i) * LANES + lane];
+    }
+    R->scale[g * LANES + lane] = is_int8(R) ? R->round->int8(R->p.f16, n, low, high, R->group, c, r)
+                                            : R->round->fp8(n, low, high, R->group, c, r);
+    for (uint32_t i = 0; i < n; i++) {
+        R->c[(g * n + i) * LANES + lane] = c[i];
+        R->r[(g * n + i) * LANES + lane] = r[i];
+    }
+}
+
+/* Rounds the intermediate of a tile to c +- r in units of scale. */
+static void round_tile(struct reference *R, struct sums_tile *out)
+{
+    const struct epa_mlp *m = &R->p.weights->shape.mlp;
+    uint32_t group = is_int8(R) ? m->ffn : m->fp8_group_size;
+    bool scales = mlp_has_scales(&R->p.weights->shape);
+
+    if (!scales)
+        R->round->native(R->p.f16, m->ffn * LANES, R->low, R->high, R->c, R->r);
+    for (size_t g = 0; scales && g < m->ffn / group; g++)
+        for (uint32_t l = 0; l < LANES; l++)
+            round_lane(R, l, g, group);
+    out->in.c = R->c;
+    out->in.scale = scales ? R->scale : NULL;
+    for (size_t i = 0; i < m->ffn; i++) {
+        R->wide[i] = false;
+        for (uint32_t l = 0; l < LANES; l++)
+            R->wide[i] |= R->r[i * LANES + l] != 0;
+        if (R->wide[i])
+            out->in.r = R->r;
+    }
+    out->most = largest(m->ffn, R->c);
+}
+
+/* Computes the outputs of up to LANES rows. */
+static void sparse_tile(struct reference *R, uint32_t expert, uint32_t lanes,
+                        const struct reference_row *row)
+{
+    const struct weights *w = R->p.weights;
+    bool swiglu = w->shape.mlp.activation == EPA_ACTIVATION_SWIGLU;
+    double center[LANES], radius[LANES];
+    float low[LANES], high[LANES];
+    struct sums_tile up = {.in = input_of(R, MLP_UP),
+                           .unit = WEIGHTS_UNIT_X,
+                           .total = WEIGHTS_UNIT_X * WEIGHTS_UNIT_UP};
+    struct sums_tile down = {.in = input_of(R, MLP_DOWN),
+                             .wide = R->wide,
+                             .unit = swiglu ? 0 : up.total,
+                             .total = swiglu ? 0 : up.total * WEIGHTS_UNIT_DOWN};
+
+    load_tile(R, lanes, row, &up);
+    for (uint32_t i = 0; i < mlp_rows(&w->shape, MLP_UP); i++) {
+        const struct sums_row of = sparse_row(R, MLP_UP, i);
+
+        load_scales(R, expert, MLP_UP, i);
+        R->sums->sparse(&up, &of, R->center + (size_t)i * LANES, R->radius + (size_t)i * LANES);
+    }
+    activate(R, (size_t)w->shape.mlp.ffn * LANES, R->center, R->radius);
+    round_tile(R, &down);
+    for (uint32_t i = 0; i < w->shape.hidden; i++) {
+        const struct sums_row of = sparse_row(R, MLP_DOWN, i);
+
+        load_scales(R, expert, MLP_DOWN, i);
+        R->sums->sparse(&down, &of, center, radius);
+        R->round->outputs(R->p.rounded, R->p.f16, LANES, center, radius, low, high);
+        for (uint32_t l = 0; l < lanes; l++) {
+            row[l].low[i] = low[l];
+            row[l].high[i] = high[l];
+        }
+    }
 }
 
 void reference_expert(struct reference *R, uint32_t expert, uint32_t n,
                       const struct reference_row *row)
 {
-    const struct weights *w = R->p.weights;
-    uint32_t up = mlp_rows(&w->shape, MLP_UP), ffn = w->shape.mlp.ffn,
-             group = w->shape.mlp.fp8_group_size, x_group = w->x_group;
-    double unit = w->integers ? WEIGHTS_UNIT_X * WEIGHTS_UNIT_UP : 0; /* unit of the first sums */
-    double mid_unit = w->shape.mlp.activation == EPA_ACTIVATION_NONE ? unit : 0;
-    bool scales = mlp_has_scales(&w->shape);
-
+    if (!R->p.weights->integers) {
+        dense_expert(R, expert, n, row);
+        return;
+    }
     load_entries(R, expert, MLP_UP);
-    for (uint32_t i = 0; i < up; i++) {
-        load_row(R, expert, MLP_UP, i);
-        for (uint32_t k = 0; k < n; k++) {
-            const float *x = row[k].x, *scale = row[k].scale;
-            struct dot d =
-                multiply_row(R, MLP_UP, i, x, NULL, scale, x_group, WEIGHTS_UNIT_X, unit);
-
-            R->center[(size_t)k * up + i] = d.sum;
-            R->radius[(size_t)k * up + i] = radius_of(R, &d, w->shape.hidden, x_group, unit);
-        }
-    }
-    for (size_t k = 0; k < n; k++) {
-        activate_row(R, R->center + k * up, R->radius + k * up);
-        round_intermediate(R, R->c + k * ffn, R->r + k * ffn, R->scale + k * ffn);
-    }
     load_entries(R, expert, MLP_DOWN);
-    for (uint32_t i = 0; i < w->shape.hidden; i++) {
-        load_row(R, expert, MLP_DOWN, i);
-        for (size_t k = 0; k < n; k++) {
-            const float *c = R->c + k * ffn, *r = R->r + k * ffn;
-            const float *scale = scales ? R->scale + k * ffn : NULL;
-            struct dot d = multiply_row(R, MLP_DOWN, i, c, r, scale, group, mid_unit,
-                                        mid_unit * WEIGHTS_UNIT_DOWN);
-
-            store_output(R, d.sum, radius_of(R, &d, ffn, group, mid_unit * WEIGHTS_UNIT_DOWN),
-                         &row[k].low[i], &row[k].high[i]);
-        }
-    }
+    for (uint32_t i = 0; i < n; i += LANES)
+        sparse_tile(R, expert, n - i < LANES ? n - i : LANES, row + i);
 }
