@@ -9,7 +9,7 @@
 
 enum { SCALE_STRIDE = 3, LD_GAP = 5 };
 
-static const char *const isas[] = {"scalar", "avx512_vnni", "amx"};
+static const char *const isas[] = {"scalar", "avx2", "avx512_vnni", "amx"};
 
 #if EMULATED_AMX
 extern const struct epa_gemm emulated_gemm_int8_amx; /* defined in gemm_int8_amx.c */

@@ -231,6 +231,7 @@ const struct kernels_isa kernels_isas[] = {
      .kernels = {&kernels_avx2, &kernels_avx2_f16},
      .gemm = kernels_gemm_avx2,
      .n_gemm = 3,
+     .int8 = &kernels_gemm_int8_avx2,
      .rows = &kernels_rows_avx2,
      .usable = has_avx2},
 #endif

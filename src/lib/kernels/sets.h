@@ -37,8 +37,8 @@ extern const struct epa_kernels kernels_scalar_f16, kernels_avx2_f16, kernels_av
 /* Matrix kernels by the type of the weights. */
 extern const struct epa_gemm kernels_gemm_scalar[3], kernels_gemm_avx2[3], kernels_gemm_avx512[3];
 extern const struct epa_gemm kernels_gemm_avx512_bf16[2], kernels_gemm_amx[2]; /* bf16, FP8 */
-extern const struct epa_gemm kernels_gemm_int8_scalar, kernels_gemm_int8_vnni,
-    kernels_gemm_int8_amx;
+extern const struct epa_gemm kernels_gemm_int8_scalar, kernels_gemm_int8_avx2;
+extern const struct epa_gemm kernels_gemm_int8_vnni, kernels_gemm_int8_amx;
 
 extern const struct gemm_rows kernels_rows_scalar, kernels_rows_avx2, kernels_rows_avx512;
 
