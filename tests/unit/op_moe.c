@@ -444,7 +444,9 @@ TEST(results_of_a_check_do_not_depend_on_its_threads)
 
         x.expert = c[i].expert;
         /* More than one block of tokens, and enough work for several threads. */
-        x.moe.max_tokens = c[i].expert.kind == EXPERT_MLP ? 300 : 700;
+        x.moe.max_tokens = c[i].expert.kind != EXPERT_MLP                 ? 700
+                           : c[i].expert.values == EXPERT_VALUES_INTEGERS ? 1100
+                                                                          : 300;
         x.moe.hidden = c[i].expert.kind == EXPERT_MLP ? 256 : 2048;
         one = found_by(&x, c[i].output, 1);
         four = found_by(&x, c[i].output, 4);

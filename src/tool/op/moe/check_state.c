@@ -11,14 +11,20 @@
 
 /* Limits of a block of outputs: memory, and tokens; and rows of an expert that one of several threads
  * computes at a time. */
-enum { ROOM_BYTES = 64 << 20, MOST_ROWS = 256, MORE_ROWS = 32 };
+enum { ROOM_BYTES = 64 << 20, MOST_ROWS = 256, MOST_SPARSE_ROWS = 1024, MORE_ROWS = 64 };
 
-/* Returns the number of tokens whose outputs are computed at a time. */
+/* Returns the number of tokens whose outputs are computed at a time. With integers, the entries of all
+ * experts are made for each block, so a block of many tokens has as much memory as tokens and outputs of the
+ * rank. */
 static uint32_t block_tokens(const struct problem_params *x)
 {
-    uint64_t n = ROOM_BYTES / ((uint64_t)x->moe.topk * x->moe.hidden * 2 * sizeof(float));
+    bool sparse = x->expert.kind == EXPERT_MLP && x->expert.values == EXPERT_VALUES_INTEGERS;
+    uint64_t outputs = (uint64_t)x->moe.topk * x->moe.hidden * 2 * sizeof(float);
+    uint64_t room = 2 * (uint64_t)x->moe.max_tokens * x->moe.hidden * sizeof(uint16_t);
+    uint64_t n = (sparse && room > ROOM_BYTES ? room : ROOM_BYTES) / outputs;
+    uint32_t most = sparse ? MOST_SPARSE_ROWS : MOST_ROWS;
 
-    n = n < 1 ? 1 : n < MOST_ROWS ? n : MOST_ROWS;
+    n = n < 1 ? 1 : n < most ? n : most;
     return n < x->moe.max_tokens ? (uint32_t)n : x->moe.max_tokens;
 }
 

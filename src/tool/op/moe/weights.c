@@ -156,6 +156,26 @@ static uint32_t pilot_entry(const struct weights *w, uint32_t expert, uint32_t r
     return 1;
 }
 
+/* Draws the entry from one sixteenth of a row, `room` columns: a column, and an integer from 1 to `most`
+ * with a sign. */
+static inline __attribute__((always_inline)) float draw_entry(uint64_t z, uint32_t room,
+                                                              uint32_t most, uint32_t *column)
+{
+    uint32_t n = 1 + ((uint32_t)z >> 8 & 0xffff) % most;
+
+    *column = (uint32_t)((z >> 32) * room >> 32);
+    return (float)n * ((z & 1) != 0 ? -1.0f : 1.0f);
+}
+
+static inline __attribute__((always_inline)) void
+draw_entries(uint64_t key, uint32_t room, uint32_t most, float unit, uint32_t *column, float *value)
+{
+    for (uint32_t i = 0; i < WEIGHTS_ENTRIES; i++) {
+        value[i] = unit * draw_entry(random_at(key, i), room, most, &column[i]);
+        column[i] += i * room;
+    }
+}
+
 uint32_t weights_entries(const struct weights *w, uint32_t expert, enum mlp_matrix m, uint32_t row,
                          uint32_t column[WEIGHTS_ENTRIES], float value[WEIGHTS_ENTRIES])
 {
@@ -169,15 +189,20 @@ uint32_t weights_entries(const struct weights *w, uint32_t expert, enum mlp_matr
 
     if (w->pilots && up && row % group == ffn_pilot(w, expert, row / group))
         return pilot_entry(w, expert, row, key, column, value);
-    for (uint32_t i = 0; i < WEIGHTS_ENTRIES; i++) {
-        uint64_t z = random_at(key, i);
-        uint32_t c = i * room + (uint32_t)((z >> 32) * room >> 32);
-
-        if (w->pilots && up && c % w->x_group == x_pilot(w, c / w->x_group))
-            continue;
-        column[n] = c;
-        value[n++] = unit * (float)(1 + (z >> 8 & 0xffff) % most) * ((z & 1) != 0 ? -1.0f : 1.0f);
-    }
+    /* A division by a constant is a multiplication. */
+    if (most == 7)
+        draw_entries(key, room, 7, unit, column, value);
+    else if (most == 2)
+        draw_entries(key, room, 2, unit, column, value);
+    else
+        draw_entries(key, room, 1, unit, column, value);
+    if (!w->pilots || !up)
+        return WEIGHTS_ENTRIES;
+    for (uint32_t i = 0; i < WEIGHTS_ENTRIES; i++)
+        if (column[i] % w->x_group != x_pilot(w, column[i] / w->x_group)) {
+            column[n] = column[i];
+            value[n++] = value[i];
+        }
     return n;
 }
 
