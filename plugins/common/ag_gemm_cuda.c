@@ -111,6 +111,7 @@ struct ag_cuda {
     struct cublaslt *library;      /* NULL: the kernel multiplies. With l.parts: for the rows of one
                                     * rank */
     char by[160];                  /* description of the multiplying library, and the rule */
+    float *scales;                 /* FP8 with l.parts: [size][groups][max_rows], for cuBLASLt */
     struct epa_error last;         /* error of the host code */
     struct epa_trace *trace;       /* NULL: the run has no profile */
 };
@@ -337,6 +338,27 @@ static cudaError_t await_part(struct ag_cuda *c, uint32_t source, bool last)
     return ag_gemm_await_queue(c->backend->stream, &await);
 }
 
+/* Queues the product of the rows of a rank. */
+static enum epa_status queue_part(struct ag_cuda *c, const struct epa_ag_gemm *g, uint32_t source)
+{
+    const struct ag_gemm_layout *l = &c->l;
+    uint64_t row = (uint64_t)source * l->max_rows;
+    bool own = source == c->t->rank;
+    const char *set = set_at(c, c->t->rank), *rows = own ? g->a : set + row * l->row_bytes;
+    const float *scales = (const float *)(const void *)(set + l->scales_at) + row * l->groups;
+    const struct ag_gemm_transpose turn = {.from = own ? g->a_scale : scales,
+                                           .to = c->scales + row * l->groups,
+                                           .rows = l->max_rows,
+                                           .groups = l->groups};
+    cudaError_t code =
+        l->groups != 0 ? ag_gemm_transpose_queue(c->backend->stream, &turn) : cudaSuccess;
+
+    return code != cudaSuccess
+               ? device_check_call(&c->last, c->backend, code, "launching a kernel")
+               : cublaslt_multiply(c->library, rows, l->groups != 0 ? turn.to : NULL,
+                                   (char *)g->c + row * g->n * 2, &c->last);
+}
+
 /* Queues the products of the rows of all ranks, each behind the arrival of these rows. */
 static enum epa_status queue_parts(struct ag_cuda *c, const struct epa_ag_gemm *g, bool gathers,
                                    bool multiplies)
@@ -352,16 +374,13 @@ static enum epa_status queue_parts(struct ag_cuda *c, const struct epa_ag_gemm *
 
     for (uint32_t i = 0; i < l->size && status == EPA_OK; i++) {
         uint32_t source = (me + i) % l->size;
-        const char *rows =
-            i == 0 ? g->a : set_at(c, me) + (uint64_t)source * l->max_rows * l->row_bytes;
-        char *to = (char *)g->c + (uint64_t)source * l->max_rows * g->n * 2;
 
         if (gathers && i > 0)
             status =
                 device_check_call(&c->last, c->backend, await_part(c, source, i == l->size - 1),
                                   "launching a kernel");
         if (status == EPA_OK && multiplies)
-            status = cublaslt_multiply(c->library, rows, to, &c->last);
+            status = queue_part(c, g, source);
     }
     if (status == EPA_OK && multiplies && l->size > 1)
         status =
@@ -377,8 +396,9 @@ static enum epa_status queue_product(struct ag_cuda *c, const struct epa_ag_gemm
 {
     const char *rows = c->t->peer_heap[c->t->rank] + c->heap + set_of(c) * c->l.set_bytes;
 
-    return c->library != NULL && !c->l.parts ? cublaslt_multiply(c->library, rows, g->c, &c->last)
-                                             : launch_kernel(c, g, false, true);
+    return c->library != NULL && !c->l.parts
+               ? cublaslt_multiply(c->library, rows, NULL, g->c, &c->last)
+               : launch_kernel(c, g, false, true);
 }
 
 static enum epa_status run_parts(struct epa_algorithm *base, struct epa_problem *problem,
@@ -472,6 +492,8 @@ static void destroy_ag_gemm(struct epa_algorithm *base)
         c->backend->fault.status == EPA_OK)
         write_trace(base);
     cublaslt_destroy(c->library);
+    if (c->scales != NULL)
+        c->backend->ops->free(c->backend, c->scales);
     ag_gemm_copies_destroy(c->copies);
     side_stream_close(&c->engines);
     side_stream_close(&c->puts);
@@ -713,6 +735,8 @@ static struct cublaslt_product product_of(const struct ag_cuda *c, const struct 
         .a = c->t->peer_heap[c->t->rank] + c->heap,
         .b = g->b,
         .bias = g->bias ? g->bias_of : NULL,
+        .a_scale = c->scales,
+        .b_scale = g->b_scale,
     };
 }
 
@@ -765,6 +789,18 @@ static enum epa_status open_parts(struct ag_cuda *c, const struct epa_ag_gemm *g
     else if (g->n % 8 != 0)
         status = epa_fail(&why, EPA_ERR_UNSUPPORTED,
                           "rows of C with %u columns are not multiples of 16 bytes", g->n);
+    else if (c->l.groups != 0 && c->l.max_rows % 4 != 0)
+        status = epa_fail(&why, EPA_ERR_UNSUPPORTED,
+                          "scales of %u rows are not multiples of 16 bytes", c->l.max_rows);
+    if (status == EPA_OK && c->l.groups != 0) {
+        void *scales = NULL;
+
+        status = device_alloc_cleared(
+            c->name, c->backend, (uint64_t)c->l.size * c->l.max_rows * c->l.groups * sizeof(float),
+            &scales, &why);
+        c->scales = scales;
+        product.a_scale = scales;
+    }
     if (g->n >= product.m)
         product.a = g->b; /* the set has no rows yet, and zeros need less power */
     if (status == EPA_OK)

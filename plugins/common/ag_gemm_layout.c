@@ -30,7 +30,7 @@ static const double link_rate = 350e9, rate16 = 750e12, rate8 = 1300e12;
 /* Returns the estimated time of the product of a rank's rows in microseconds. */
 static double part_us(const struct epa_ag_gemm *g)
 {
-    return 2.0 * g->max_rows * g->max_n * g->k / rate16 * 1e6;
+    return 2.0 * g->max_rows * g->max_n * g->k / (g->dtype == EPA_FP8_E4M3 ? rate8 : rate16) * 1e6;
 }
 
 /* Returns the estimated time of the transfer of a rank's rows in microseconds. */
@@ -44,9 +44,9 @@ static double transfer_us(const struct epa_ag_gemm *g, const struct ag_gemm_layo
 static const char *refuse_parts(const struct epa_ag_gemm *g, const struct epa_world *world,
                                 const struct ag_gemm_config *c, const char **key)
 {
-    if (g->dtype == EPA_FP8_E4M3 || g->out_fp8) {
-        *key = "algorithm.product gemm.dtype gemm.out_dtype";
-        return "cuBLASLt needs scales of A by columns, and has no C in fp8 with scales by row";
+    if (g->out_fp8) {
+        *key = "algorithm.product gemm.out_dtype";
+        return "cuBLASLt has no C in fp8 with a scale for each row and 128 columns";
     }
     if (c->mode == AG_GEMM_PULL || c->mover == AG_GEMM_SM) {
         *key = "algorithm.product algorithm.mode algorithm.mover";
@@ -235,7 +235,8 @@ enum epa_status ag_gemm_cuda_plan(const char *name, const struct epa_ag_gemm *g,
     if (c->library != AG_GEMM_KERNELS) /* workspace, and a copy of C for the timing of algorithms */
         out->device_bytes += CUBLASLT_WORKSPACE + (uint64_t)l.size * l.max_rows * g->max_n * 2;
     if (l.parts)
-        out->device_bytes += CUBLASLT_WORKSPACE + (uint64_t)l.max_rows * g->max_n * 2;
+        out->device_bytes += CUBLASLT_WORKSPACE + (uint64_t)l.max_rows * g->max_n * 2 +
+                             (uint64_t)l.size * l.max_rows * l.groups * sizeof(float);
     return EPA_OK;
 }
 

@@ -20,7 +20,8 @@ enum {
     THREADS = 256,
     WIDE = 8, /* columns of a block, of 16 bytes each: a line of memory */
     DOWN = THREADS / WIDE,
-    LOADS = 8 /* rows of a thread, before its stores */
+    LOADS = 8, /* rows of a thread, before its stores */
+    SIDE = 32  /* rows and columns of a block that transposes scales */
 };
 
 __global__ void __launch_bounds__(EPA_DEV_WARP)
@@ -35,6 +36,22 @@ __global__ void __launch_bounds__(EPA_DEV_WARP)
             break;
     if (threadIdx.x == 0 && a.next_call != nullptr)
         *a.next_call = call + 1;
+}
+
+/* cuBLASLt reads the scales of A by columns. A block transposes a square in shared memory. */
+__global__ void __launch_bounds__(THREADS) transpose_scales(const struct ag_gemm_transpose t)
+{
+    __shared__ float square[SIDE][SIDE + 1];
+    const uint32_t row = blockIdx.x * SIDE, group = blockIdx.y * SIDE;
+    const uint32_t x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+
+    for (uint32_t i = y; i < SIDE; i += THREADS / SIDE)
+        if (row + i < t.rows && group + x < t.groups)
+            square[i][x] = __ldcg(t.from + (size_t)(row + i) * t.groups + group + x);
+    __syncthreads();
+    for (uint32_t i = y; i < SIDE; i += THREADS / SIDE)
+        if (group + i < t.groups && row + x < t.rows)
+            t.to[(size_t)(group + i) * t.rows + row + x] = square[x][i];
 }
 
 /* A block owns some columns of C, and moves their rows from the first to the last. Each step loads
@@ -76,12 +93,23 @@ extern "C" cudaError_t ag_gemm_parts_load(void)
     cudaFuncAttributes attributes;
     cudaError_t code = cudaFuncGetAttributes(&attributes, await_rows);
 
+    if (code == cudaSuccess)
+        code = cudaFuncGetAttributes(&attributes, transpose_scales);
     return code == cudaSuccess ? cudaFuncGetAttributes(&attributes, close_gaps) : code;
 }
 
 extern "C" cudaError_t ag_gemm_await_queue(cudaStream_t stream, const struct ag_gemm_await *args)
 {
     await_rows<<<1, EPA_DEV_WARP, 0, stream>>>(*args);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t ag_gemm_transpose_queue(cudaStream_t stream,
+                                               const struct ag_gemm_transpose *args)
+{
+    const dim3 grid((args->rows + SIDE - 1) / SIDE, (args->groups + SIDE - 1) / SIDE);
+
+    transpose_scales<<<grid, THREADS, 0, stream>>>(*args);
     return cudaGetLastError();
 }
 

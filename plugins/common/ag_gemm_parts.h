@@ -13,6 +13,13 @@ struct ag_gemm_await {
     uint64_t *next_call;             /* of struct ag_gemm_args; NULL: not the last rank */
 };
 
+/* Argument of the kernel that transposes scales of FP8 rows: [rows][groups] to [groups][rows]. */
+struct ag_gemm_transpose {
+    const float *from;
+    float *to;
+    uint32_t rows, groups;
+};
+
 /* Argument of the kernel that closes gaps between the rows of ranks in C. */
 struct ag_gemm_gaps {
     const uint32_t *rows;
@@ -28,6 +35,7 @@ extern "C" {
 cudaError_t ag_gemm_parts_load(void);
 /* Queues a wait for the rows of a rank, on one warp. */
 cudaError_t ag_gemm_await_queue(cudaStream_t, const struct ag_gemm_await *);
+cudaError_t ag_gemm_transpose_queue(cudaStream_t, const struct ag_gemm_transpose *);
 /* Queues the moves of rows of C to their places, if a rank has fewer rows than its room. */
 cudaError_t ag_gemm_gaps_queue(cudaStream_t, const struct ag_gemm_gaps *);
 

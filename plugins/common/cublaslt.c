@@ -18,8 +18,13 @@
 enum {
     CANDIDATES = 8, /* maximum number of candidates of the heuristic that are timed */
     TIMES = 3,      /* timed calls per candidate */
-    ALIGNMENT = 16
+    ALIGNMENT = 16,
+    GROUP = 128,   /* columns of a scale of FP8 */
+    SCALE_LEAD = 4 /* rows of scales of B are padded to a multiple of so many */
 };
+
+/* Names of cublasLt.h 12.9 and later. Older libraries reject the values. */
+enum { A_SCALE_MODE = 31, B_SCALE_MODE = 32, SCALE_VECTORS = 4, SCALE_BLOCKS = 5 };
 
 /* clang-format off */
 #define FUNCTIONS(X)                                                                               \
@@ -48,7 +53,8 @@ struct cublaslt {
     cublasLtMatmulHeuristicResult_t candidate[CANDIDATES];
     int candidates;
     cublasLtMatmulAlgo_t algo;
-    void *workspace, *bias; /* bias: converted to dtype */
+    void *workspace, *bias; /* bias: converted to the type of C */
+    void *b_scale;          /* FP8: scales of B with padded rows */
 };
 
 static enum epa_status load_library(struct api *out, struct epa_error *err)
@@ -67,6 +73,13 @@ static enum epa_status load_library(struct api *out, struct epa_error *err)
 
 static cudaDataType_t type_of(const struct cublaslt_product *p)
 {
+    return p->dtype == EPA_FP8_E4M3 ? CUDA_R_8F_E4M3
+           : p->dtype == EPA_F16    ? CUDA_R_16F
+                                    : CUDA_R_16BF;
+}
+
+static cudaDataType_t out_type_of(const struct cublaslt_product *p)
+{
     return p->dtype == EPA_F16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
@@ -78,8 +91,27 @@ static cublasStatus_t make_matrices(struct cublaslt *l)
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     for (int i = 0; i < MATRICES && status == CUBLAS_STATUS_SUCCESS; i++)
-        status = l->api.MatrixLayoutCreate(&l->matrix[i], type_of(p), shape[i][0], shape[i][1],
-                                           (int64_t)shape[i][0]);
+        status = l->api.MatrixLayoutCreate(&l->matrix[i], i == OUT ? out_type_of(p) : type_of(p),
+                                           shape[i][0], shape[i][1], (int64_t)shape[i][0]);
+    return status;
+}
+
+static cublasStatus_t set_scales(struct cublaslt *l)
+{
+    static const int32_t mode[] = {SCALE_BLOCKS, SCALE_VECTORS};
+    const struct api *d = &l->api;
+    cublasStatus_t status = d->MatmulDescSetAttribute(
+        l->operation, (cublasLtMatmulDescAttributes_t)A_SCALE_MODE, &mode[0], sizeof(mode[0]));
+
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = d->MatmulDescSetAttribute(
+            l->operation, (cublasLtMatmulDescAttributes_t)B_SCALE_MODE, &mode[1], sizeof(mode[1]));
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = d->MatmulDescSetAttribute(l->operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                           &l->b_scale, sizeof(l->b_scale));
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = d->MatmulDescSetAttribute(l->operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                           &l->product.a_scale, sizeof(l->product.a_scale));
     return status;
 }
 
@@ -99,7 +131,7 @@ static cublasStatus_t make_operation(struct cublaslt *l)
     if (status == CUBLAS_STATUS_SUCCESS && l->bias != NULL)
         status = d->MatmulDescSetAttribute(l->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                            &l->bias, sizeof(l->bias));
-    return status;
+    return status == CUBLAS_STATUS_SUCCESS && l->b_scale != NULL ? set_scales(l) : status;
 }
 
 static cublasStatus_t find_candidates(struct cublaslt *l)
@@ -148,7 +180,7 @@ static enum epa_status convert_bias(struct cublaslt *l, struct epa_error *err)
         to[i] = (uint16_t)(bits >> 16);
         same = same && (bits & 0xffff) == 0;
     }
-    if (status == EPA_OK && same && p->dtype == EPA_BF16)
+    if (status == EPA_OK && same && p->dtype != EPA_F16)
         status = b->ops->alloc(b, p->n * sizeof(*to), &l->bias);
     if (status == EPA_OK && l->bias != NULL)
         status = b->ops->write(b, l->bias, to, p->n * sizeof(*to));
@@ -163,6 +195,34 @@ static enum epa_status convert_bias(struct cublaslt *l, struct epa_error *err)
                                       "%s adds the bias in the type of C, which would round this "
                                       "float32 bias",
                                       l->name);
+}
+
+/* Copies the scales of B to rows that are padded. */
+static enum epa_status pad_scales(struct cublaslt *l, struct epa_error *err)
+{
+    const struct cublaslt_product *p = &l->product;
+    struct epa_backend *b = l->backend;
+    size_t rows = (p->n + GROUP - 1) / GROUP, groups = (p->k + GROUP - 1) / GROUP;
+    size_t lead = (groups + SCALE_LEAD - 1) / SCALE_LEAD * SCALE_LEAD;
+    float *from = malloc(rows * groups * sizeof(*from)), *to = calloc(rows * lead, sizeof(*to));
+    enum epa_status status = from != NULL && to != NULL ? EPA_OK : EPA_ERR_NOMEM;
+
+    if (status == EPA_OK)
+        status = b->ops->read(b, from, p->b_scale, rows * groups * sizeof(*from));
+    if (status == EPA_OK)
+        status = b->ops->sync(b);
+    for (size_t i = 0; i < rows && status == EPA_OK; i++)
+        memcpy(to + i * lead, from + i * groups, groups * sizeof(*to));
+    if (status == EPA_OK)
+        status = b->ops->alloc(b, rows * lead * sizeof(*to), &l->b_scale);
+    if (status == EPA_OK)
+        status = b->ops->write(b, l->b_scale, to, rows * lead * sizeof(*to));
+    if (status == EPA_OK)
+        status = b->ops->sync(b);
+    free(from);
+    free(to);
+    return status == EPA_OK ? EPA_OK
+                            : epa_fail(err, status, "cuBLASLt: no copy of the scales of B");
 }
 
 /* ---- the fastest candidate ---- */
@@ -255,6 +315,8 @@ enum epa_status cublaslt_create(const struct cublaslt_product *p, struct epa_bac
                               l->name, backend->device, (int)done);
         else if (p->bias != NULL)
             status = convert_bias(l, err);
+        if (status == EPA_OK && p->dtype == EPA_FP8_E4M3)
+            status = pad_scales(l, err);
     }
     if (status == EPA_OK) {
         done = make_matrices(l);
@@ -300,6 +362,8 @@ void cublaslt_destroy(struct cublaslt *l)
         l->backend->ops->free(l->backend, l->workspace);
     if (l->bias != NULL)
         l->backend->ops->free(l->backend, l->bias);
+    if (l->b_scale != NULL)
+        l->backend->ops->free(l->backend, l->b_scale);
     free(l);
 }
 
@@ -308,14 +372,19 @@ const char *cublaslt_name(const struct cublaslt *l)
     return l->name;
 }
 
-enum epa_status cublaslt_multiply(struct cublaslt *l, const void *a, void *c, struct epa_error *err)
+enum epa_status cublaslt_multiply(struct cublaslt *l, const void *a, const float *a_scale, void *c,
+                                  struct epa_error *err)
 {
-    cublasStatus_t done;
+    cublasStatus_t done = CUBLAS_STATUS_SUCCESS;
 
     if ((uintptr_t)a % ALIGNMENT != 0 || (uintptr_t)c % ALIGNMENT != 0)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: A at %p or C at %p is not at a multiple of %d",
                         l->name, a, c, ALIGNMENT);
-    done = queue_product(l, &l->algo, a, c);
+    if (a_scale != NULL)
+        done = l->api.MatmulDescSetAttribute(l->operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                             &a_scale, sizeof(a_scale));
+    if (done == CUBLAS_STATUS_SUCCESS)
+        done = queue_product(l, &l->algo, a, c);
     return done == CUBLAS_STATUS_SUCCESS
                ? EPA_OK
                : epa_fail(err, EPA_ERR_SYSTEM, "%s on GPU %d fails with status %d", l->name,
@@ -340,9 +409,10 @@ const char *cublaslt_name(const struct cublaslt *l)
     return "cuBLASLt";
 }
 
-enum epa_status cublaslt_multiply(struct cublaslt *l, const void *a, void *c, struct epa_error *err)
+enum epa_status cublaslt_multiply(struct cublaslt *l, const void *a, const float *a_scale, void *c,
+                                  struct epa_error *err)
 {
-    (void)l, (void)a, (void)c;
+    (void)l, (void)a, (void)a_scale, (void)c;
     return epa_fail(err, EPA_ERR_UNSUPPORTED, "epa2a was built without cublasLt.h");
 }
 #endif

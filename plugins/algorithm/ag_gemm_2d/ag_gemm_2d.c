@@ -53,7 +53,7 @@ static const struct epa_choice forwards[] = {
 };
 
 static const struct epa_choice products[] = {
-    {"auto", AG_GEMM_BY_SHAPE, "cuBLASLt for long products of 16-bit types, else own"},
+    {"auto", AG_GEMM_BY_SHAPE, "cuBLASLt for long products with C in 16 bits, else own"},
     {"own", AG_GEMM_OWN, "tiles of one kernel, which start as their rows arrive"},
     {"library", AG_GEMM_LIBRARY,
      "cuBLASLt, once for the rows of each rank, own rows first; copy engines push rows"},

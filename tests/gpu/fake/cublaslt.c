@@ -1,7 +1,8 @@
 /* A libcublasLt.so.13 for the simulated CUDA that multiplies on the CPU, in float and in stream
  * order, as its descriptors specify. Its first candidate takes 10 s by the clock of the stream and
  * writes wrong values: it must not be chosen. Products with one column are unsupported; products
- * with two columns are announced as supported, and each call fails. */
+ * with two columns are announced as supported, and each call fails. FP8 needs scales of B for blocks
+ * of 128 x 128, scales of A for 128 columns, and a multiple of 4 rows. */
 #include <cublasLt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-enum { CANDIDATES = 2 };
+enum { CANDIDATES = 2, GROUP = 128 };
 
 struct matrix {
     cudaDataType_t type;
@@ -22,40 +23,67 @@ struct matrix {
 struct operation {
     bool transposed, bias;
     const uint16_t *bias_of;
+    const float *scale[2]; /* of the first matrix by block, of the second by row */
+    int32_t mode[2];
 };
 
 struct product {
     struct operation o;
     struct matrix a, b, d;
-    const uint16_t *a_at, *b_at;
+    const void *a_at, *b_at;
     uint16_t *d_at;
     bool slow;
 };
+
+static void read_column(const struct matrix *m, const void *at, uint64_t column, float *out)
+{
+    for (uint64_t x = 0; x < m->rows; x++) {
+        uint64_t i = column * (uint64_t)m->ld + x;
+
+        out[x] = m->type == CUDA_R_8F_E4M3
+                     ? float_of_e4m3(((const uint8_t *)at)[i])
+                     : float_of_word(m->type == CUDA_R_16F, ((const uint16_t *)at)[i]);
+    }
+}
+
+/* Sums the products of each group, times the scales of the group. */
+static float scaled_sum(const struct product *p, uint64_t i, uint64_t j, const float *weights,
+                        const float *row)
+{
+    uint64_t k = p->a.rows, groups = (k + GROUP - 1) / GROUP, lead = (groups + 3) / 4 * 4;
+    float all = 0;
+
+    for (uint64_t g = 0; g < groups; g++) {
+        float sum = 0;
+
+        for (uint64_t x = g * GROUP; x < k && x < (g + 1) * GROUP; x++)
+            sum += weights[x] * row[x];
+        all += sum * (p->o.scale[1][g * p->b.columns + j] * p->o.scale[0][i / GROUP * lead + g]);
+    }
+    return all;
+}
 
 static void multiply(void *data)
 {
     const struct product *p = data;
     uint64_t k = p->a.rows;
+    bool f16 = p->d.type == CUDA_R_16F, fp8 = p->a.type == CUDA_R_8F_E4M3;
     float *row = malloc(k * sizeof(*row)), *weights = malloc(p->a.columns * k * sizeof(*weights));
 
     for (uint64_t i = 0; i < p->a.columns; i++)
-        for (uint64_t x = 0; x < k; x++)
-            weights[i * k + x] =
-                float_of_word(p->a.type == CUDA_R_16F, p->a_at[i * (uint64_t)p->a.ld + x]);
+        read_column(&p->a, p->a_at, i, weights + i * k);
     if (p->slow)
         fake_takes(10000000000u);
     for (uint64_t j = 0; j < p->b.columns; j++) {
-        for (uint64_t x = 0; x < k; x++)
-            row[x] = float_of_word(p->b.type == CUDA_R_16F, p->b_at[j * (uint64_t)p->b.ld + x]);
+        read_column(&p->b, p->b_at, j, row);
         for (uint64_t i = 0; i < p->a.columns; i++) {
-            float sum = 0;
+            float sum = fp8 ? scaled_sum(p, i, j, weights + i * k, row) : 0;
 
-            for (uint64_t x = 0; x < k; x++)
+            for (uint64_t x = 0; x < k && !fp8; x++)
                 sum += weights[i * k + x] * row[x];
             if (p->o.bias)
-                sum += float_of_word(p->d.type == CUDA_R_16F, p->o.bias_of[i]);
-            p->d_at[j * (uint64_t)p->d.ld + i] =
-                word_of_float(p->d.type == CUDA_R_16F, p->slow ? sum + 1 : sum);
+                sum += float_of_word(f16, p->o.bias_of[i]);
+            p->d_at[j * (uint64_t)p->d.ld + i] = word_of_float(f16, p->slow ? sum + 1 : sum);
         }
     }
     free(weights);
@@ -110,6 +138,14 @@ EXPORTED cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
         o->bias = *(const cublasLtEpilogue_t *)value == CUBLASLT_EPILOGUE_BIAS;
     else if (which == CUBLASLT_MATMUL_DESC_BIAS_POINTER)
         memcpy(&o->bias_of, value, bytes);
+    else if (which == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER)
+        memcpy(&o->scale[0], value, bytes);
+    else if (which == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER)
+        memcpy(&o->scale[1], value, bytes);
+    else if (which == (cublasLtMatmulDescAttributes_t)31) /* CUBLASLT_MATMUL_DESC_A_SCALE_MODE */
+        memcpy(&o->mode[0], value, bytes);
+    else if (which == (cublasLtMatmulDescAttributes_t)32)
+        memcpy(&o->mode[1], value, bytes);
     else
         return CUBLAS_STATUS_INVALID_VALUE;
     return CUBLAS_STATUS_SUCCESS;
@@ -141,6 +177,13 @@ static bool fits(const struct operation *o, const struct matrix *a, const struct
     return o->transposed && a->rows == b->rows && d->rows == a->columns && d->columns == b->columns;
 }
 
+/* Returns false for FP8 without scales. 5 and 4 are CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F and
+ * CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F of cublasLt.h 12.9. */
+static bool has_scales(const struct operation *o, const struct matrix *a, const struct matrix *b)
+{
+    return a->type != CUDA_R_8F_E4M3 || (o->mode[0] == 5 && o->mode[1] == 4 && b->columns % 4 == 0);
+}
+
 EXPORTED cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t handle, cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a,
     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -148,7 +191,8 @@ EXPORTED cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
 {
     if (!fits((void *)o, (void *)a, (void *)b, (void *)d))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (((const struct matrix *)(void *)d)->rows == 1)
+    if (((const struct matrix *)(void *)d)->rows == 1 ||
+        !has_scales((void *)o, (void *)a, (void *)b))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     *found = n < CANDIDATES ? n : CANDIDATES;
     for (int i = 0; i < *found; i++) {
