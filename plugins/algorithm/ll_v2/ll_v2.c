@@ -141,13 +141,15 @@ static void fill_device_traffic(const struct ll_layout *l, struct epa_moe_footpr
         out->dispatch_row_bytes = row + LL_META_BYTES + flags;
         out->control_bytes = l->experts * sizeof(struct ll_packet);
     } else {
-        out->dispatch_row_bytes = l->by_rank ? row + flags : line_bytes(l, l->unit_channels, false);
-        out->choice_bytes = l->by_rank ? sizeof(struct ll_packet) : 0;
-        out->control_bytes = l->local * sizeof(struct ll_packet) +
+        bool signals = l->by_rank && !l->few;
+
+        out->dispatch_row_bytes = signals ? row + flags : line_bytes(l, l->unit_channels, false);
+        out->choice_bytes = signals ? sizeof(struct ll_packet) : 0;
+        out->control_bytes = (l->few ? 0 : l->local * sizeof(struct ll_packet)) +
                              l->routes_bytes / l->size + /* counts, routes */
                              l->totals_bytes / l->size;
     }
-    out->dispatch_staged = l->order != EPA_ROWS_ANY || (l->dedup && !l->by_rank);
+    out->dispatch_staged = l->order != EPA_ROWS_ANY || (l->dedup && !l->by_rank) || l->few;
     out->combine_staged = l->pushes;
     out->combine_row_bytes = l->pushes  ? line_bytes(l, l->share_channels, true)
                              : l->fused ? row

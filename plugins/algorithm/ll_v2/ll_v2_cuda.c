@@ -6,8 +6,9 @@
  *
  * Dispatches have the epochs 1, 2, 3..., and combines have their own epochs 1, 2, 3... Signals,
  * packets and lines (epa2a/packets.cuh) carry the epoch, and waits compare with >=. COUNT of a rank
- * denotes the packets with its counts and routes. A rank stores into its peers' memory as soon as a
- * kernel starts, without a handshake. Let p be a peer. The stores are safe:
+ * denotes the packets with its counts and routes, or with few tokens its list of experts. A rank
+ * stores into its peers' memory as soon as a kernel starts, without a handshake. Let p be a peer.
+ * The stores are safe:
  *   - Rows, routes and counts of a dispatch m go to set s of p. p has finished the previous
  *     dispatch n of s. Either the combine of n has ended here: it waited for OUTPUT of p, which p
  *     sends after its experts have ended and its combine has started. Or n was discarded, and
@@ -50,6 +51,8 @@
 #include "ll_v2_device.h"
 #include "ll_v2_dispatch.h"
 #include "ll_v2_dispatch_copies.h"
+#include "ll_v2_dispatch_few.h"
+#include "ll_v2_dispatch_few_copies.h"
 #include "ll_v2_empty.h"
 #include "ll_v2_far.h"
 
@@ -87,6 +90,9 @@ static const void *dispatch_kernel(const struct ll_cuda *c, int x_dtype, bool co
 {
     enum device_input in = device_input_of(c->l.fp8, c->l.dtype, x_dtype);
 
+    if (c->l.few)
+        return copies ? ll_dispatch_few_copies_kernel(in, c->d.stamps)
+                      : ll_dispatch_few_kernel(in, c->mode, c->d.stamps);
     return copies ? ll_dispatch_copies_kernel(in, c->d.stamps)
                   : ll_dispatch_kernel(in, c->mode, c->d.stamps);
 }
@@ -220,10 +226,14 @@ static enum epa_status launch(struct ll_cuda *c, const void *kernel, struct ll_a
  * `room`. */
 static uint32_t publishers_for(const struct ll_cuda *c, uint32_t room)
 {
-    uint32_t all = c->l.size * c->args.publish_parts;
+    uint32_t all = c->l.few ? 1 : c->l.size * c->args.publish_parts;
 
     return all <= room / 4 ? all : room / 4 == 0 ? 1 : room / 4;
 }
+
+/* Few tokens: number of units of work of a block, one for each scheduler of a multiprocessor. More
+ * blocks with fewer units take longer to start and to end. */
+enum { FEW_UNITS = 4 };
 
 static enum epa_status launch_dispatch_half(struct ll_cuda *c, const struct epa_moe *m,
                                             uint32_t set, uint32_t halves)
@@ -234,8 +244,10 @@ static enum epa_status launch_dispatch_half(struct ll_cuda *c, const struct epa_
     uint64_t receives = (uint64_t)c->l.size * c->l.max_tokens;
 
     set_copies(m, &a);
-    if (c->mode == LL_DEDUP)
+    if (c->mode == LL_DEDUP || c->l.few)
         receives *= c->l.units;
+    if (c->l.few)
+        sends = (sends + FEW_UNITS - 1) / FEW_UNITS;
     if (c->mode == LL_ORDERED) /* a warp for each part of a row */
         receives = (receives * c->l.row_signals + 1) / 2;
     a.publishers = publishers_for(c, room / 2);
@@ -250,7 +262,8 @@ static enum epa_status launch_dispatch_half(struct ll_cuda *c, const struct epa_
         blocks = send + device_blocks_for(room - room / 2, (receives + 3) / 4);
     }
     a.receivers_from = send;
-    return launch(c, dispatch_kernel(c, m->x_dtype, m->keep != NULL || m->into != NULL), &a, room > 1 ? blocks : 1);
+    return launch(c, dispatch_kernel(c, m->x_dtype, m->keep != NULL || m->into != NULL), &a,
+                  room > 1 ? blocks : 1);
 }
 
 enum { MANY_TURNS = 4 }; /* shares per warp with which combine has more senders than receivers */
@@ -568,7 +581,7 @@ static uint32_t table_bytes(const struct ll_cuda *c)
 {
     const struct ll_layout *l = &c->l;
     uint32_t marks = 4 * (experts_of(l) + c->args.words * (experts_of(l) + 1));
-    uint32_t tables = 4 * (2 * l->experts + 2 * EPA_DEVICE_RANKS);
+    uint32_t tables = 4 * ((l->few ? 3 : 2) * l->experts + 2 * EPA_DEVICE_RANKS);
 
     return device_up16(marks > tables ? marks : tables);
 }
@@ -692,6 +705,9 @@ static const struct device_kind ll_v2_kind = {
     .explain = explain_fault,
 };
 
+/* Number of loads of a payload of few tokens before a wait with a time limit: about 20 us. */
+enum { TRIES = 50 };
+
 static void fill_args(struct ll_cuda *c)
 {
     const struct ll_layout *l = &c->l;
@@ -717,12 +733,14 @@ static void fill_args(struct ll_cuda *c)
         .sent_bytes = (uint32_t)l->sent_bytes,
         .publish_parts = parts_of(l),
         .words = words_of(l),
+        .list_packets = l->list_packets,
+        .tries = l->few ? TRIES : 0,
     };
     c->args.payloads = table_bytes(c);
     c->args.payload = device_up16(l->unit_bytes);
     /* A payload buffer per warp follows the tables. */
     c->d.shared_bytes[LL_DISPATCH] =
-        c->args.payloads + (c->mode == LL_DEDUP ? DEVICE_WARPS * c->args.payload : 0);
+        c->args.payloads + (c->mode == LL_DEDUP || l->few ? DEVICE_WARPS * c->args.payload : 0);
 }
 
 uint64_t ll_cuda_bytes(const struct ll_layout *l)
@@ -752,13 +770,13 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struc
     c->l = *l;
     c->mode = mode_of(l);
     fill_args(c);
-    status = device_set_up(
-        &c->d,
-        (struct device_kernel[]){{dispatch_kernel(c, l->dtype, false),
-                                  l->fp8 ? dispatch_kernel(c, EPA_FP8_E4M3, false) : NULL,
-                                  "dispatch"},
-                                 {combine_kernel(c), NULL, "combine"}},
-        config->blocks, err);
+    status =
+        device_set_up(&c->d,
+                      (struct device_kernel[]){
+                          {dispatch_kernel(c, l->dtype, false),
+                           l->fp8 ? dispatch_kernel(c, EPA_FP8_E4M3, false) : NULL, "dispatch"},
+                          {combine_kernel(c), NULL, "combine"}},
+                      config->blocks, err);
     if (status == EPA_OK && c->mode == LL_ORDERED && !l->pushes)
         status = load_copy(c, err);
     for (int i = 0; i < 2 && c->mode == LL_DEDUP && (i == 0 || l->fp8) && status == EPA_OK; i++)

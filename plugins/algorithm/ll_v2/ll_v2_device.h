@@ -90,6 +90,8 @@ struct ll_args {
     uint32_t publish_parts;
     uint32_t counts_early;      /* the previous kernel does not count calls of this kind */
     uint32_t words;             /* number of windows that a counting block takes at a time */
+    uint32_t list_packets;      /* few tokens: packets of a list of experts */
+    uint32_t tries;             /* number of loads of a whole payload before a wait for its end */
     uint32_t payloads, payload; /* dispatch: offset of payloads in shared memory; bytes per warp */
 
     /* Memory of this rank. */

@@ -315,7 +315,7 @@ EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct
                           const struct ll_payload &s, const uint64_t *payload, uint32_t wanted,
                           uint32_t entry, uint64_t epoch)
 {
-    enum { BYTES = ll_width<IN>::BYTES, VECTORS = LL_UNIT_CHANNELS * BYTES / 16 / EPA_DEV_WARP };
+    enum { BYTES = ll_width<IN>::BYTES, VECTORS = LL_PART_CHANNELS * BYTES / 16 / EPA_DEV_WARP };
     const uint4 *token = reinterpret_cast<const uint4 *>(payload + s.token / 8) + epa_dev_lane();
     const float *scales = reinterpret_cast<const float *>(payload + s.scales / 8);
     uint32_t groups = IN == DEVICE_PLAIN ? 0 : p.channels / a.c.group;
@@ -529,6 +529,21 @@ EPA_DEV void receive_entries(const struct ll_args &a, uint64_t epoch, const uint
     }
 }
 
+/* Publishes the number of rows. Returns false if more rows arrive than fit. Called by all threads. */
+EPA_DEV bool publish_total(const struct ll_args &a, uint32_t total, uint32_t block)
+{
+    if (total > a.entries && !a.padded) {
+        struct epa_dev_wait w = {LL_DISPATCH, LL_WAIT_ROOM, a.c.v.rank, 0};
+
+        if (threadIdx.x == 0)
+            epa_dev_fault(a.c.v, EPA_ERR_CONFIG, w, total, a.entries, 0);
+        return false;
+    }
+    if (block == 0 && threadIdx.x == 0)
+        *a.c.rows = total;
+    return true;
+}
+
 template <int IN, int MODE, bool PROFILE>
 EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, uint32_t blocks)
 {
@@ -537,15 +552,8 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
 
     if (!ll_cells(a, epoch, shared, begin, tokens, &total))
         return;
-    if (total > a.entries && !a.padded) {
-        struct epa_dev_wait w = {LL_DISPATCH, LL_WAIT_ROOM, a.c.v.rank, 0};
-
-        if (threadIdx.x == 0)
-            epa_dev_fault(a.c.v, EPA_ERR_CONFIG, w, total, a.entries, 0);
+    if (!publish_total(a, total, block))
         return;
-    }
-    if (block == 0 && threadIdx.x == 0)
-        *a.c.rows = total;
     if (COPIES && MODE == LL_DEDUP && block == 0 && a.into.x != NULL)
         list_experts(a, shared, begin, total);
     if (MODE == LL_ORDERED && !find_bases(a, epoch, tokens, block == 0, base))

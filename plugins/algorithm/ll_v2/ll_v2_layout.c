@@ -119,17 +119,22 @@ static void divide_row(uint32_t hidden, uint32_t most, uint32_t *parts, uint32_t
 }
 
 /* Rows of few tokens are divided finer, as long as all parts fit in one round of the warps of a GPU:
- * channels of a part of a row, and of a pulled and a pushed expert output (4 lines). */
-enum { FEW_SLOTS = 32, FEW_UNIT = 512, FEW_SHARE = 256, FEW_PUSH = 240 };
+ * channels of a pulled and of a pushed expert output (4 lines). */
+enum { FEW_SLOTS = 32, FEW_SHARE = 256, FEW_PUSH = 240 };
+
+static bool has_slots(const struct ll_layout *l, uint32_t most)
+{
+    return (uint64_t)l->size * l->max_tokens <= most;
+}
 
 /* GPUs: divides rows and expert outputs among warps, and computes the bytes of parts as lines. */
 static void divide_work(struct ll_layout *l)
 {
     uint32_t groups = l->group != 0 ? l->group : 1;
     uint32_t scales, bytes, packets;
-    bool few = (uint64_t)l->size * l->max_tokens <= FEW_SLOTS;
+    bool few = has_slots(l, FEW_SLOTS);
 
-    divide_row(l->hidden, few ? FEW_UNIT : LL_UNIT_CHANNELS, &l->units, &l->unit_channels);
+    divide_row(l->hidden, few ? LL_FEW_CHANNELS : LL_UNIT_CHANNELS, &l->units, &l->unit_channels);
     divide_row(l->hidden, few ? FEW_SHARE : LL_SHARE_CHANNELS, &l->shares, &l->share_channels);
     if (l->pushes) {
         l->share_channels = few ? FEW_PUSH : LL_PUSH_CHANNELS;
@@ -187,7 +192,11 @@ static void place_regions(struct ll_layout *l)
     if (l->device)
         l->routes_bytes = (l->dedup ? l->size * (uint64_t)(l->local + 1) : l->experts) *
                           l->windows * sizeof(struct ll_packet);
-    if (l->dedup && !l->by_rank)
+    if (l->few) {
+        l->routes_bytes = (uint64_t)l->size * l->list_packets * EPA_PACKET;
+        l->counts_bytes = 0;
+    }
+    if ((l->dedup && !l->by_rank) || l->few)
         l->arrival_bytes =
             l->device ? slots * l->units * l->unit_bytes : received * l->message_bytes;
     if (!l->device && ((l->dedup && !l->by_rank) || l->output_fp8))
@@ -209,7 +218,8 @@ static void place_regions(struct ll_layout *l)
  * follow. */
 static enum epa_status count_signals(struct ll_layout *l, struct epa_error *err)
 {
-    uint64_t rows = l->by_rank ? (uint64_t)l->size * l->max_tokens : l->dedup ? 0 : l->entries;
+    uint64_t slots = (uint64_t)l->size * l->max_tokens;
+    uint64_t rows = l->few ? 0 : l->by_rank ? slots : l->dedup ? 0 : l->entries;
     uint64_t all = LL_SIGNALS * l->size + (l->device ? rows * l->row_signals : ALGO_WAYS * l->size);
 
     if (all > UINT32_MAX)
@@ -259,6 +269,8 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
             "ll_v2 on GPUs of several nodes sends a token once per rank and pushes expert "
             "outputs: set layout: expert and dedup: true, or layout: rank, and "
             "combine_mode: auto, and leave out combine_dedup");
+    l.few = device && l.dedup && l.order == EPA_ROWS_ANY && !l.puts && has_slots(&l, FEW_SLOTS);
+    l.list_packets = l.few ? ll_list_packets(l.max_tokens * l.topk) : 0;
     /* Links carry stores better than loads. With few rows, the reads of stored outputs before the
      * sum cost more than stores gain. */
     l.pushes =

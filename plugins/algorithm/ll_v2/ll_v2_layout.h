@@ -78,7 +78,9 @@ struct ll_layout {
     uint32_t places; /* maximum of outputs of a token that return: topk, or the number of ranks */
     enum epa_dtype dtype; /* type of tokens and expert outputs: EPA_BF16 or EPA_F16 */
     bool by_rank, fp8, dedup, padded;
-    bool by_choice;           /* GPUs, dedup: outputs return one by one, not reduced */
+    bool by_choice; /* GPUs, dedup: outputs return one by one, not reduced */
+    bool
+        few; /* GPUs, dedup or layout rank: ranks publish lists of experts, and all rows are packets */
     enum epa_row_order order; /* GPUs, layout rank */
     bool output_fp8;
     bool fused; /* GPUs: combine computes expert outputs from received rows; y is unused */
@@ -97,8 +99,8 @@ struct ll_layout {
     /* per source: rows for each expert, then (dedup) for each rank */
     uint32_t count_words;
     uint64_t counts_at, counts_bytes; /* [source][count_words]; hosts: target of puts of counts */
-    /* GPUs: packets [source][windows][local + 1]. Hosts with published routes: this rank's struct
-     * ll_routes, for odd and even epochs. */
+    /* GPUs: packets [source][windows][local + 1]; few tokens: lists of experts, of list_packets each.
+     * Hosts with published routes: this rank's struct ll_routes, for odd and even epochs. */
     uint64_t routes_at, routes_bytes;
     /* GPUs, rows packed in order, and pulled expert outputs: packets [source][rank] with the number of
      * rows that a source sends to a rank */
@@ -120,6 +122,7 @@ struct ll_layout {
     uint32_t row_signals;             /* signals per row: one per part, or 1 for the whole row */
     uint32_t shares, share_channels;  /* the same for an expert output */
     uint32_t windows;                 /* number of windows of 32 tokens in max_tokens */
+    uint32_t list_packets;            /* few tokens: packets of a rank's list of experts */
     uint64_t unit_bytes, share_bytes; /* bytes of a part, as lines */
     uint64_t heap_bytes;
     uint32_t signals;
@@ -141,6 +144,7 @@ enum {
  * lines. */
 enum {
     LL_UNIT_CHANNELS = 2048,
+    LL_FEW_CHANNELS = 512,   /* few tokens */
     LL_SHARE_CHANNELS = 512, /* pulled expert outputs */
     LL_PUSH_CHANNELS = 960,  /* expert outputs pushed in bf16: 16 lines */
     /* expert outputs pushed in FP8: lines, of which a receiving warp takes four */
@@ -193,6 +197,15 @@ EPA_BOTH uint32_t ll_choice_n(uint32_t word)
 EPA_BOTH uint32_t ll_slot(uint32_t max_tokens, uint32_t source, uint32_t token)
 {
     return source * max_tokens + token;
+}
+
+/* Few tokens: a list has the experts of all choices of a rank, in the order of tokens, four in a
+ * word. LL_NO_EXPERT: a dropped choice, or a choice of a missing token. */
+enum { LL_LIST_WORD = 4, LL_LIST_BITS = 16 };
+
+EPA_BOTH uint32_t ll_list_packets(uint32_t choices)
+{
+    return epa_packets_of((choices + LL_LIST_WORD - 1) / LL_LIST_WORD * 8);
 }
 
 /* Finds the i-th slot to receive. Sources take turns, so that no link idles. */

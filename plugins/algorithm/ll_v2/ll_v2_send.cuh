@@ -285,7 +285,12 @@ static __device__ bool ll_cells(const struct ll_args &a, uint64_t epoch, uint32_
 
 /* ---- parts of rows ---- */
 
-template <int IN> using ll_width = dev_width<IN, LL_UNIT_CHANNELS>;
+/* Maximum of channels of a part. Kernels for few tokens define a smaller one. */
+#ifndef LL_PART_CHANNELS
+#define LL_PART_CHANNELS LL_UNIT_CHANNELS
+#endif
+
+template <int IN> using ll_width = dev_width<IN, LL_PART_CHANNELS>;
 
 /* A part of a token in registers: the data that a lane stores. */
 template <int IN> struct load {

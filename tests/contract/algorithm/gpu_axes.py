@@ -33,9 +33,11 @@ GPU_PROMISES = {name: PROMISES[name] for name in (
 
 FILES = {
     "gpu_ll_v2": {
-        "base": ["ranks: 2", "launcher: thread", "algorithm: ll_v2"],
+        # Two ranks with more than 32 slots for tokens: few tokens have other kernels.
+        "base": ["ranks: 2", "launcher: thread", "algorithm: ll_v2", "moe: {max_tokens: 20}"],
         "axes": [
-            GPU_PROMISES,
+            GPU_PROMISES | {"few tokens": "moe.max_tokens: 7, verify.iterations: 20",
+                            "few tokens, 4096 experts": "moe.max_tokens: 3, moe.experts: 4096, moe.topk: 32"},
             {"by expert": "", "by rank": "algorithm.layout: rank", "dedup": "algorithm.dedup: true",
              "dedup of dispatch": "algorithm.dedup: true, algorithm.combine_dedup: false",
              "by rank in order": "algorithm.layout: rank, algorithm.row_order: packed",
@@ -65,6 +67,10 @@ FILES = {
                 ["by expert", "FP8 outputs"], ["dedup", "FP8 outputs"], ["dedup of dispatch", "FP8 outputs"],
                 ["dedup of dispatch", "outputs as they are"], ["by rank", "FP8 outputs"])],
             ["dedup of dispatch", "split", "pipelined", "padded"],
+            *[["few tokens", dtype, wire, way] for dtype in DTYPES for wire in WIRES for way in ("dedup", "by rank")],
+            *[["few tokens", *values] for values in (
+                ["by rank", "pulled"], ["by rank", "FP8 outputs"], ["dedup", "FP8 outputs"], ["dedup", "fused"],
+                ["dedup", "split", "pipelined"], ["by rank", "split", "few blocks"], ["dedup of dispatch", "padded"])],
             ["by rank", "split", "pipelined"],
             *[["by rank in order", *values] for values in (
                 ["pulled", "three ranks"], ["pushed", "three ranks"], ["1000 tokens", "pulled"], ["split", "pipelined"])],
