@@ -30,6 +30,31 @@ EPA_DEV bool wait_outputs(const struct ll_args &a, const struct dev_part &p, uin
     return __all_sync(EPA_DEV_ALL, ok);
 }
 
+/* Sets OUTPUT of this rank at each rank, by the last warp, which has no output to send if tokens are few.
+ * Pairs with wait_for_outputs(). */
+EPA_DEV void signal_outputs(const struct ll_args &a, uint64_t epoch)
+{
+    if (threadIdx.x >= DEVICE_THREADS - EPA_DEV_WARP && epa_dev_lane() < a.c.v.size)
+        epa_dev_signal(a.c.v, a.c.signal + LL_OUTPUT * a.c.v.size + a.c.v.rank, epoch,
+                       epa_dev_lane());
+}
+
+/* Waits for OUTPUT of all ranks in the last warp of block `block`. Pulled: in all blocks, and all threads
+ * of a block have the acquire. Pushed: in the first block only, and the other warps do not wait, since
+ * packets need no signal; the end of the kernel does. Returns false if it is missing. */
+template <bool PUSHED>
+EPA_DEV bool wait_for_outputs(const struct ll_args &a, uint32_t block, uint64_t epoch)
+{
+    struct epa_dev_wait w = {LL_COMBINE, LL_OUTPUT, epa_dev_lane(), 0};
+    bool ok = true;
+
+    if ((!PUSHED || block == 0) && threadIdx.x >= DEVICE_THREADS - EPA_DEV_WARP &&
+        epa_dev_lane() < a.c.v.size)
+        ok = epa_dev_wait_for(a.c.v, a.c.signal + LL_OUTPUT * a.c.v.size + epa_dev_lane(), epoch,
+                              a.c.timeout_ns, w);
+    return PUSHED ? __all_sync(EPA_DEV_ALL, ok) : __syncthreads_and(ok);
+}
+
 enum { TAKE = 2 }; /* number of expert outputs that a warp holds at a time */
 
 /* Adds up a token's share in 16 bits: expert outputs at the places of `list` in order, with the
@@ -39,7 +64,7 @@ EPA_DEV bool take_words(const struct ll_args &a, const struct dev_part &p, uint3
                         uint32_t list, float by, const struct outputs &of, bool direct,
                         uint64_t epoch, struct word_sum *s)
 {
-    uint32_t packets = epa_packets_of(2 * p.channels);
+    uint32_t packets = epa_packets_of(2 * p.channels), tries = a.tries;
     struct epa_dev_poll poll = {};
 
     while (list != 0) {
@@ -56,6 +81,8 @@ EPA_DEV bool take_words(const struct ll_args &a, const struct dev_part &p, uint3
                 all = epa_dev_packets_load<PUSH_GROUPS>(from, packets, epoch, v[i]) && all;
         }
         if (!all) { /* list ^ left: the places of this batch */
+            if (tries != 0 && tries-- != 0)
+                continue;
             if (!wait_outputs(a, p, token, list ^ left, 0, packets, of, direct, epoch, &poll))
                 return false;
             continue;
@@ -150,7 +177,7 @@ EPA_DEV bool take_codes(const struct ll_args &a, const struct dev_part &p,
                         const struct code_place &at, uint32_t token, uint32_t four, uint32_t list,
                         float by, const struct outputs &of, uint64_t epoch, struct code_sum *to)
 {
-    uint32_t skip = four * EPA_DEV_PACKETS * EPA_PACKET;
+    uint32_t skip = four * EPA_DEV_PACKETS * EPA_PACKET, tries = a.tries;
     struct epa_dev_poll poll = {};
 
     while (list != 0) {
@@ -173,6 +200,8 @@ EPA_DEV bool take_codes(const struct ll_args &a, const struct dev_part &p,
         for (int i = 0; i < TAKE_CODES; i++)
             all = all && (!epa_dev_ends_packet() || v[i].w[1] >= epoch);
         if (!__all_sync(EPA_DEV_ALL, all)) { /* list ^ left: the places of this batch */
+            if (tries != 0 && tries-- != 0)
+                continue;
             if (!wait_outputs(a, p, token, list ^ left, skip, at.packets, of, DIRECT, epoch, &poll))
                 return false;
             continue;
@@ -284,7 +313,7 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
     if (AHEAD && u < all)
         of = outputs_of<FINDS>(a, u / units);
     uint32_t begun = dev_begun<PROFILE>();
-    if ((!PUSHED || block == 0) && !dev_wait_all(a.c, LL_OUTPUT * a.c.v.size, epoch, LL_OUTPUT))
+    if (!wait_for_outputs<PUSHED>(a, block, epoch))
         return;
     dev_ended<PROFILE>(a.c, epoch, LL_RECV_WAIT, begun);
     begun = dev_begun<PROFILE>();
@@ -316,7 +345,7 @@ __global__ void __launch_bounds__(DEVICE_THREADS, PUSHED && !(FP8 && ll_uses_slo
     uint64_t epoch = dev_begin(a.c, a.counts_early != 0, true);
 
     if (sends && blockIdx.x == 0)
-        dev_signal_all(a.c, LL_OUTPUT * a.c.v.size, epoch);
+        signal_outputs(a, epoch);
     if (sends && PUSHED && (first == 0 || blockIdx.x < first))
         send<MODE, FROM, F16, FP8, PROFILE>(a, epoch, first == 0 ? gridDim.x : first);
     if (receives && blockIdx.x >= first)

@@ -274,10 +274,14 @@ static enum epa_status launch_combine_half(struct ll_cuda *c, const struct epa_m
     struct ll_args a = args_of(c, m, LL_COMBINE, set, halves);
     uint64_t receives = (uint64_t)m->tokens * c->l.shares * (c->l.output_fp8 ? 2 : 1);
     uint64_t sends = (uint64_t)c->l.size * c->l.max_tokens * c->l.shares;
-    uint32_t room = c->d.resident[LL_COMBINE];
-    uint32_t blocks = device_blocks_for(room, c->l.pushes && sends > receives ? sends : receives);
+    uint32_t room = c->d.resident[LL_COMBINE], blocks;
     uint64_t warps = (uint64_t)room * DEVICE_WARPS;
 
+    if (c->l.few) {
+        receives = (receives + FEW_UNITS - 1) / FEW_UNITS;
+        sends = (sends + FEW_UNITS - 1) / FEW_UNITS;
+    }
+    blocks = device_blocks_for(room, c->l.pushes && sends > receives ? sends : receives);
     if (c->l.pushes && halves == (LL_SEND | LL_RECEIVE) && room > 1) {
         /* With many tokens, sums at the experts' ranks take longer than sums of tokens. */
         bool many = c->mode == LL_DEDUP && !c->l.output_fp8 && sends >= MANY_TURNS * warps;

@@ -122,6 +122,9 @@ static void divide_row(uint32_t hidden, uint32_t most, uint32_t *parts, uint32_t
  * channels of a pulled and of a pushed expert output (4 lines). */
 enum { FEW_SLOTS = 32, FEW_SHARE = 256, FEW_PUSH = 240 };
 
+/* Maximum of slots with which layout rank pushes expert outputs of few tokens. */
+enum { FEW_PUSHED = 8 };
+
 static bool has_slots(const struct ll_layout *l, uint32_t most)
 {
     return (uint64_t)l->size * l->max_tokens <= most;
@@ -272,11 +275,13 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
     l.few = device && l.dedup && l.order == EPA_ROWS_ANY && !l.puts && has_slots(&l, FEW_SLOTS);
     l.list_packets = l.few ? ll_list_packets(l.max_tokens * l.topk) : 0;
     /* Links carry stores better than loads. With few rows, the reads of stored outputs before the
-     * sum cost more than stores gain. */
+     * sum cost more than stores gain; with very few rows, they cost less than the signal before a
+     * load. */
     l.pushes =
         device &&
         (c->combine_mode == LL_COMBINE_PUSH || l.output_fp8 || l.puts || (l.dedup && !l.by_rank) ||
-         (c->combine_mode == LL_COMBINE_AUTO && l.by_rank && l.max_tokens >= LL_MANY_TOKENS));
+         (c->combine_mode == LL_COMBINE_AUTO && l.by_rank &&
+          (l.max_tokens >= LL_MANY_TOKENS || (l.few && has_slots(&l, FEW_PUSHED)))));
     l.places = l.dedup && !l.by_choice && (device || l.size < l.topk) ? l.size : l.topk;
     size_message(&l);
     l.count_words =

@@ -273,9 +273,11 @@ EPA_DEV struct sum<FP8> add_up(const struct ll_args &a, const struct dev_part &p
 
 /* ---- expert outputs pushed in 16 bits: a lane has the channels of its words ---- */
 
+/* Number of groups of four packets in a share, and of channels of a group. */
 enum {
-    PUSH_GROUPS = 4
-}; /* number of groups of four packets in a share */
+    PUSH_GROUPS = 4,
+    SHORT_CHANNELS = EPA_DEV_PACKETS * EPA_PACKET_WORDS * DEV_CHANNELS
+};
 
 /* Loads the codes of a word's channels, and their scale. */
 EPA_DEV uint64_t load_code_word(const struct ll_args &a, const char *row, uint32_t channel)
@@ -345,6 +347,38 @@ template <bool F16> EPA_DEV void round_words(const struct word_sum &s, struct ep
         v[g] = dev_pack_words<F16>(s.v[g]);
 }
 
+/* Few tokens: adds up the rows of n lanes in shares of one group of packets, and loads eight at a
+ * time. */
+template <bool F16>
+EPA_DEV struct word_sum add_short_rows(const struct dev_part &p, uint32_t n, const char *from,
+                                       float by)
+{
+    enum { ROWS = 8 };
+    struct word_sum s = {};
+
+    for (uint32_t i = 0; i < n; i += ROWS) {
+        struct epa_dev_words v[ROWS];
+
+#pragma unroll
+        for (uint32_t r = 0; r < ROWS; r++) {
+            const char *row = dev_from_lane(from, i + r);
+
+            if (i + r < n)
+                dev_words_load<1>(row + 2 * p.first, p.channels / DEV_CHANNELS, &v[r]);
+        }
+#pragma unroll
+        for (uint32_t r = 0; r < ROWS; r++) {
+            float weight = __shfl_sync(EPA_DEV_ALL, by, i + r), value[8];
+
+            if (i + r >= n)
+                continue;
+            dev_unpack_words<F16>(v[r], value);
+            dev_add8(value, weight, s.v[0]);
+        }
+    }
+    return s;
+}
+
 /* Adds up the rows of n lanes, and loads two at a time. */
 template <bool F16>
 EPA_DEV struct word_sum add_word_rows(const struct dev_part &p, uint32_t n, const char *from,
@@ -352,6 +386,8 @@ EPA_DEV struct word_sum add_word_rows(const struct dev_part &p, uint32_t n, cons
 {
     struct word_sum s = {};
 
+    if (p.channels <= SHORT_CHANNELS)
+        return add_short_rows<F16>(p, n, from, by);
     for (uint32_t i = 0; i < n; i += 2) {
         struct epa_dev_words one[PUSH_GROUPS], two[PUSH_GROUPS];
         float weight = __shfl_sync(EPA_DEV_ALL, by, i), other = __shfl_sync(EPA_DEV_ALL, by, i + 1);
@@ -581,13 +617,25 @@ EPA_DEV void push_slot(const struct ll_args &a, uint32_t source, uint32_t token,
     const char *y = static_cast<const char *>(a.c.y), *from = y + (uint64_t)row * a.output_bytes;
     char *to = a.c.v.peer_heap[source] + output_at(a, token, a.c.v.rank, share);
     float by = 1.0f, factor = 1.0f;
+    size_t at = (size_t)slot * a.c.topk + epa_dev_lane();
+    uint2 s = {};
 
+    /* Does not wait for `wanted` first. */
+    if (SHARES && epa_dev_lane() < a.c.topk)
+        s = __ldcg(reinterpret_cast<const uint2 *>(a.share) + at);
+    if constexpr (MODE == LL_BY_RANK && FROM == LL_FROM_Y && !FP8) {
+        struct epa_dev_words v[PUSH_GROUPS];
+        struct dev_part p = share_at(a, share);
+
+        if (a.tries != 0 || wanted != 0) /* few tokens: does not wait for `wanted` either */
+            load_words(p, from, v);
+        if (wanted != 0)
+            push_words(p, v, to, epoch);
+        return;
+    }
     if (wanted == 0)
         return;
     if (SHARES && epa_dev_lane() < n) {
-        size_t at = (size_t)slot * a.c.topk + epa_dev_lane();
-        uint2 s = __ldcg(reinterpret_cast<const uint2 *>(a.share) + at);
-
         from = y + (uint64_t)s.x * a.output_bytes;
         by = __uint_as_float(s.y);
         if (FROM != LL_FROM_Y)
