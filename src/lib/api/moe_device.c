@@ -173,8 +173,8 @@ static void read_codes(struct epa2a_moe *moe)
 }
 
 /* Checks the tokens. Choices and weights of `route` replace the ones of the tokens; or NULL. */
-static enum epa_status read_input(struct epa2a_moe *moe, const struct epa2a_tokens *from,
-                                  const struct moe_route *route, struct epa_error *err)
+static enum epa_status read_device_input(struct epa2a_moe *moe, const struct epa2a_tokens *from,
+                                         const struct moe_route *route, struct epa_error *err)
 {
     struct moe_input *in = &moe->input;
     const struct moe_plan *p = &moe->plan;
@@ -258,7 +258,7 @@ static enum epa_status keep_choices(struct epa2a_moe *moe, struct moe_record *r,
 }
 
 /* Queues dense copies of the rows. */
-static enum epa_status make_dense(struct epa2a_moe *moe, struct epa_error *err)
+static enum epa_status make_device_dense(struct epa2a_moe *moe, struct epa_error *err)
 {
     const struct tokens *t = &moe->tokens;
     struct epa_backend *b = moe->device;
@@ -271,7 +271,7 @@ static enum epa_status make_dense(struct epa2a_moe *moe, struct epa_error *err)
 }
 
 /* Queues the quantisation of tokens. */
-static enum epa_status quantise_tokens(struct epa2a_moe *moe, struct epa_error *err)
+static enum epa_status quantise_device_tokens(struct epa2a_moe *moe, struct epa_error *err)
 {
     const struct moe_input *in = &moe->input;
     const struct epa_quantise tokens = {.rows = in->m.tokens,
@@ -287,8 +287,9 @@ static enum epa_status quantise_tokens(struct epa2a_moe *moe, struct epa_error *
 }
 
 /* Turns the checked input into the input of a dispatch that `r` describes. */
-static enum epa_status begin_record(struct epa2a_moe *moe, struct moe_record *r, void *routing,
-                                    const struct moe_route *route, struct epa_error *err)
+static enum epa_status begin_device_record(struct epa2a_moe *moe, struct moe_record *r,
+                                           void *routing, const struct moe_route *route,
+                                           struct epa_error *err)
 {
     struct epa_moe *m = &r->problem.u.moe;
     const struct moe_route *new = NULL;
@@ -307,8 +308,9 @@ static enum epa_status begin_record(struct epa2a_moe *moe, struct moe_record *r,
     if (route != NULL || moe->input.wide != NULL)
         status = keep_choices(moe, r, new, err);
     if (status == EPA_OK)
-        status = make_dense(moe, err);
-    return status == EPA_OK && moe->input.native != NULL ? quantise_tokens(moe, err) : status;
+        status = make_device_dense(moe, err);
+    return status == EPA_OK && moe->input.native != NULL ? quantise_device_tokens(moe, err)
+                                                         : status;
 }
 
 enum epa_status moe_device_dispatch_send(struct epa2a_moe *moe, const struct epa2a_tokens *t,
@@ -324,7 +326,7 @@ enum epa_status moe_device_dispatch_send(struct epa2a_moe *moe, const struct epa
                           "`routing` holds no routes of a dispatch of this moe; pass the memory "
                           "that was `routing` of an earlier dispatch");
     if (status == EPA_OK)
-        status = read_input(moe, t, route, err);
+        status = read_device_input(moe, t, route, err);
     if (status == EPA_OK)
         status = check_received(moe, got, err);
     if (status == EPA_OK && got->routing != NULL && !again)
@@ -332,7 +334,7 @@ enum epa_status moe_device_dispatch_send(struct epa2a_moe *moe, const struct epa
     if (status == EPA_OK)
         status = moe_open_record(moe, &r, err);
     if (status == EPA_OK)
-        status = begin_record(moe, r, got->routing, route, err);
+        status = begin_device_record(moe, r, got->routing, route, err);
     if (status != EPA_OK)
         return status;
     moe->combined = NULL;
@@ -492,7 +494,8 @@ static enum epa_status deliver(struct epa2a_moe *moe, struct moe_record *r, bool
 }
 
 /* RANK: reads the number of all rows. */
-static enum epa_status read_rows(struct epa2a_moe *moe, const struct moe_record *r, uint32_t *rows)
+static enum epa_status read_device_rows(struct epa2a_moe *moe, const struct moe_record *r,
+                                        uint32_t *rows)
 {
     enum { CHUNK = 16 };
     const int64_t *from = r->problem.u.moe.recv_range;
@@ -528,7 +531,7 @@ static enum epa_status read_counts(struct epa2a_moe *moe, const struct moe_recor
     if (status != EPA_OK)
         return status;
     if (moe_layout_is_rank(&moe->plan.layout))
-        return ep_explain_backend(&moe->ep, read_rows(moe, r, rows), err);
+        return ep_explain_backend(&moe->ep, read_device_rows(moe, r, rows), err);
     *rows = 0;
     for (uint32_t e = 0; e < local; e++)
         *rows += host_count[e];
@@ -587,8 +590,8 @@ enum epa_status moe_device_discard(struct epa2a_moe *moe, const struct epa2a_rec
 
 /* ---- combine ---- */
 
-static enum epa_status find_route(struct epa2a_moe *moe, const void *memory, struct moe_target *out,
-                                  struct epa_error *err)
+static enum epa_status find_device_route(struct epa2a_moe *moe, const void *memory,
+                                         struct moe_target *out, struct epa_error *err)
 {
     const struct moe_route *route = moe_routes_find(&moe->list, memory);
 
@@ -605,10 +608,10 @@ static enum epa_status find_route(struct epa2a_moe *moe, const void *memory, str
     return EPA_OK;
 }
 
-static enum epa_status find_dispatch(struct epa2a_moe *moe, uint64_t id, struct moe_target *out,
-                                     struct epa_error *err)
+static enum epa_status find_device_dispatch(struct epa2a_moe *moe, uint64_t id,
+                                            struct moe_target *out, struct epa_error *err)
 {
-    struct moe_record *r;
+    struct moe_record *r = NULL;
     bool again;
     enum epa_status status = moe_open_find(moe, id, &r, &again, err);
 
@@ -628,9 +631,10 @@ static enum epa_status find_dispatch(struct epa2a_moe *moe, uint64_t id, struct 
     return EPA_OK;
 }
 
-static enum epa_status check_expert_outputs(const struct epa2a_moe *moe,
-                                            const struct epa2a_outputs *o,
-                                            const struct moe_target *t, struct epa_error *err)
+static enum epa_status check_device_expert_outputs(const struct epa2a_moe *moe,
+                                                   const struct epa2a_outputs *o,
+                                                   const struct moe_target *t,
+                                                   struct epa_error *err)
 {
     const struct epa_moe_footprint *f = &moe->plan.footprint.u.moe;
 
@@ -652,8 +656,9 @@ static enum epa_status check_expert_outputs(const struct epa2a_moe *moe,
     return EPA_OK;
 }
 
-static enum epa_status check_rank_outputs(const struct epa2a_moe *moe,
-                                          const struct epa2a_outputs *o, struct epa_error *err)
+static enum epa_status check_device_rank_outputs(const struct epa2a_moe *moe,
+                                                 const struct epa2a_outputs *o,
+                                                 struct epa_error *err)
 {
     if (o->topk_idx != NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
@@ -661,9 +666,10 @@ static enum epa_status check_rank_outputs(const struct epa2a_moe *moe,
     return moe_check_weights(moe, o, err);
 }
 
-static enum epa_status check_outputs(const struct epa2a_moe *moe, const struct epa2a_received *got,
-                                     const struct epa2a_outputs *o, const struct moe_target *t,
-                                     struct epa_error *err)
+static enum epa_status check_device_outputs(const struct epa2a_moe *moe,
+                                            const struct epa2a_received *got,
+                                            const struct epa2a_outputs *o,
+                                            const struct moe_target *t, struct epa_error *err)
 {
     const void *y = o->y != NULL ? o->y : got->y;
 
@@ -679,8 +685,8 @@ static enum epa_status check_outputs(const struct epa2a_moe *moe, const struct e
         return epa_fail(err, EPA_ERR_CONFIG,
                         "other calls have used the memory of y since the dispatch; for a combine "
                         "that does not follow its dispatch, set y to memory of the application");
-    return moe_layout_is_rank(&moe->plan.layout) ? check_rank_outputs(moe, o, err)
-                                                 : check_expert_outputs(moe, o, t, err);
+    return moe_layout_is_rank(&moe->plan.layout) ? check_device_rank_outputs(moe, o, err)
+                                                 : check_device_expert_outputs(moe, o, t, err);
 }
 
 /* Sets the choices of the combine: the array of the caller, or, unless the algorithm reads choices of 8
@@ -702,7 +708,7 @@ static enum epa_status set_choices(struct epa2a_moe *moe, const struct epa2a_out
 }
 
 /* Opens the dispatch of the target, in order, and gives the problem its outputs. */
-static enum epa_status prepare(struct epa2a_moe *moe, struct epa_error *err)
+static enum epa_status prepare_device_combine(struct epa2a_moe *moe, struct epa_error *err)
 {
     const struct moe_target *t = &moe->target;
     const struct epa2a_outputs *o = &moe->outputs;
@@ -732,11 +738,11 @@ enum epa_status moe_device_combine_send(struct epa2a_moe *moe, const struct epa2
                                         const struct epa2a_outputs *o, struct epa_error *err)
 {
     struct moe_target *t = &moe->target;
-    enum epa_status status = got->routing != NULL ? find_route(moe, got->routing, t, err)
-                                                  : find_dispatch(moe, got->id, t, err);
+    enum epa_status status = got->routing != NULL ? find_device_route(moe, got->routing, t, err)
+                                                  : find_device_dispatch(moe, got->id, t, err);
 
     if (status == EPA_OK)
-        status = check_outputs(moe, got, o, t, err);
+        status = check_device_outputs(moe, got, o, t, err);
     if (status == EPA_OK && t->record != NULL)
         status = moe_open_check_order(moe, t->record, err);
     if (status == EPA_OK && (t->record == NULL || o->out_weight != NULL))
@@ -746,7 +752,7 @@ enum epa_status moe_device_combine_send(struct epa2a_moe *moe, const struct epa2
     moe->outputs = *o;
     if (o->y == NULL)
         moe->outputs.y = got->y;
-    status = prepare(moe, err);
+    status = prepare_device_combine(moe, err);
     if (status == EPA_OK && moe->send[MOE_COMBINE].run != NULL)
         status = moe_stage(moe, &moe->send[MOE_COMBINE], &moe->halved->problem, err);
     if (status == EPA_OK)

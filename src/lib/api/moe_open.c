@@ -96,7 +96,7 @@ enum epa_status moe_open_order(struct epa2a_moe *moe, const struct moe_record *r
 
 /* Returns a free record, the one with the oldest dispatch; NULL: none. The memory of a later
  * dispatch stays valid longer. */
-static struct moe_record *free_record(struct epa2a_moe *moe)
+static struct moe_record *find_free_record(struct epa2a_moe *moe)
 {
     struct moe_record *found = NULL;
 
@@ -112,7 +112,7 @@ static struct moe_record *free_record(struct epa2a_moe *moe)
 /* Returns the record that moe_open_record() will select; NULL: all sets are open. */
 static struct moe_record *next_record(struct epa2a_moe *moe)
 {
-    struct moe_record *r = free_record(moe);
+    struct moe_record *r = find_free_record(moe);
 
     if (r == NULL)
         r = oldest_before(moe, UINT64_MAX);

@@ -44,7 +44,7 @@ struct splitting {
     struct epa_error *err;
 };
 
-static enum epa_status fail_memory(const char *source, struct epa_error *err)
+static enum epa_status fail_text_memory(const char *source, struct epa_error *err)
 {
     return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for the options", source);
 }
@@ -61,7 +61,7 @@ static const char *copy_word(struct splitting *s, const char *begin, const char 
         end--;
     word = options_memory_alloc(s->memory, (size_t)(end - begin) + 1);
     if (word == NULL)
-        fail_memory(s->source, s->err);
+        fail_text_memory(s->source, s->err);
     else
         memcpy(word, begin, (size_t)(end - begin));
     return word;
@@ -98,7 +98,7 @@ static enum epa_status read_scalar(struct splitting *s, const char *key, const c
                             s->source, key, quote);
         out->text = options_memory_alloc(s->memory, (size_t)(end - begin) + 1);
         if (out->text == NULL)
-            return fail_memory(s->source, s->err);
+            return fail_text_memory(s->source, s->err);
         memcpy((char *)(uintptr_t)out->text, begin, (size_t)(end - begin));
         s->at = end + 1;
     } else {
@@ -123,7 +123,7 @@ static enum epa_status read_list(struct splitting *s, struct options_entry *entr
         most += *c == ',';
     item = options_memory_alloc(s->memory, most * sizeof(*item));
     if (item == NULL)
-        return fail_memory(s->source, s->err);
+        return fail_text_memory(s->source, s->err);
     entry->value = (struct option_value){.form = OPTION_LIST, .text = ""};
     entry->item = item;
     do {
@@ -189,7 +189,7 @@ enum epa_status options_split(const char *source, const char *text, struct optio
         most += *c == ',' || *c == '\n';
     entry = options_memory_alloc(memory, most * sizeof(*entry));
     if (entry == NULL)
-        return fail_memory(source, err);
+        return fail_text_memory(source, err);
     for (;;) {
         s.at += strspn(s.at, " \t\r\n,");
         if (*s.at == '\0')
@@ -226,7 +226,7 @@ static enum epa_status store_list(const char *source, const struct epa_option *o
         return fail_value(source, entry->key, &error, err);
     item = options_memory_alloc(memory, entry->n * sizeof(*item));
     if (item == NULL)
-        return fail_memory(source, err);
+        return fail_text_memory(source, err);
     for (uint32_t i = 0; i < entry->n; i++)
         if (!option_set_item(option, &entry->item[i], &item[i], &error))
             return fail_value(source, entry->key, &error, err);
@@ -264,7 +264,7 @@ enum epa_status options_from_text(const struct epa_options *options, const char 
         return status;
     filled = options_memory_alloc(memory, options->size);
     if (filled == NULL)
-        return fail_memory(source, err);
+        return fail_text_memory(source, err);
     if (options->size != 0)
         memcpy(filled, options->defaults, options->size);
     for (uint32_t i = 0; i < n && status == EPA_OK; i++) {

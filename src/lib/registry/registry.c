@@ -36,7 +36,7 @@ struct registry {
     void (*around_load)(void (*call)(void *arg), void *arg);
 };
 
-static enum epa_status fail_memory(struct epa_error *err)
+static enum epa_status fail_registry_memory(struct epa_error *err)
 {
     return epa_fail(err, EPA_ERR_NOMEM, "no memory for the list of plugins");
 }
@@ -58,14 +58,14 @@ static struct registry_entry *find_entry(const struct registry *registry, enum e
     return NULL;
 }
 
-static enum epa_status add_entry(struct registry *registry, struct registry_entry entry,
-                                 struct epa_error *err)
+static enum epa_status add_registry_entry(struct registry *registry, struct registry_entry entry,
+                                          struct epa_error *err)
 {
     struct registry_entry *grown =
         realloc(registry->entry, (registry->n + 1) * sizeof(*registry->entry));
 
     if (grown == NULL)
-        return fail_memory(err);
+        return fail_registry_memory(err);
     registry->entry = grown;
     registry->entry[registry->n++] = entry;
     return EPA_OK;
@@ -110,19 +110,19 @@ static enum epa_status add_file(struct registry *registry, const char *folder, c
     printable = arena_try_strndup(registry->arena, name, bytes);
     entry.file = arena_try_printf(registry->arena, "%s/%s", folder, base);
     if (printable == NULL || entry.file == NULL)
-        return fail_memory(err);
+        return fail_registry_memory(err);
     for (char *c = printable; *c != '\0'; c++)
         *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
     entry.name = printable;
     first = find_entry(registry, entry.kind, entry.name);
     if (first == NULL)
-        return add_entry(registry, entry, err);
+        return add_registry_entry(registry, entry, err);
     if (first->file != NULL && strcmp(first->file, entry.file) == 0)
         return EPA_OK; /* the same folder twice */
     first->hides =
         arena_try_printf(registry->arena, "%s%s%s", first->hides == NULL ? "" : first->hides,
                          first->hides == NULL ? "" : ", ", entry.file);
-    return first->hides == NULL ? fail_memory(err) : EPA_OK;
+    return first->hides == NULL ? fail_registry_memory(err) : EPA_OK;
 }
 
 static enum epa_status fail_folder(const char *what, const char *folder, struct epa_error *err)
@@ -147,7 +147,7 @@ static enum epa_status add_folder(struct registry *registry, const char *path, c
 
     if (folder == NULL || !text_try_add(&registry->searched, "%s%s",
                                         registry->searched.bytes == 0 ? "" : ", ", folder))
-        return fail_memory(err);
+        return fail_registry_memory(err);
     dir = opendir(folder);
     if (dir == NULL && errno == ENOENT && what == NULL)
         return EPA_OK;
@@ -167,7 +167,7 @@ static enum epa_status note_empty(struct registry *registry, const char *folder,
         !text_try_add(&registry->empty, "%s%s %s", registry->empty.bytes == 0 ? "" : "; ",
                       access(folder, F_OK) == 0 ? "no plugins in" : "there is no plugin folder",
                       folder))
-        return fail_memory(err);
+        return fail_registry_memory(err);
     return EPA_OK;
 }
 
@@ -234,7 +234,7 @@ static enum epa_status add_environment(struct registry *registry, const char *li
         if (list[0] == '/') {
             const char *folder = arena_try_strndup(registry->arena, list, bytes);
 
-            status = folder == NULL ? fail_memory(err)
+            status = folder == NULL ? fail_registry_memory(err)
                                     : add_asked(registry, folder, "EPA2A_PLUGIN_PATH", err);
             ++*folders;
         }
@@ -282,7 +282,7 @@ static enum epa_status add_builtins(struct registry *registry,
     enum epa_status status = EPA_OK;
 
     while (status == EPA_OK && plugin != NULL) {
-        status = add_entry(
+        status = add_registry_entry(
             registry,
             (struct registry_entry){.kind = plugin->kind, .name = plugin->name, .plugin = plugin},
             err);
@@ -303,11 +303,11 @@ enum epa_status registry_create(const struct registry_params *params, struct reg
     enum epa_status status;
 
     if (registry == NULL)
-        return fail_memory(err);
+        return fail_registry_memory(err);
     registry->around_load = params->around_load == NULL ? call_directly : params->around_load;
     registry->arena = arena_try_create();
-    status =
-        registry->arena == NULL ? fail_memory(err) : add_builtins(registry, params->builtin, err);
+    status = registry->arena == NULL ? fail_registry_memory(err)
+                                     : add_builtins(registry, params->builtin, err);
     if (status == EPA_OK)
         status = add_files(registry, params->plugin_path, err);
     if (status != EPA_OK) {
@@ -427,7 +427,7 @@ static enum epa_status load_entry(struct registry *registry, struct registry_ent
                             plugin_kind_name(entry->kind), entry->name, found.text);
     entry->lacks_library = strcmp(found.key, MISSING_LIBRARY) == 0;
     entry->why = arena_try_strndup(registry->arena, found.text, strlen(found.text));
-    return entry->why != NULL ? EPA_OK : fail_memory(err);
+    return entry->why != NULL ? EPA_OK : fail_registry_memory(err);
 }
 
 const struct plugin_part plugin_parts[] = {
@@ -454,8 +454,9 @@ static enum epa_status fail_left_out(enum epa_plugin_kind kind, const char *name
     return EPA_OK;
 }
 
-static enum epa_status fail_unknown(const struct registry *registry, enum epa_plugin_kind kind,
-                                    const char *name, struct epa_error *err)
+static enum epa_status fail_unknown_plugin(const struct registry *registry,
+                                           enum epa_plugin_kind kind, const char *name,
+                                           struct epa_error *err)
 {
     const char *word = plugin_kind_name(kind);
     struct nearest nearest = {.want = name};
@@ -465,7 +466,7 @@ static enum epa_status fail_unknown(const struct registry *registry, enum epa_pl
         if (registry->entry[i].kind != kind)
             continue;
         if (!text_try_add(&have, "%s%s", have.bytes == 0 ? "" : ", ", registry->entry[i].name))
-            return fail_memory(err);
+            return fail_registry_memory(err);
         nearest_try(&nearest, registry->entry[i].name);
     }
     if (nearest.name != NULL)
@@ -495,7 +496,7 @@ enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind ki
     if (entry == NULL && registry->empty.bytes == 0 && fail_left_out(kind, name, err) != EPA_OK)
         return EPA_ERR_UNSUPPORTED;
     if (entry == NULL)
-        return fail_unknown(registry, kind, name, err);
+        return fail_unknown_plugin(registry, kind, name, err);
     if (load_entry(registry, entry, err) != EPA_OK)
         return EPA_ERR_NOMEM;
     if (entry->plugin == NULL)

@@ -17,7 +17,7 @@ static struct ag_gemm *ag_gemm_of(struct epa_algorithm *a)
     return (struct ag_gemm *)(void *)a;
 }
 
-static enum epa_status run(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_ag_gemm(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct ag_gemm *g = ag_gemm_of(a);
     const struct epa_ag_gemm *in = &problem->u.ag_gemm;
@@ -31,7 +31,7 @@ static enum epa_status run(struct epa_algorithm *a, struct epa_problem *problem)
                          epa2a_ag_gemm_run(g->object, in->rows, in->a, in->a_scale, in->c, stream));
 }
 
-static void destroy(struct epa_algorithm *a)
+static void destroy_ag_gemm(struct epa_algorithm *a)
 {
     struct ag_gemm *g = ag_gemm_of(a);
 
@@ -40,7 +40,7 @@ static void destroy(struct epa_algorithm *a)
     free(g);
 }
 
-static const struct epa_stage stage = {"ag_gemm", EPA_STAGE_WHOLE, run};
+static const struct epa_stage ag_gemm_stage = {"ag_gemm", EPA_STAGE_WHOLE, run_ag_gemm};
 
 enum epa_status caller_ag_gemm_create(struct caller *c, const struct op_rank *op,
                                       struct caller_object **out, struct epa_error *err)
@@ -51,10 +51,12 @@ enum epa_status caller_ag_gemm_create(struct caller *c, const struct op_rank *op
     EPA2A_STRUCT(epa2a_ag_gemm_params, p);
 
     op->operation->weights(op, &problem);
-    g->base = (struct caller_object){
-        .base = {.stages = &stage, .n_stages = 1, .explain = caller_explain, .destroy = destroy},
-        .caller = c,
-        .calls = 1};
+    g->base = (struct caller_object){.base = {.stages = &ag_gemm_stage,
+                                              .n_stages = 1,
+                                              .explain = caller_explain,
+                                              .destroy = destroy_ag_gemm},
+                                     .caller = c,
+                                     .calls = 1};
     *out = &g->base;
     p.max_rows = from->max_rows;
     p.n = from->n;

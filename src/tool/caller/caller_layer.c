@@ -20,7 +20,7 @@ static struct layer *layer_of(struct epa_algorithm *a)
     return (struct layer *)(void *)a;
 }
 
-static enum epa_status run(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_layer(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct layer *l = layer_of(a);
     const struct epa_moe *m = &problem->u.moe;
@@ -36,7 +36,7 @@ static enum epa_status run(struct epa_algorithm *a, struct epa_problem *problem)
                          epa2a_layer_run(l->object, &in, m->out, l->base.caller->stream));
 }
 
-static void destroy(struct epa_algorithm *a)
+static void destroy_layer(struct epa_algorithm *a)
 {
     struct layer *l = layer_of(a);
 
@@ -97,7 +97,7 @@ static enum epa_status make_weights(struct layer *l, const struct op_rank *op,
     return status;
 }
 
-static const struct epa_stage stage = {"layer", EPA_STAGE_WHOLE, run};
+static const struct epa_stage layer_stage = {"layer", EPA_STAGE_WHOLE, run_layer};
 
 enum epa_status caller_layer_create(struct caller *c, const struct op_rank *op,
                                     struct caller_object **out, struct epa_error *err)
@@ -110,10 +110,12 @@ enum epa_status caller_layer_create(struct caller *c, const struct op_rank *op,
     EPA2A_STRUCT(epa2a_experts, e);
     enum epa_status status = EPA_OK;
 
-    l->base = (struct caller_object){
-        .base = {.stages = &stage, .n_stages = 1, .explain = caller_explain, .destroy = destroy},
-        .caller = c,
-        .calls = 1};
+    l->base = (struct caller_object){.base = {.stages = &layer_stage,
+                                              .n_stages = 1,
+                                              .explain = caller_explain,
+                                              .destroy = destroy_layer},
+                                     .caller = c,
+                                     .calls = 1};
     *out = &l->base;
     op->operation->weights(op, &problem);
     if (mlp->up == NULL)

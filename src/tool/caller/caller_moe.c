@@ -271,7 +271,7 @@ static void free_set(const struct moe *moe, struct set *s)
         caller_free(moe->base.caller, *array[i].memory);
 }
 
-static void destroy(struct epa_algorithm *a)
+static void destroy_moe(struct epa_algorithm *a)
 {
     struct moe *moe = moe_of(a);
 
@@ -339,7 +339,7 @@ enum epa_status caller_moe_create(struct caller *c, const struct op_rank *op,
                                                 .discard = discards ? discard : NULL,
                                                 .combines_again = combines_again,
                                                 .explain = caller_explain,
-                                                .destroy = destroy},
+                                                .destroy = destroy_moe},
                                        .caller = c,
                                        .complete = complete,
                                        .keeps_rows = keeps_rows};

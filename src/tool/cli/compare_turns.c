@@ -45,16 +45,16 @@
 #include "session/stop.h"
 
 enum {
-    ROUNDS_WANTED = 24, /* turns are shortened until the budget allows this many rounds, */
-    ROUNDS_LEAST = 13,  /* or this many, if the start of ranks takes long */
-    ITERATIONS_LEAST = 20,
+    ROUNDS_WANTED = 24,     /* turns are shortened until the budget allows this many rounds, */
+    PAIR_ROUNDS_LEAST = 13, /* or this many, if the start of ranks takes long */
+    PAIR_ITERATIONS_LEAST = 20,
     FIRST_BLOCK = 16, /* iterations of a block of alternating iterations, in the first pair */
     BLOCK_LEAST = 32, /* bounds of a block in later pairs */
     BLOCK_MOST = 256,
     BLOCKS = 6, /* least number of blocks of a side, if it has enough iterations */
     STOPPED_CHECK_NS = 500000000, /* interval between two checks for stopped ranks */
     BLOCK_NS = 2500000, /* duration of a block: less than the Linux time slice after a sleep */
-    LOOK_MS = 5,        /* poll interval until a side is set up */
+    SETUP_POLL_MS = 5,  /* poll interval until a side is set up */
     CHECK_MS = 100,     /* interval between two checks of the limits of a side */
     SET_UP_S = 60,      /* time for set-up of a pair, in addition to --budget and timeout */
     LAST_S = 5,         /* time for the end of the last pair, in addition to --budget and timeout */
@@ -462,7 +462,7 @@ static void watch_sides(struct sides *s, struct side_process process[2], int her
             alternation_is_here(s->alternation, (uint32_t)here))
             return;
         if (runs)
-            (void)poll(&fd, 1, here < 0 ? CHECK_MS : LOOK_MS);
+            (void)poll(&fd, 1, here < 0 ? CHECK_MS : SETUP_POLL_MS);
     }
 }
 
@@ -580,13 +580,15 @@ static void set_turn_length(struct sides *s, uint64_t pair_ns, uint64_t budget_n
     uint64_t aside, rounds, round, n;
 
     if (s->alternation == NULL) {
-        if (part < 1 && iterations > ITERATIONS_LEAST)
-            s->iterations = (uint32_t)fmax(ITERATIONS_LEAST, iterations * part);
+        if (part < 1 && iterations > PAIR_ITERATIONS_LEAST)
+            s->iterations = (uint32_t)fmax(PAIR_ITERATIONS_LEAST, iterations * part);
         return;
     }
     aside = pair_ns - s->alternation->spent_ns;
     rounds = budget_ns / (3 * aside);
-    rounds = rounds < ROUNDS_LEAST ? ROUNDS_LEAST : rounds < ROUNDS_WANTED ? rounds : ROUNDS_WANTED;
+    rounds = rounds < PAIR_ROUNDS_LEAST ? PAIR_ROUNDS_LEAST
+             : rounds < ROUNDS_WANTED   ? rounds
+                                        : ROUNDS_WANTED;
     round = budget_ns / rounds;
     fastest = fmin(stage_percentile(&s->first[0], total, TURNS_FASTEST, &n),
                    stage_percentile(&s->first[1], total, TURNS_FASTEST, &n));

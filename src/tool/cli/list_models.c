@@ -20,7 +20,7 @@
 #define WORD(member) offsetof(struct listed_model, member), true
 #define NUMBER(member) offsetof(struct listed_model, member), false
 
-/* Facts of a model: its section and key in the file, and its member. The first COLUMNS facts are columns
+/* Facts of a model: its section and key in the file, and its member. The first MODEL_COLUMNS facts are columns
  * of the table. */
 static const struct fact {
     struct table_column is;
@@ -42,7 +42,7 @@ static const struct fact {
     {{"checkpoint"}, "model", WORD(checkpoint)},
     {{"source"}, "model", WORD(source)},
 };
-enum { FACTS = sizeof(facts) / sizeof(facts[0]), COLUMNS = FACTS - 3 };
+enum { FACTS = sizeof(facts) / sizeof(facts[0]), MODEL_COLUMNS = FACTS - 3 };
 
 /* Reads a model. Reports a file that cannot be read to `diag`. */
 static void read_model(struct arena *arena, const char *name, struct diag *diag,
@@ -71,15 +71,15 @@ static void read_model(struct arena *arena, const char *name, struct diag *diag,
 
 static void print_models(struct arena *arena, const struct listed_model *model, uint32_t n)
 {
-    struct table_column column[COLUMNS + 1] = {{0}};
+    struct table_column column[MODEL_COLUMNS + 1] = {{0}};
     struct table_row *row = arena_alloc(arena, n * sizeof(*row));
 
-    for (size_t k = 0; k < COLUMNS; k++)
+    for (size_t k = 0; k < MODEL_COLUMNS; k++)
         column[k] = facts[k].is;
     for (uint32_t i = 0; i < n; i++) {
-        struct table_cell *cell = arena_alloc(arena, COLUMNS * sizeof(*cell));
+        struct table_cell *cell = arena_alloc(arena, MODEL_COLUMNS * sizeof(*cell));
 
-        for (size_t k = 0; k < COLUMNS; k++) {
+        for (size_t k = 0; k < MODEL_COLUMNS; k++) {
             const char *at = (const char *)&model[i] + facts[k].at;
 
             cell[k].number = NAN;

@@ -20,7 +20,7 @@ static const struct table_column columns[] = {{"ranks", "ranks", NULL, 0, 0, 6},
                                               {0}};
 enum { CELLS = sizeof(columns) / sizeof(columns[0]) - 1 };
 
-static void print_runs(FILE *file, const struct predict_plan *p)
+static void print_plan_runs(FILE *file, const struct predict_plan *p)
 {
     text_auto ranks = {0};
 
@@ -56,7 +56,7 @@ void predict_table(FILE *file, const struct predict_plan *p)
             row[n] = (struct table_row){cell[n], TABLE_PLAIN};
         }
     }
-    print_runs(file, p);
+    print_plan_runs(file, p);
     table_text(file, columns, row, n);
     for (uint32_t i = 0; i < p->n_worlds; i++)
         if (p->world[i].why != NULL)

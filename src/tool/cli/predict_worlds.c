@@ -62,7 +62,7 @@ static uint64_t required_memory(const struct experiment *x)
 }
 
 /* Counts a world. Returns false if it is not possible. */
-static bool add_world(struct predict_plan *p, uint32_t ranks)
+static bool plan_world(struct predict_plan *p, uint32_t ranks)
 {
     struct predict_world *world = &p->world[p->n_worlds];
     struct diag *diag = diag_create();
@@ -101,17 +101,17 @@ enum epa_status predict_count_worlds(struct predict_plan *p)
 {
     uint32_t first = p->per_node < p->low ? p->per_node : p->low;
 
-    if (!add_world(p, p->low))
+    if (!plan_world(p, p->low))
         return epa_fail(&p->err, EPA_ERR_CONFIG, "%s: %u ranks are %s", p->cli->arg[0], p->low,
                         p->world[0].why);
     for (uint32_t ranks = first; ranks <= RANKS_MOST; ranks *= 2)
         if (!has_world(p, ranks) &&
             ((ranks > p->ranks && choices_of(p->x, ranks) > unrequested_most) ||
-             !add_world(p, ranks)))
+             !plan_world(p, ranks)))
             break;
     for (uint32_t ranks = p->low; ranks <= p->ranks; ranks *= 2)
         if (!has_world(p, ranks))
-            (void)add_world(p, ranks);
+            (void)plan_world(p, ranks);
     qsort(p->world, p->n_worlds, sizeof(p->world[0]), compare_worlds);
     return EPA_OK;
 }

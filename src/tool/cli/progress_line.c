@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-enum { COLUMNS = 80, COLUMNS_LEAST = 2, COLUMNS_MOST = 1000 };
+enum { COLUMNS_DEFAULT = 80, COLUMNS_LEAST = 2, COLUMNS_MOST = 1000 };
 
 /* Adds `from` to `out` up to `room` columns; returns the number of columns left. */
 static uint32_t add_columns(struct text *out, uint32_t room, const char *from)
@@ -94,7 +94,7 @@ uint32_t progress_columns(void)
     struct winsize size = {0};
 
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
-        return COLUMNS;
+        return COLUMNS_DEFAULT;
     return size.ws_col < COLUMNS_LEAST  ? COLUMNS_LEAST
            : size.ws_col > COLUMNS_MOST ? COLUMNS_MOST
                                         : size.ws_col;

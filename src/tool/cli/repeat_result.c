@@ -94,8 +94,8 @@ static bool is_taken(const char *const *label, uint32_t n, const char *by)
     return false;
 }
 
-static enum epa_status check_experiment(const struct results *then, const struct results_run *run,
-                                        struct epa_error *err)
+static enum epa_status compare_experiment(const struct results *then, const struct results_run *run,
+                                          struct epa_error *err)
 {
     double version = results_key_number(run, "version");
 
@@ -134,7 +134,7 @@ static enum epa_status write_experiments(const struct results *then, struct text
             text_add(out, ": ");
         }
         keys_add_nested(out, list.key, list.n, one ? 0 : 2);
-        status = check_experiment(then, &then->run[i], err);
+        status = compare_experiment(then, &then->run[i], err);
     }
     text_add(out, one ? "\n" : "\n }\n}\n");
     arena_destroy(arena);

@@ -10,8 +10,8 @@
 #include "config/diag.h"
 #include "report/lines.h"
 
-static void add_run(const struct batch_pick *pick, const struct batch *batch, uint32_t i,
-                    struct runs *runs)
+static void pick_run(const struct batch_pick *pick, const struct batch *batch, uint32_t i,
+                     struct runs *runs)
 {
     const struct batch_run *of = &batch->run[i];
     struct run *run = &runs->run[runs->n];
@@ -89,7 +89,7 @@ static enum epa_status collect_runs(const struct runs_wish *wish, struct runs *o
     out->order = memory_alloc(n, sizeof(*out->order));
     for (uint32_t i = 0; i < out->n_batches; i++)
         for (uint32_t k = 0; k < out->batch[i]->n; k++)
-            add_run(&pick, out->batch[i], k, out);
+            pick_run(&pick, out->batch[i], k, out);
     if (out->n == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "--only '%s': no run has that label or id; --dry-run lists them",

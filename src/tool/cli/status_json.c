@@ -42,7 +42,7 @@ static json_t *rank_json(const struct status *s, uint32_t r)
         here ? json_count(rank->said.samples) : json_null(), "waits_for", waiting_json(s, r));
 }
 
-static json_t *run_json(const struct status *s)
+static json_t *status_run_json(const struct status *s)
 {
     const struct status_page_run *run = &s->head.run;
     json_t *ranks = json_array();
@@ -64,7 +64,8 @@ static json_t *run_json(const struct status *s)
 static json_t *command_json(const struct status *s)
 {
     return json_pack("{s:i,s:s,s:f,s:o}", "pid", (int)s->head.pid, "version", s->head.version,
-                     "elapsed_s", (double)(s->now_ns - s->head.began_ns) / 1e9, "run", run_json(s));
+                     "elapsed_s", (double)(s->now_ns - s->head.began_ns) / 1e9, "run",
+                     status_run_json(s));
 }
 
 json_t *status_json(const struct status *command, uint32_t n)

@@ -25,7 +25,7 @@ add_topic(struct topics *topics, const struct topic *topic, const char *fmt, ...
     va_end(args);
 }
 
-static void add_keys(struct topics *topics)
+static void add_key_topics(struct topics *topics)
 {
     struct topic topic = {.defaults = experiment_options.defaults};
 
@@ -72,7 +72,7 @@ static void add_nested_options(struct topics *topics, const struct section *sect
     }
 }
 
-static void add_plugins(struct topics *topics, const struct registry_entry *entry, uint32_t n)
+static void add_plugin_topics(struct topics *topics, const struct registry_entry *entry, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         struct topic topic = {
@@ -107,10 +107,10 @@ void topics_make(const struct registry_entry *entry, uint32_t n, struct topics *
         add_topic(out, &(struct topic){.page = page, .help = page->text}, "%s", page->topic);
     for (const struct variable *v = environment; v->name != NULL; v++)
         add_topic(out, &(struct topic){.variable = v, .help = v->help}, "%s", v->name);
-    add_keys(out);
+    add_key_topics(out);
     for (const struct command *c = commands; c->name != NULL; c++)
         add_topic(out, &(struct topic){.command = c, .help = c->help}, "%s", c->name);
-    add_plugins(out, entry, n);
+    add_plugin_topics(out, entry, n);
 }
 
 void topics_free(struct topics *topics)

@@ -129,14 +129,14 @@ static bool delivers_other_outputs(const struct tune_search *s, const struct exp
     return false;
 }
 
-struct finding {
+struct key_value {
     const char *key;
     struct text *value;
 };
 
 static void find_value(void *arg, const struct experiment_value *v)
 {
-    struct finding *f = arg;
+    struct key_value *f = arg;
 
     if (strcmp(v->path, f->key) == 0)
         text_add(f->value, "%s", v->value);
@@ -162,7 +162,7 @@ static const struct tune_base *find_same_setting(const struct tune_search *s,
 
 /* --algorithms: adds the first run of the file with another algorithm, which gets the options that
  * both algorithms have. */
-static enum epa_status add_algorithm(struct tune_search *s, const char *name)
+static enum epa_status add_algorithm_candidates(struct tune_search *s, const char *name)
 {
     const struct experiment *x = s->base[0].x;
     const struct epa_options *have = &x->algorithm.plugin->options;
@@ -262,7 +262,7 @@ enum epa_status tune_read_bases(struct tune_search *s)
         for (char *name = strtok_r(names, ",", &save); name != NULL && s->err.status == EPA_OK;
              name = strtok_r(NULL, ",", &save))
             if (strcmp(name, s->base[0].name) != 0)
-                (void)add_algorithm(s, name);
+                (void)add_algorithm_candidates(s, name);
     }
     return s->err.status;
 }
@@ -279,7 +279,7 @@ uint32_t tune_merge(struct tune_search *s, uint32_t base, const char **set, uint
 {
     size_t bytes = strcspn(change, "=");
     text_auto now = {0};
-    struct finding f = {arena_strndup(s->t.arena, change, bytes), &now};
+    struct key_value f = {arena_strndup(s->t.arena, change, bytes), &now};
     uint32_t out = 0;
 
     for (uint32_t i = 0; i < n; i++)

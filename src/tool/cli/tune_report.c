@@ -85,11 +85,11 @@ static void add_summary(const struct tune *t, struct text *out)
                       "instead of its median");
 }
 
-enum { COLUMNS = 6 };
+enum { REPORT_COLUMNS = 6 };
 
 /* Fills the cells of a setting. */
 static void fill_cells(const struct tune *t, const struct tune_setting *s,
-                       struct table_cell cell[COLUMNS])
+                       struct table_cell cell[REPORT_COLUMNS])
 {
     cell[0].text = s->name;
     cell[1].number = s->rounds;
@@ -100,9 +100,9 @@ static void fill_cells(const struct tune *t, const struct tune_setting *s,
 }
 
 /* Fills a line above settings of the same pass. */
-static void fill_heading(uint32_t pass, struct table_cell cell[COLUMNS])
+static void fill_heading(uint32_t pass, struct table_cell cell[REPORT_COLUMNS])
 {
-    for (uint32_t i = 0; i < COLUMNS; i++)
+    for (uint32_t i = 0; i < REPORT_COLUMNS; i++)
         cell[i].text = "";
     cell[0].text = pass == 1 ? "alone:" : "together:";
 }
@@ -117,7 +117,7 @@ static void print_settings(FILE *file, const struct tune *t)
                                                   {"outcome", "", .width = 0},
                                                   {0}};
     uint32_t room = 2 * t->n, n = 0, pass = 0;
-    struct table_cell(*cell)[COLUMNS] = memory_alloc(room, sizeof(*cell));
+    struct table_cell(*cell)[REPORT_COLUMNS] = memory_alloc(room, sizeof(*cell));
     struct table_row *row = memory_alloc(room, sizeof(*row));
 
     for (uint32_t i = 0; i < room; i++)

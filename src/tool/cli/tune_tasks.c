@@ -68,7 +68,7 @@ void tune_tasks_add(struct tune_tasks *all, const struct tune *t, const char *ta
     }
 }
 
-static void add_summary(const struct tune_tasks *all, struct text *out)
+static void add_task_summary(const struct tune_tasks *all, struct text *out)
 {
     text_add(out, "%u tasks, %u settings in %u turns, %.1f s of %.1f s", all->n, all->settings,
              all->turns, (double)all->spent_ns / 1e9, (double)all->budget_ns / 1e9);
@@ -86,14 +86,14 @@ static const char *describe_best(const struct tune_searched *one)
 
 void tune_tasks_print(FILE *file, const struct tune_tasks *all, const char *from)
 {
-    enum { COLUMNS = 5 };
+    enum { TASK_COLUMNS = 5 };
     static const struct table_column columns[] = {{"task", "run", .width = 0},
                                                   {"file_ns", "file", "us", 1e3, 2, 10},
                                                   {"best_ns", "best", "us", 1e3, 2, 10},
                                                   {"ratio", "ratio", NULL, 0, 3, 7},
                                                   {"best", "", .width = 0},
                                                   {0}};
-    struct table_cell(*cell)[COLUMNS] = memory_alloc(all->n, sizeof(*cell));
+    struct table_cell(*cell)[TASK_COLUMNS] = memory_alloc(all->n, sizeof(*cell));
     struct table_row *row = memory_alloc(all->n, sizeof(*row));
     text_auto head = {0};
 
@@ -107,7 +107,7 @@ void tune_tasks_print(FILE *file, const struct tune_tasks *all, const char *from
         cell[i][4].text = describe_best(one);
         row[i].cell = cell[i];
     }
-    add_summary(all, &head);
+    add_task_summary(all, &head);
     text_comment(file, "epa2a tune: %s: %s", from, head.data);
     text_comment(file, "file: the file's settings; best: the fastest settings, confirmed in turns");
     table_text(file, columns, row, all->n);
@@ -120,7 +120,7 @@ void tune_tasks_yaml(const struct tune_tasks *all, const struct machine_facts *m
 {
     text_auto head = {0};
 
-    add_summary(all, &head);
+    add_task_summary(all, &head);
     tune_origin("Tuned", machine, from, head.data, out);
     if (all->finished < all->tasks)
         text_add(out, "# %u of %u tasks: the search of the others failed or was interrupted\n",

@@ -346,19 +346,19 @@ enum epa_status doctor_examine(const char *const *plugin_path, bool quick, struc
 
 /* ---- text ---- */
 
-enum { LEFT = 19 };
+enum { FACT_LEFT = 19 };
 
 /* Prints a row. A long `left` has its own line; further lines are aligned with the first. Variables of
  * the environment and names of files may hold any bytes. */
 static void print_row(FILE *to, const char *left, const char *text)
 {
-    char lead[64], next[LEFT + 1], *clean = memory_printf("%s", text);
+    char lead[64], next[FACT_LEFT + 1], *clean = memory_printf("%s", text);
 
-    snprintf(next, sizeof(next), "%*s", LEFT, "");
-    snprintf(lead, sizeof(lead), "  %-*s", LEFT - 2, left);
-    if (strlen(left) >= LEFT - 2)
+    snprintf(next, sizeof(next), "%*s", FACT_LEFT, "");
+    snprintf(lead, sizeof(lead), "  %-*s", FACT_LEFT - 2, left);
+    if (strlen(left) >= FACT_LEFT - 2)
         fprintf(to, "%s\n", lead);
-    text_fold(to, strlen(left) >= LEFT - 2 ? next : lead, next, text_clean(clean));
+    text_fold(to, strlen(left) >= FACT_LEFT - 2 ? next : lead, next, text_clean(clean));
     free(clean);
 }
 

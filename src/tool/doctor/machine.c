@@ -130,7 +130,7 @@ static void read_memory(const char *root, struct machine_memory *out)
 /* ---- devices ---- */
 
 /* A machine that is read. */
-struct reading {
+struct machine_reading {
     const char *root;
     struct arena *arena;
     struct machine *out;
@@ -147,8 +147,9 @@ static void *grow_list(struct arena *arena, const void *list, uint32_t n, size_t
 }
 
 /* Calls visit for each entry of a folder in the order of their names, without hidden entries. */
-static void each_entry(const struct reading *r, const char *path,
-                       void (*visit)(const struct reading *, const char *path, const char *name))
+static void each_entry(const struct machine_reading *r, const char *path,
+                       void (*visit)(const struct machine_reading *, const char *path,
+                                     const char *name))
 {
     struct dirent **entry;
     char full[700];
@@ -167,7 +168,7 @@ static void each_entry(const struct reading *r, const char *path,
 
 /* Adds a port. `path` is /sys/class/infiniband/DEVICE/ports. "4: ACTIVE" is shown without its
  * number. */
-static void add_port(const struct reading *r, const char *path, const char *name)
+static void add_port(const struct machine_reading *r, const char *path, const char *name)
 {
     const char *device = path + strlen("/sys/class/infiniband/"), *word;
     struct machine *m = r->out;
@@ -186,7 +187,7 @@ static void add_port(const struct reading *r, const char *path, const char *name
     m->port[m->n_ports++] = port;
 }
 
-static void add_rdma(const struct reading *r, const char *path, const char *name)
+static void add_rdma(const struct machine_reading *r, const char *path, const char *name)
 {
     char ports[400];
 
@@ -195,7 +196,7 @@ static void add_rdma(const struct reading *r, const char *path, const char *name
 }
 
 /* Adds a GPU. Vendor 0x10de, class 0x03: a display or 3D controller of NVIDIA. */
-static void add_gpu(const struct reading *r, const char *path, const char *name)
+static void add_gpu(const struct machine_reading *r, const char *path, const char *name)
 {
     struct machine *m = r->out;
 
@@ -207,7 +208,7 @@ static void add_gpu(const struct reading *r, const char *path, const char *name)
 }
 
 /* Adds a network interface that is up, except the loopback. Speed -1: unknown. */
-static void add_network(const struct reading *r, const char *path, const char *name)
+static void add_network(const struct machine_reading *r, const char *path, const char *name)
 {
     const char *speed = line_of(r->arena, r->root, path, name, "speed");
     struct machine *m = r->out;
@@ -281,7 +282,7 @@ uint32_t machine_libraries(struct library_found out[LIBRARY_IDS])
 
 void machine_collect(const char *root, struct arena *arena, struct machine *out)
 {
-    const struct reading reading = {root, arena, out};
+    const struct machine_reading reading = {root, arena, out};
     char driver[128] = "";
 
     *out = (struct machine){0};

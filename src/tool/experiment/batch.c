@@ -33,7 +33,7 @@ struct plan {
 };
 
 /* State while a file is read. */
-struct reading {
+struct batch_reading {
     struct tree tree;
     const char *file;
     const char *const *set;
@@ -126,7 +126,7 @@ static bool overrules(const char *set, const char *key)
 }
 
 /* Rejects --set of a key of the points, since labels would show another value than the run uses. */
-static void check_sets(const struct reading *r, const struct node *points, const char *of)
+static void check_sets(const struct batch_reading *r, const struct node *points, const char *of)
 {
     const struct node *point = points == NULL || points->n == 0 ? NULL : points->item[0];
 
@@ -159,7 +159,7 @@ static struct node *copy_without_batch_keys(struct tree *tree, const struct node
 
 /* Returns the root of the run that `from` names, among the earlier runs; after an error, which is
  * reported, the root of the base. */
-static const struct node *find_from(struct reading *r, const struct node *before,
+static const struct node *find_from(struct batch_reading *r, const struct node *before,
                                     const struct node *runs, const struct node *from)
 {
     struct nearest nearest = {.want = from->text};
@@ -178,7 +178,7 @@ static const struct node *find_from(struct reading *r, const struct node *before
     return r->tree.root;
 }
 
-static void read_run(struct reading *r, const struct node *runs, uint32_t i, struct node *out)
+static void read_run(struct batch_reading *r, const struct node *runs, uint32_t i, struct node *out)
 {
     struct node *said = runs->item[i];
     const struct node *from;
@@ -201,13 +201,13 @@ static void read_run(struct reading *r, const struct node *runs, uint32_t i, str
     node_append(tree.arena, out, runs->key[i], tree.root);
 }
 
-static const char *how_to_have_more(const struct reading *r)
+static const char *how_to_have_more(const struct batch_reading *r)
 {
     return r->max_runs < BATCH_RUNS_LIMIT ? "--max-runs raises that"
                                           : "divide them into several files";
 }
 
-static void reject_too_many_runs(const struct reading *r, const struct node *runs)
+static void reject_too_many_runs(const struct batch_reading *r, const struct node *runs)
 {
     if (runs->kind == NODE_MAP && runs->n > r->max_runs)
         diag_error(r->tree.diag, &runs->location, NULL, "'runs' are more than %u; %s", r->max_runs,
@@ -217,7 +217,7 @@ static void reject_too_many_runs(const struct reading *r, const struct node *run
                    "'runs' must be a map of names");
 }
 
-static struct node *read_runs(struct reading *r)
+static struct node *read_runs(struct batch_reading *r)
 {
     const struct node *runs = node_find(r->tree.root, "runs");
     struct node *out = node_make(r->tree.arena, NODE_MAP, &r->tree.root->location);
@@ -232,7 +232,7 @@ static struct node *read_runs(struct reading *r)
     return out;
 }
 
-static void read_plan(struct reading *r, struct plan *plan)
+static void read_plan(struct batch_reading *r, struct plan *plan)
 {
     static const struct epa_option repeat = {
         .name = "repeat", .type = EPA_OPTION_U32, .min = 1, .max = REPEAT_MOST};
@@ -354,9 +354,9 @@ static const char *label_of(struct arena *arena, const struct plan *plan, const 
 void batch_labels(const char *file, const char *const *sets, uint32_t n_sets,
                   void (*fn)(void *arg, const char *label), void *arg)
 {
-    struct reading r = {.tree = {.arena = arena_create(), .diag = diag_create()},
-                        .file = file,
-                        .max_runs = LABELS_MOST};
+    struct batch_reading r = {.tree = {.arena = arena_create(), .diag = diag_create()},
+                              .file = file,
+                              .max_runs = LABELS_MOST};
     struct plan plan;
     uint64_t n = 0;
 
@@ -393,7 +393,7 @@ static bool sets_model(const struct run_of *of)
     return node_find(of->matrix, "model") != NULL || node_find(of->zip, "model") != NULL;
 }
 
-static enum epa_status build_run(struct reading *r, const struct plan *plan,
+static enum epa_status build_run(struct batch_reading *r, const struct plan *plan,
                                  const struct run_of *of, bool flawed)
 {
     struct batch *batch = r->batch;
@@ -453,7 +453,8 @@ static enum epa_status build_run(struct reading *r, const struct plan *plan,
 
 /* Adds the variants of verify --thorough for the operation of the last built run. A rejected
  * variant, for example because of its transport, is skipped with the reason. */
-static void build_variants(struct reading *r, const struct plan *plan, const struct run_of *of)
+static void build_variants(struct batch_reading *r, const struct plan *plan,
+                           const struct run_of *of)
 {
     const struct experiment *x = r->batch->run[r->batch->n - 1].x;
     struct diag *diag = r->tree.diag;
@@ -521,7 +522,7 @@ static void make_ids(struct batch *batch)
 }
 
 /* Stores the hashes of a run, and releases its experiment if it passes. */
-static void finish_run(const struct reading *r, struct batch_run *run)
+static void finish_run(const struct batch_reading *r, struct batch_run *run)
 {
     struct experiment *x = run->x;
 
@@ -540,7 +541,7 @@ static void finish_run(const struct reading *r, struct batch_run *run)
 }
 
 /* Adds a repetition of the last run, which has passed. */
-static void repeat_run(struct reading *r, const struct plan *plan, const struct run_of *of)
+static void repeat_run(struct batch_reading *r, const struct plan *plan, const struct run_of *of)
 {
     struct batch_run *run = &r->batch->run[r->batch->n++];
 
@@ -551,7 +552,7 @@ static void repeat_run(struct reading *r, const struct plan *plan, const struct 
 
 /* The baseline may be an id. A glob without a matching run is an error: ratios would otherwise have
  * an unexpected denominator. */
-static enum epa_status check_baseline(struct reading *r)
+static enum epa_status check_baseline(struct batch_reading *r)
 {
     const struct node *node = node_find(r->tree.root, "baseline");
     const struct batch_pick pick = {&r->baseline, 1};
@@ -571,7 +572,7 @@ static enum epa_status check_baseline(struct reading *r)
     return EPA_ERR_CONFIG;
 }
 
-static enum epa_status expand(struct reading *r, bool flawed)
+static enum epa_status expand(struct batch_reading *r, bool flawed)
 {
     const struct source_location nowhere = {.file = r->file};
     enum epa_status status = EPA_OK;
@@ -619,14 +620,14 @@ enum epa_status batch_read(const char *file, const char *text, const char *const
 {
     struct arena *arena = arena_create();
     struct batch *batch = arena_alloc(arena, sizeof(*batch));
-    struct reading r = {.tree = {.arena = arena, .diag = diag},
-                        .file = arena_strndup(arena, file, strlen(file)),
-                        .set = sets,
-                        .n_sets = n_sets,
-                        .max_runs = max_runs > 0 ? max_runs : 1,
-                        .registry = registry,
-                        .batch = batch,
-                        .pick = pick};
+    struct batch_reading r = {.tree = {.arena = arena, .diag = diag},
+                              .file = arena_strndup(arena, file, strlen(file)),
+                              .set = sets,
+                              .n_sets = n_sets,
+                              .max_runs = max_runs > 0 ? max_runs : 1,
+                              .registry = registry,
+                              .batch = batch,
+                              .pick = pick};
     uint32_t before = diag_errors(diag);
     enum epa_status status = EPA_ERR_CONFIG;
     FILE *own = stdout_lend(); /* plugins print while they plan and search for a launcher */

@@ -23,7 +23,7 @@
 #include "launch/rendezvous.h"
 
 enum {
-    POLL_MS = 20,
+    PAUSE_MS = 20,
     LEAVE_MS = 1000,   /* time limit of a kept process to end after a failure */
     REPORT_MS = 30000, /* the same without failure: leave() may wait for rank 0's report */
     REPORT_S = 5,      /* after a failure, wait for rank 0 to report it before this process ends */
@@ -105,7 +105,7 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
     launch->wake = l->wake;
     launch->threads = true;
     launch->meeting = !l->met;
-    launch->pause_ms = POLL_MS;
+    launch->pause_ms = PAUSE_MS;
     launch->host = l->host.name;
     status = begin_launch(l, err);
     if (status == EPA_OK) {
@@ -149,7 +149,7 @@ static void wait_for_rank_0(struct launcher *l)
     while (l->conn.fd >= 0 && epa_now_ns() < end_ns) {
         struct pollfd fd = {.fd = l->conn.fd, .events = POLLIN};
 
-        if (poll(&fd, 1, POLL_MS) > 0)
+        if (poll(&fd, 1, PAUSE_MS) > 0)
             conn_turn(&l->conn, fd.revents);
         while (conn_take(&l->conn, &m))
             continue;

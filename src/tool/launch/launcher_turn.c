@@ -170,7 +170,7 @@ static void on_blocks(struct launcher *l, const struct conn_message *m)
 }
 
 /* Another rank has reached a step of the set-up. */
-static void on_step(struct launcher *l, const struct conn_message *m)
+static void on_rank_step(struct launcher *l, const struct conn_message *m)
 {
     struct conn_message data;
     struct conn_piece piece;
@@ -186,7 +186,7 @@ static void on_step(struct launcher *l, const struct conn_message *m)
         control_arrive(l->control, piece.rank, piece.number, data.data, data.bytes);
 }
 
-static void on_message(struct launcher *l, const struct conn_message *m)
+static void on_rank_message(struct launcher *l, const struct conn_message *m)
 {
     struct conn_word word;
 
@@ -201,7 +201,7 @@ static void on_message(struct launcher *l, const struct conn_message *m)
     } else if (m->type == CONN_BLOCKS) {
         on_blocks(l, m);
     } else if (m->type == CONN_STEP) {
-        on_step(l, m);
+        on_rank_step(l, m);
     } else if (m->type != CONN_ALIVE) {
         lose_rendezvous(l, "it sent a malformed message");
     }
@@ -235,7 +235,7 @@ static void advance_connection(struct launcher *l, short revents, uint64_t now)
     } else if (l->phase >= WAITING) {
         conn_turn(&l->conn, revents);
         while (!l->judged && conn_take(&l->conn, &m))
-            on_message(l, &m);
+            on_rank_message(l, &m);
         if (!l->judged && conn_find_loss(&l->conn, now, l->polled_ns, l->settings->heartbeat_ns)) {
             l->rank_0_lost = true;
             lose_rendezvous(l, "");

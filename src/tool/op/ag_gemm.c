@@ -6,7 +6,7 @@
 #include "op/ag_gemm_check.h"
 #include "op/gather.h"
 
-enum { ARRAY_A = GATHER_ROWS + 1, ARRAY_A_SCALE, ARRAY_C, ARRAY_C_SCALE, ARRAYS };
+enum { ARRAY_A = GATHER_ROWS + 1, ARRAY_A_SCALE, ARRAY_C, ARRAY_C_SCALE, GEMM_ARRAYS };
 
 struct op_ag_gemm {
     struct op_rank r; /* first */
@@ -137,7 +137,7 @@ static uint32_t ag_gemm_arrays(const struct problem_params *x, uint64_t rows, st
     out[ARRAY_C] = (struct op_array){"c", (all_rows(x) + 1) * size.c_row, .output = true};
     out[ARRAY_C_SCALE] =
         (struct op_array){"c_scale", (all_rows(x) + 1) * size.c_row_scale, .output = true};
-    return ARRAYS;
+    return GEMM_ARRAYS;
 }
 
 static uint64_t ag_gemm_bytes(const struct problem_params *x, const struct epa_footprint *footprint,
@@ -325,7 +325,7 @@ static enum epa_status ag_gemm_check(struct op_rank *rank, enum epa_stage_kind k
     return EPA_OK;
 }
 
-static const char *const head[] = {"gemm", "tokens", NULL, NULL};
+static const char *const gemm_head[] = {"gemm", "tokens", NULL, NULL};
 
 const struct operation op_ag_gemm = {
     .op = EPA_OP_AG_GEMM,
@@ -333,7 +333,7 @@ const struct operation op_ag_gemm = {
     .size_key = "gemm.m",
     .size_label = "rows of all ranks",
     .size = ag_gemm_size,
-    .head = head,
+    .head = gemm_head,
     .device_nodes = true,
     .shape = ag_gemm_shape,
     .state_bytes = sizeof(struct op_ag_gemm),

@@ -72,7 +72,7 @@ static bool is_fp8(const struct gemm_values *v)
     return v->dtype == EPA_FP8_E4M3;
 }
 
-static bool is_f16(const struct gemm_values *v)
+static bool has_f16(const struct gemm_values *v)
 {
     return v->dtype == EPA_F16;
 }
@@ -84,13 +84,13 @@ static void store_element(const struct gemm_values *v, void *out, uint32_t i, fl
     if (is_fp8(v))
         ((uint8_t *)out)[i] = e4m3_of_float(value);
     else
-        ((uint16_t *)out)[i] = word_of_float(is_f16(v), value);
+        ((uint16_t *)out)[i] = word_of_float(has_f16(v), value);
 }
 
 static float load_element(const struct gemm_values *v, const void *from, uint32_t i)
 {
     return is_fp8(v) ? float_of_e4m3(((const uint8_t *)from)[i])
-                     : float_of_word(is_f16(v), ((const uint16_t *)from)[i]);
+                     : float_of_word(has_f16(v), ((const uint16_t *)from)[i]);
 }
 
 static uint64_t a_key(const struct gemm_values *v, uint32_t rank, uint64_t iteration, uint32_t row)
@@ -150,7 +150,7 @@ void gemm_make_a(const struct gemm_values *v, uint32_t rank, uint64_t iteration,
         for (uint32_t g = 0; g < groups && is_fp8(v); g++)
             scale[g] = integer_scale(scale_key, g);
     } else if (!is_fp8(v)) {
-        random_words(key, v->k, is_f16(v), out);
+        random_words(key, v->k, has_f16(v), out);
     } else {
         for (uint32_t g = 0; g < groups; g++) {
             uint32_t n = v->k - g * GROUP < GROUP ? v->k - g * GROUP : GROUP;
@@ -174,7 +174,7 @@ void gemm_make_b(const struct gemm_values *v, uint32_t rank, uint32_t row, void 
                 store_element(v, out, i + j, (float)((int32_t)((z >> 8 * j & 255) * 9 >> 8) - 4));
         }
     } else if (!is_fp8(v)) {
-        random_words(key, v->k, is_f16(v), out);
+        random_words(key, v->k, has_f16(v), out);
     } else {
         for (uint32_t i = 0; i < v->k; i += GROUP) {
             uint32_t n = v->k - i < GROUP ? v->k - i : GROUP;
@@ -399,8 +399,8 @@ static void check_integers(struct gemm_reference *r, uint64_t key, const struct 
         r->exact[j] = (float)r->sum[j] * (is_fp8(v) ? 0.25f : 1) + r->bias[j];
         if (v->out_fp8)
             continue;
-        want = float_of_word(is_f16(v), word_of_float(is_f16(v), r->exact[j]));
-        have = float_of_word(is_f16(v), c->word[j]);
+        want = float_of_word(has_f16(v), word_of_float(has_f16(v), r->exact[j]));
+        have = float_of_word(has_f16(v), c->word[j]);
         if (have != want) /* both signs of zero are equal */
             op_wrong(f, "column %u is %g, should be %g", j, (double)have, (double)want);
     }
@@ -415,8 +415,8 @@ static double roundings(const struct gemm_values *v)
 }
 
 /* Checks the scale of each group: its largest code is 448, or all codes are 0 and the scale is 1. */
-static void check_scales(const struct gemm_reference *r, const struct c_row *c,
-                         struct op_finding *f)
+static void check_gemm_scales(const struct gemm_reference *r, const struct c_row *c,
+                              struct op_finding *f)
 {
     for (uint32_t first = 0; first < r->v.n; first += GROUP) {
         uint32_t n = r->v.n - first < GROUP ? r->v.n - first : GROUP;
@@ -438,9 +438,9 @@ static double read_row(struct gemm_reference *r, const struct c_row *c, double *
 
     for (uint32_t j = 0; j < v->n; j++)
         r->c_value[j] =
-            v->out_fp8 ? float_of_e4m3(c->code[j]) : float_of_word(is_f16(v), c->word[j]);
+            v->out_fp8 ? float_of_e4m3(c->code[j]) : float_of_word(has_f16(v), c->word[j]);
     *least = v->out_fp8 ? 0x1p-10 : 0x1p-25;
-    return v->out_fp8 ? 0x1p-4 * (1 + 0x1p-22) : is_f16(v) ? 0x1p-11 : 0x1p-8;
+    return v->out_fp8 ? 0x1p-4 * (1 + 0x1p-22) : has_f16(v) ? 0x1p-11 : 0x1p-8;
 }
 
 static void check_random(struct gemm_reference *r, const struct c_row *c, struct op_finding *f)
@@ -449,7 +449,7 @@ static void check_random(struct gemm_reference *r, const struct c_row *c, struct
     double ru = roundings(v) * 0x1p-24, g = ru / (1 - ru), least, d = read_row(r, c, &least);
 
     if (v->out_fp8)
-        check_scales(r, c, f);
+        check_gemm_scales(r, c, f);
     for (uint32_t i = 0; i < v->k; i++) {
         r->a_value[i] = load_element(v, r->a, i);
         if (is_fp8(v))

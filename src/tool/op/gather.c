@@ -32,7 +32,7 @@ struct op_bytes op_gather_bytes(const struct op_rank *rank, const struct op_slot
                              .least = others == 0 ? 0 : (own > rest ? own : rest) * payload};
 }
 
-enum { ARRAY_IN = GATHER_ROWS + 1, ARRAYS };
+enum { ARRAY_IN = GATHER_ROWS + 1, GATHER_ARRAYS };
 
 struct op_allgather {
     struct op_rank r; /* first */
@@ -40,7 +40,7 @@ struct op_allgather {
     char *row;        /* expected row */
 };
 
-static struct op_allgather *op_of(const struct op_rank *rank)
+static struct op_allgather *gather_of(const struct op_rank *rank)
 {
     return (struct op_allgather *)(uintptr_t)rank; /* its first member */
 }
@@ -67,7 +67,7 @@ static uint32_t allgather_arrays(const struct problem_params *x, uint64_t rows,
 {
     out[GATHER_ROWS] = op_gather_array(x);
     out[ARRAY_IN] = (struct op_array){"in", rows * x->allgather.row_bytes};
-    return ARRAYS;
+    return GATHER_ARRAYS;
 }
 
 static size_t output_bytes(const struct problem_params *x)
@@ -86,15 +86,15 @@ static uint64_t allgather_bytes(const struct problem_params *x,
 
 static void allgather_finish(struct op_rank *rank)
 {
-    free(op_of(rank)->read);
-    free(op_of(rank)->row);
+    free(gather_of(rank)->read);
+    free(gather_of(rank)->row);
 }
 
 static enum epa_status allgather_init(struct op_rank *rank, const struct op_params *p,
                                       struct epa_error *err)
 {
     (void)err;
-    op_of(rank)->row = memory_alloc(1, p->problem->allgather.row_bytes);
+    gather_of(rank)->row = memory_alloc(1, p->problem->allgather.row_bytes);
     return EPA_OK;
 }
 
@@ -112,7 +112,7 @@ static void make_row(const struct op_allgather *op, uint32_t rank, uint64_t iter
     }
 }
 
-static uint32_t rows_of(const struct problem_params *x, uint32_t rank, uint64_t iteration)
+static uint32_t rows_of_rank(const struct problem_params *x, uint32_t rank, uint64_t iteration)
 {
     return op_tokens_of(x, x->allgather.max_rows, rank, iteration);
 }
@@ -123,9 +123,9 @@ static uint32_t allgather_inputs(struct op_rank *rank, struct op_slot *s)
     char *in = s->array[ARRAY_IN].here;
 
     for (uint32_t r = 0; r < rank->world.size; r++)
-        counted[r] = rows_of(rank->params, r, s->iteration);
+        counted[r] = rows_of_rank(rank->params, r, s->iteration);
     for (uint32_t i = 0; i < counted[me]; i++)
-        make_row(op_of(rank), me, s->iteration, i,
+        make_row(gather_of(rank), me, s->iteration, i,
                  in + (size_t)i * rank->params->allgather.row_bytes);
     s->problem.u.allgather.rows = s->array[GATHER_ROWS].there;
     s->problem.u.allgather.in = s->array[ARRAY_IN].there;
@@ -159,7 +159,7 @@ static void allgather_load(const struct problem_params *x, const struct epa_foot
         double in_node = 0;
 
         for (uint32_t r = first; r < first + node; r++) {
-            double rows = rows_of(x, r, iteration);
+            double rows = rows_of_rank(x, r, iteration);
 
             in_node += rows;
             most = fmax(most, rows);
@@ -199,7 +199,7 @@ static enum epa_status read_output(struct op_allgather *op, const struct op_slot
 static enum epa_status allgather_check(struct op_rank *rank, enum epa_stage_kind kind,
                                        uint32_t slot, struct op_finding *f)
 {
-    struct op_allgather *op = op_of(rank);
+    struct op_allgather *op = gather_of(rank);
     const struct op_slot *s = &op->r.slot[slot];
     uint32_t row_bytes = op->r.params->allgather.row_bytes;
     const char *have = NULL;
@@ -227,7 +227,7 @@ static enum epa_status allgather_check(struct op_rank *rank, enum epa_stage_kind
     return EPA_OK;
 }
 
-static const char *const head[] = {"allgather", "tokens", NULL, NULL};
+static const char *const gather_head[] = {"allgather", "tokens", NULL, NULL};
 
 const struct operation op_allgather = {
     .op = EPA_OP_ALLGATHER,
@@ -235,7 +235,7 @@ const struct operation op_allgather = {
     .size_key = "allgather.max_rows",
     .size_label = "rows of a rank",
     .size = allgather_max_rows,
-    .head = head,
+    .head = gather_head,
     .shape = allgather_shape,
     .state_bytes = sizeof(struct op_allgather),
     .unit = "rows",

@@ -9,7 +9,7 @@
 #include "report/rows.h"
 #include "report/xml.h"
 
-static bool ended(const struct report_row *row, const char *end)
+static bool ended_as(const struct report_row *row, const char *end)
 {
     return strcmp(row->end, end) == 0;
 }
@@ -18,12 +18,12 @@ static bool ended(const struct report_row *row, const char *end)
  * error. */
 static bool is_failure(const struct report_row *row)
 {
-    return ended(row, REPORT_FAILED) && strcmp(row->status, status_name(EPA_ERR_MISMATCH)) == 0;
+    return ended_as(row, REPORT_FAILED) && strcmp(row->status, status_name(EPA_ERR_MISMATCH)) == 0;
 }
 
 static bool is_skipped(const struct report_row *row)
 {
-    return ended(row, REPORT_SKIPPED) || ended(row, REPORT_NOT_RUN);
+    return ended_as(row, REPORT_SKIPPED) || ended_as(row, REPORT_NOT_RUN);
 }
 
 /* Counts rows of `file`; NULL: all rows. */
@@ -39,7 +39,7 @@ static void add_counts(struct text *out, const struct report_batch *batch, const
         tests++;
         skipped += is_skipped(row);
         failures += is_failure(row);
-        errors += !ended(row, REPORT_OK) && !is_skipped(row) && !is_failure(row);
+        errors += !ended_as(row, REPORT_OK) && !is_skipped(row) && !is_failure(row);
     }
     text_add(out, " tests=\"%u\" failures=\"%u\" errors=\"%u\" skipped=\"%u\"", tests, failures,
              errors, skipped);
@@ -62,7 +62,7 @@ static void add_case(struct text *out, const struct report_row *row)
     add_attribute(out, "name", row->label);
     if (isfinite(row->elapsed_s))
         text_add(out, " time=\"%.3f\"", row->elapsed_s);
-    if (ended(row, REPORT_OK)) {
+    if (ended_as(row, REPORT_OK)) {
         text_add(out, "/>\n");
         return;
     }

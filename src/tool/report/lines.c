@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 
-enum { COLUMNS = 100 }; /* of a folded line */
+enum { LINE_COLUMNS = 100 }; /* of a folded line */
 
 void text_print_clean(FILE *file, const char *text)
 {
@@ -21,7 +21,7 @@ void text_print_clean(FILE *file, const char *text)
 void text_fold(FILE *file, const char *lead, const char *next, const char *text)
 {
     for (; *text != 0; lead = next) {
-        size_t room = COLUMNS - strlen(lead), cut = strlen(text);
+        size_t room = LINE_COLUMNS - strlen(lead), cut = strlen(text);
 
         if (cut > room) {
             for (cut = room; cut > 0 && text[cut] != ' '; cut--)

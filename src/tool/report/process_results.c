@@ -18,7 +18,7 @@ struct prefixed {
     const char *before;
 };
 
-static void add_value(void *arg, const struct result_value *v)
+static void add_prefixed_value(void *arg, const struct result_value *v)
 {
     const struct prefixed *to = arg;
     text_auto path = {0};
@@ -64,14 +64,14 @@ static void copy_facts(struct results_run *to, struct arena *arena, const struct
     const struct experiment *x = f->facts.experiment;
     uint32_t before;
 
-    machine_visit(facts->machine, add_value, &(struct prefixed){&list, ""});
+    machine_visit(facts->machine, add_prefixed_value, &(struct prefixed){&list, ""});
     device_keys_add(&list, f->facts.rank[0].device);
     add_links(&list, f);
     before = list.n;
-    timing_visit(f, add_value, &(struct prefixed){&list, "timing."});
+    timing_visit(f, add_prefixed_value, &(struct prefixed){&list, "timing."});
     if (list.n == before)
         key_list_add_null(&list, "timing");
-    plugins_visit(x, add_value, &(struct prefixed){&list, "plugins."});
+    plugins_visit(x, add_prefixed_value, &(struct prefixed){&list, "plugins."});
     key_list_add_text(&list, "world.launcher", x->launcher.plugin->name);
     if (f->facts.started_by[0] != '\0')
         key_list_add_text(&list, "world.started_by", f->facts.started_by);

@@ -98,7 +98,7 @@ struct description {
     struct text *main, *options;
 };
 
-static void add_value(void *arg, const struct experiment_value *v)
+static void describe_value(void *arg, const struct experiment_value *v)
 {
     struct description *d = arg;
 
@@ -126,7 +126,7 @@ static void print_sections(FILE *file, const struct experiment *x, const char *c
     for (uint32_t i = 0; i < n; i++) {
         text_auto main = {0}, more = {0};
 
-        experiment_visit(x, add_value, &(struct description){section[i], &main, &more});
+        experiment_visit(x, describe_value, &(struct description){section[i], &main, &more});
         text_add(&line, "%s%s: %s", i == 0 ? "" : "; ", section[i],
                  main.data != NULL ? main.data : "");
         if (more.data != NULL)

@@ -237,7 +237,7 @@ static json_t *statistics_json(const struct run_facts *s)
 }
 
 /* Returns the output properties; null: all algorithms have the same. */
-static json_t *delivers_json(const struct run_facts *s)
+static json_t *outputs_json(const struct run_facts *s)
 {
     const struct operation *op = s->operation;
     struct op_property list[OP_PROPERTIES];
@@ -285,7 +285,7 @@ json_t *result_json(const struct result *result, const struct facts *facts)
     json_object_set_new(out, "skew", skew_json(&f->skew));
     if (op->stats_list != NULL)
         json_object_set_new(out, op->stats_key, statistics_json(s));
-    json_object_set_new(out, "delivers", delivers_json(s));
+    json_object_set_new(out, "delivers", outputs_json(s));
     json_object_set_new(out, "traffic", traffic_json(f));
     json_object_set_new(out, "limit", limit_json(f));
     json_object_set_new(out, "compute",

@@ -377,7 +377,8 @@ static void *copy_bytes(struct arena *arena, const void *from, size_t bytes)
     return out;
 }
 
-static struct run_stage *copy_stages(struct arena *arena, const struct run_stage *stage, uint32_t n)
+static struct run_stage *copy_run_stages(struct arena *arena, const struct run_stage *stage,
+                                         uint32_t n)
 {
     struct run_stage *out = copy_bytes(arena, stage, n * sizeof(*stage));
 
@@ -405,7 +406,7 @@ void results_add_copy(struct results *results, const struct results_run *run)
         copy_text(arena, text[i]);
     to->key = copy_keys(arena, run->key, run->n_keys);
     to->fact = copy_keys(arena, run->fact, run->n_facts);
-    to->stage = copy_stages(arena, run->stage, run->n_stages);
+    to->stage = copy_run_stages(arena, run->stage, run->n_stages);
     to->figures.stage = to->stage;
     to->figures.status = to->status;
     delivers = copy_bytes(arena, run->delivers, run->n_delivers * sizeof(*run->delivers));

@@ -16,14 +16,14 @@
 enum { HEAD = 256 }; /* a document of epa2a names its program in these first bytes */
 
 /* Returns a copy of the text at a path, "" for another type. */
-static const char *copy_text(const struct results *r, const json_t *from, const char *path)
+static const char *copy_text_at(const struct results *r, const json_t *from, const char *path)
 {
     return arena_printf(r->arena, "%s", json_text_at(from, path));
 }
 
 /* ---- keys ---- */
 
-static void add_value(struct key_list *out, const char *path, const json_t *value)
+static void add_key_value(struct key_list *out, const char *path, const json_t *value)
 {
     text_auto shown = {0};
 
@@ -42,7 +42,7 @@ static void add_values(struct key_list *out, const char *path, const json_t *fro
         add_values(out, below, it.value);
     }
     if (from != NULL && !json_is_object(from))
-        add_value(out, path, from);
+        add_key_value(out, path, from);
 }
 
 static void read_keys(const struct results *r, const json_t *from, struct results_run *to)
@@ -63,8 +63,8 @@ static void read_keys(const struct results *r, const json_t *from, struct result
 
 static void read_machine(const struct results *r, const json_t *from, struct results_machine *to)
 {
-    *to = (struct results_machine){.host = copy_text(r, from, "host"),
-                                   .version = copy_text(r, from, "build.version")};
+    *to = (struct results_machine){.host = copy_text_at(r, from, "host"),
+                                   .version = copy_text_at(r, from, "build.version")};
 }
 
 /* Returns the notes of the user as text. */
@@ -90,7 +90,7 @@ static void read_delivers(const struct results *r, const json_t *from, struct re
     to->delivers = out;
     to->has_delivers = json_is_object(from);
     for (struct json_walk it = {to->has_delivers ? from : NULL}; json_next(&it);) {
-        add_value(&value, it.key, it.value);
+        add_key_value(&value, it.key, it.value);
         out[to->n_delivers++] = (struct op_property){
             .name = value.key[value.n - 1].path,
             .value = json_is_null(it.value) ? NULL : value.key[value.n - 1].value,
@@ -122,7 +122,7 @@ static enum epa_status read_stage(const struct results *r, const char *path, con
 {
     const json_t *samples = json_object_get(from, "samples_ns");
 
-    to->name = copy_text(r, from, "name");
+    to->name = copy_text_at(r, from, "name");
     if (to->name[0] == '\0' || !json_is_array(samples))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s: a stage without name or samples_ns; was it written by epa2a "
@@ -187,17 +187,17 @@ static enum epa_status read_run(const struct results *r, const char *path, const
     enum epa_status status = EPA_OK;
 
     *to = (struct results_run){.path = r->reading,
-                               .file = copy_text(r, from, "file"),
-                               .id = copy_text(r, from, "id"),
-                               .label = copy_text(r, from, "label"),
-                               .named = copy_text(r, from, "run"),
-                               .name = copy_text(r, from, "name"),
-                               .verb = copy_text(r, from, "verb"),
-                               .status = copy_text(r, from, "status"),
-                               .started = copy_text(r, from, "started"),
+                               .file = copy_text_at(r, from, "file"),
+                               .id = copy_text_at(r, from, "id"),
+                               .label = copy_text_at(r, from, "label"),
+                               .named = copy_text_at(r, from, "run"),
+                               .name = copy_text_at(r, from, "name"),
+                               .verb = copy_text_at(r, from, "verb"),
+                               .status = copy_text_at(r, from, "status"),
+                               .started = copy_text_at(r, from, "started"),
                                .context = read_context(r, json_object_get(from, "context")),
-                               .program = copy_text(r, from, "source.program"),
-                               .clock = copy_text(r, from, "source.clock"),
+                               .program = copy_text_at(r, from, "source.program"),
+                               .clock = copy_text_at(r, from, "source.clock"),
                                .iterations = json_number_at(from, "iterations"),
                                .elapsed_s = json_number_at(from, "elapsed_s"),
                                .ranks = json_number_at(from, "world.size")};
@@ -236,7 +236,7 @@ static enum epa_status read_document(struct results *r, const char *path, const 
     enum epa_status status = EPA_OK;
 
     if (r->order == NULL) {
-        r->order = copy_text(r, root, "order");
+        r->order = copy_text_at(r, root, "order");
         r->order_seed = (uint64_t)json_integer_value(json_object_get(root, "order_seed"));
     }
     if (strcmp(json_text_at(root, "program"), "epa2a") != 0 || !json_is_array(runs))

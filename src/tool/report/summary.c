@@ -153,7 +153,8 @@ void report_row_end(struct report_row *row, const char *end, enum epa_status sta
 
 /* Copies figures of the result. The limit is the largest of the minimum times of products, weights
  * and links. */
-static void copy_figures(struct report_row *row, const struct run_figures *run, struct arena *arena)
+static void copy_run_figures(struct report_row *row, const struct run_figures *run,
+                             struct arena *arena)
 {
     const struct run_stop *stop = &run->stop;
     struct run_stage *stage = arena_alloc(arena, run->n_stages * sizeof(*stage));
@@ -177,8 +178,8 @@ static void copy_figures(struct report_row *row, const struct run_figures *run, 
         row->limit_ns = run_total(run)->figures.peak_ns;
 }
 
-static void copy_keys(struct report_row *row, const struct results_key *key, uint32_t n,
-                      struct arena *arena)
+static void copy_row_keys(struct report_row *row, const struct results_key *key, uint32_t n,
+                          struct arena *arena)
 {
     struct results_key *copy = arena_alloc(arena, n * sizeof(*copy));
 
@@ -199,7 +200,7 @@ void report_row_fill(struct report_row *row, const struct result *result, struct
                    run->error != NULL ? arena_printf(arena, "%s", run->error_text) : NULL);
     if (!ok)
         row->status = missed ? status_name(EPA_ERR_MISMATCH) : run->error;
-    copy_figures(row, run, arena);
+    copy_run_figures(row, run, arena);
     for (uint32_t i = 0; i < RUN_KINDS; i++)
         row->time_ns[i] = round(run->kind_ns[i]);
     row->elapsed_s = result->elapsed_s;
@@ -209,8 +210,8 @@ void report_row_fill(struct report_row *row, const struct result *result, struct
 void report_row_read(struct report_row *row, const struct results_run *was, struct arena *arena)
 {
     report_row_end(row, REPORT_OK, EPA_OK, NULL);
-    copy_figures(row, &was->figures, arena);
-    copy_keys(row, was->key, was->n_keys, arena);
+    copy_run_figures(row, &was->figures, arena);
+    copy_row_keys(row, was->key, was->n_keys, arena);
     row->elapsed_s = was->elapsed_s;
     memcpy(row->time_ns, was->time_ns, sizeof(row->time_ns));
 }
@@ -354,12 +355,12 @@ static struct lines single_rows(const struct report_batch *batch)
 
 /* ---- tables ---- */
 
-enum { COLUMNS = 16 };
+enum { SUMMARY_COLUMNS = 16 };
 
 struct layout {
     struct lines lines;
-    const struct field *field[COLUMNS];
-    struct table_column column[COLUMNS];
+    const struct field *field[SUMMARY_COLUMNS];
+    struct table_column column[SUMMARY_COLUMNS];
     struct table_row *row;
     bool ratios, repeated;
 };

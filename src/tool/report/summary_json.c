@@ -6,7 +6,7 @@
 #include "report/result_parts.h"
 #include "report/summary.h"
 
-static void add_value(void *arg, uint32_t row, const struct summary_value *v)
+static void add_summary_value(void *arg, uint32_t row, const struct summary_value *v)
 {
     json_t *rows = arg, *value;
 
@@ -28,7 +28,7 @@ json_t *report_document(json_t *results, const struct report_batch *batch)
     if (batch == NULL)
         return out;
     rows = json_array();
-    summary_visit(batch, add_value, rows);
+    summary_visit(batch, add_summary_value, rows);
     json_object_set_new(out, "order", json_text(batch->order));
     json_object_set_new(out, "order_seed",
                         report_is_declared(batch) ? json_null() : json_count(batch->seed));

@@ -12,7 +12,10 @@
 
 /* The text of a cell is the same in each format. */
 
-enum { WIDTH = 100, TEXT = 12 /* TEXT: width of a text between the first and the last */ };
+enum {
+    WIDTH = 100,
+    TEXT_WIDTH = 12 /* TEXT_WIDTH: width of a text between the first and the last */
+};
 
 static bool is_text(const struct table_column *c)
 {
@@ -30,8 +33,8 @@ static int width_of(const char *text)
 }
 
 /* Adds a cell. `none` replaces an unknown number. */
-static void add_cell(struct text *out, const struct table_column *c, const struct table_cell *cell,
-                     const char *none, bool fits)
+static void add_table_cell(struct text *out, const struct table_column *c,
+                           const struct table_cell *cell, const char *none, bool fits)
 {
     double x = cell->number / (c->scale > 0 ? c->scale : 1);
     int digits = c->digits != -2 ? c->digits : x != 0 && x < 0.1 ? 4 : 2;
@@ -65,13 +68,13 @@ static int label_width(const struct table_column *columns, const struct table_ro
         if (is_text(c) && label == NULL)
             label = c;
         else if (is_text(c))
-            room -= c[1].key != NULL ? TEXT + 2 : 8;
+            room -= c[1].key != NULL ? TEXT_WIDTH + 2 : 8;
     }
     longest = label->digits > 0 ? label->digits : TABLE_LABEL;
     for (size_t i = 0; i < n; i++) {
         text_auto cell = {0};
 
-        add_cell(&cell, label, &row[i].cell[label - columns], "", true);
+        add_table_cell(&cell, label, &row[i].cell[label - columns], "", true);
         if (cell.data != NULL && width_of(cell.data) > longest)
             longest = width_of(cell.data);
     }
@@ -88,12 +91,12 @@ static void print_cells(FILE *file, const struct table_column *columns, const st
 
     for (const struct table_column *c = columns; c->key != NULL; c++) {
         text_auto cell = {0};
-        int width = !is_text(c) ? c->width : first ? label : c[1].key == NULL ? 0 : TEXT;
+        int width = !is_text(c) ? c->width : first ? label : c[1].key == NULL ? 0 : TEXT_WIDTH;
         bool last = c[1].key == NULL && coloured;
         enum colour colour = last && row->colour == TABLE_BAD ? COLOUR_BAD : COLOUR_GOOD;
 
         if (row != NULL)
-            add_cell(&cell, c, &row->cell[c - columns], "-", true);
+            add_table_cell(&cell, c, &row->cell[c - columns], "-", true);
         else if (!unit && c->name != NULL)
             text_add(&cell, "%s", c->name);
         else if (unit && c->unit != NULL)
@@ -179,7 +182,7 @@ void table_add(struct text *out, enum table_form how, const struct table_column 
         for (const struct table_column *c = columns; c->key != NULL; c++) {
             text_auto cell = {0};
 
-            add_cell(&cell, c, &row[i].cell[c - columns], form->none, false);
+            add_table_cell(&cell, c, &row[i].cell[c - columns], form->none, false);
             text_add(out, "%s", commas && c == columns ? "" : form->cell);
             form->escape(out, cell.data != NULL ? cell.data : "");
             text_add(out, "%s", form->end_cell);

@@ -12,7 +12,7 @@
 #include "session/rank_delay.h"
 #include "session/rank_status.h"
 
-static struct timespec timespec_of(uint64_t ns)
+static struct timespec fault_timespec(uint64_t ns)
 {
     return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 }
@@ -25,7 +25,7 @@ static struct timespec timespec_of(uint64_t ns)
 static bool start_timer(timer_t *timer, uint64_t ns)
 {
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGCONT};
-    struct itimerspec when = {.it_value = timespec_of(ns)};
+    struct itimerspec when = {.it_value = fault_timespec(ns)};
 
     if (timer_create(CLOCK_MONOTONIC, &event, timer) != 0)
         return false;

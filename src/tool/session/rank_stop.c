@@ -26,7 +26,7 @@ struct rank_stop {
     } mine, all[]; /* [ranks] */
 };
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t least_samples(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -65,7 +65,7 @@ bool rank_stop_poll(struct rank *r, uint64_t samples)
     if (samples == 0 || samples < stop->rule.next)
         return false;
     while (stop->rule.n < samples) {
-        uint64_t n = least(samples - stop->rule.n, EXCHANGED);
+        uint64_t n = least_samples(samples - stop->rule.n, EXCHANGED);
 
         stop->mine.elapsed_ns = epa_now_ns() - stop->start_ns;
         for (uint64_t k = 0; k < n; k++)

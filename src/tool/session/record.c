@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "base/sysfile.h"
 
-enum { SAMPLES = 1000, LINE = 64, ROUNDS = 32, LATE_NS = 300000 };
+enum { SAMPLES = 1000, CACHE_LINE = 64, ROUNDS = 32, LATE_NS = 300000 };
 
 /* Layout of a record: a slot per kept iteration, a spare slot, one slot for events outside iterations,
  * and the side lanes. */
@@ -29,7 +29,7 @@ struct places {
 
 static size_t round_up(size_t at)
 {
-    return (at + LINE - 1) / LINE * LINE;
+    return (at + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 }
 
 static struct places places_in(const struct record *record, const struct record_shape *shape)

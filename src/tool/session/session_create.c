@@ -107,7 +107,7 @@ static enum epa_status find_process_id(struct session *s, struct epa_error *err)
     return launcher_of(x)->process_id(x->launcher.config, &s->process_id, err);
 }
 
-static void count_iterations(struct session *s)
+static void count_planned_iterations(struct session *s)
 {
     const struct experiment *x = s->experiment;
 
@@ -231,9 +231,10 @@ static enum epa_status create_session(struct status_page *status_page, uint64_t 
     s->footprint = x->footprint;
     /* From here on private_bytes is the memory of a whole rank: each further thread is a worker. */
     s->footprint.private_bytes += s->footprint.worker_bytes * (threads_of(x) - 1);
-    count_iterations(s);
+    count_planned_iterations(s);
     if (runs)
-        (void)pin_plan_init(&s->cores, PIN_NONE, 1, 1, NULL); /* without it checks have one thread */
+        (void)pin_plan_init(&s->cores, PIN_NONE, 1, 1,
+                            NULL); /* without it checks have one thread */
     if (runs && find_process_id(s, err) != EPA_OK)
         status = epa_fail_at(err, "launcher.name");
     if (status == EPA_OK && runs && check_machine(x, err) != EPA_OK)

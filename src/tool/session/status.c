@@ -14,7 +14,7 @@
 
 #include <epa2a/wait.h>
 
-enum { TURNS = 200 }; /* reads of a head during a write, 1 ms apart */
+enum { HEAD_READS = 200 }; /* reads of a head during a write, 1 ms apart */
 
 /* ---- the page of another process ---- */
 
@@ -28,7 +28,7 @@ static enum epa_status read_head(int file, struct status_page_head *out, struct 
 {
     struct status_page_head again;
 
-    for (uint32_t i = 0; i < TURNS; i++) {
+    for (uint32_t i = 0; i < HEAD_READS; i++) {
         if (!read_at(file, 0, out, sizeof(*out)) || !read_at(file, 0, &again, sizeof(again)) ||
             memcmp(out->magic, STATUS_PAGE_MAGIC, sizeof(out->magic)) != 0)
             return epa_fail(err, EPA_ERR_UNSUPPORTED,

@@ -12,7 +12,7 @@ bool stop_is_on(const struct bench_options *o)
     return o->ci95 > 0 || o->max_time_ns > 0;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t least_iterations(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -20,7 +20,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 /* Minimum number of samples of a stop by ci95. */
 static uint64_t at_least(const struct bench_options *o)
 {
-    return least(o->min_iterations, o->iterations);
+    return least_iterations(o->min_iterations, o->iterations);
 }
 
 enum epa_status stop_init(struct stop *s, const struct bench_options *o, struct epa_error *err)
@@ -74,15 +74,16 @@ static uint64_t next_evaluation(const struct stop *s, uint64_t elapsed_ns)
         if (n < at_least(o))
             more = at_least(o) - n;
         else if (elapsed_ns < o->min_time_ns)
-            more = least(n, samples_until(s, elapsed_ns, o->min_time_ns) + 1);
+            more = least_iterations(n, samples_until(s, elapsed_ns, o->min_time_ns) + 1);
         else
             more = n / 4;
     }
     /* Evaluates again at half of the remaining time, since samples may become slower, and at most at
      * twice the present number of samples. */
     if (o->max_time_ns > 0)
-        more = least(least(more, n), samples_until(s, elapsed_ns, o->max_time_ns) / 2);
-    return least(n + (more > 0 ? more : 1), o->iterations);
+        more = least_iterations(least_iterations(more, n),
+                                samples_until(s, elapsed_ns, o->max_time_ns) / 2);
+    return least_iterations(n + (more > 0 ? more : 1), o->iterations);
 }
 
 enum stop_reason stop_poll(struct stop *s, uint64_t elapsed_ns)

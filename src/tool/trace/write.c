@@ -41,7 +41,7 @@ static bool is_sound(const struct session *s, const struct record *record,
            (e->peer == EPA_TRACE_NOBODY || e->peer < s->experiment->problem.ranks);
 }
 
-static bool is_flow(const struct epa_trace_event *e)
+static bool is_flow_event(const struct epa_trace_event *e)
 {
     return e->kind == EPA_TRACE_FLOW_BEGIN || e->kind == EPA_TRACE_FLOW_END;
 }
@@ -73,7 +73,7 @@ static void add_event(struct gathered *g, const struct epa_trace_event *e, uint6
     event.event = e;
     event.begin_ns = record_on_common_clock(r->record, &r->clock, at);
     event.end_ns =
-        is_flow(e) ? event.begin_ns : record_on_common_clock(r->record, &r->clock, e->end_ns);
+        is_flow_event(e) ? event.begin_ns : record_on_common_clock(r->record, &r->clock, e->end_ns);
     g->slices += e->kind == EPA_TRACE_SLICE;
     g->event[g->n++] = event;
 }
@@ -146,7 +146,7 @@ static void gather_beside(void *arg, const struct epa_trace_event *e)
     struct gathered *g = from->g;
     const struct gathered_rank *r = &g->rank[from->rank];
     uint64_t n = g->last - g->first + 1, i = 0, first = r->begin_ns[0], at = event_time(e);
-    uint32_t lane = is_flow(e) ? 0 : e->signal;
+    uint32_t lane = is_flow_event(e) ? 0 : e->signal;
 
     if (!is_sound(from->s, r->record, e) || lane >= lanes_beside(from->which))
         return;
@@ -172,7 +172,7 @@ static void gather_besides(const struct session *s, struct gathered *g)
                                &(struct gathering){s, g, r, which});
 }
 
-static int by_time(const void *left, const void *right)
+static int compare_event_times(const void *left, const void *right)
 {
     const struct gathered_event *a = left, *b = right;
 
@@ -215,7 +215,7 @@ static void cut_flows(struct gathered *g)
         const struct gathered_event *e = &g->event[i];
         json_int_t n = e->event->kind == EPA_TRACE_FLOW_BEGIN ? BEGIN : e->cut ? 2 * END : END;
 
-        if (!is_flow(e->event))
+        if (!is_flow_event(e->event))
             continue;
         n += json_integer_value(json_object_get(ends, flow_id(e, id)));
         json_object_set_new(ends, id, json_integer(n));
@@ -223,7 +223,7 @@ static void cut_flows(struct gathered *g)
     for (uint64_t i = 0; i < g->n; i++) {
         struct gathered_event *e = &g->event[i];
 
-        if (!is_flow(e->event))
+        if (!is_flow_event(e->event))
             continue;
         e->cut = json_integer_value(json_object_get(ends, flow_id(e, id))) != BEGIN + END;
         g->cut += e->cut;
@@ -255,7 +255,7 @@ struct gathered trace_gather(const struct session *s)
         g.rank[r].begin_ns = memory_alloc(s->trace.turns + 1, sizeof(uint64_t));
     gather_parts(s, &g, true);
     gather_besides(s, &g);
-    qsort(g.event, g.n, sizeof(*g.event), by_time);
+    qsort(g.event, g.n, sizeof(*g.event), compare_event_times);
     g.base_ns = g.n > 0 ? g.event[0].begin_ns : 0;
     cut_flows(&g);
     return g;

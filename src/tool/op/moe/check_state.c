@@ -28,7 +28,7 @@ static uint32_t block_tokens(const struct problem_params *x)
     return n < x->moe.max_tokens ? (uint32_t)n : x->moe.max_tokens;
 }
 
-static bool is_real(const struct problem_params *x)
+static bool has_real_experts(const struct problem_params *x)
 {
     return x->expert.kind == EXPERT_MLP;
 }
@@ -47,13 +47,13 @@ static void lay_out_space(const struct problem_params *x, uint32_t rows, struct 
     s->sent_q = pool_alloc(p, hidden, sizeof(*s->sent_q));
     s->order = pool_alloc(p, x->moe.topk, sizeof(*s->order));
     s->size = pool_alloc(p, hidden, sizeof(*s->size));
-    for (uint32_t i = 0; i < (is_real(x) ? 2 : 1); i++) {
+    for (uint32_t i = 0; i < (has_real_experts(x) ? 2 : 1); i++) {
         s->total[i] = pool_alloc(p, hidden, sizeof(float));
         s->part[i] = pool_alloc(p, hidden, sizeof(float));
         s->quantised[i] = pool_alloc(p, hidden, sizeof(float));
         s->sum[i] = pool_alloc(p, hidden, sizeof(double));
     }
-    if (!is_real(x)) {
+    if (!has_real_experts(x)) {
         s->synthetic = pool_alloc(p, hidden, sizeof(float));
         return;
     }
@@ -72,7 +72,7 @@ static void check_combine_lay_out(const struct problem_params *x, struct moe_che
     c->token = pool_alloc(p, n, sizeof(*c->token));
     c->result = pool_alloc(p, n, sizeof(*c->result));
     lay_out_space(x, c->block_tokens, p, &c->own);
-    if (!is_real(x))
+    if (!has_real_experts(x))
         return;
     weights_init(x, &w);
     for (uint32_t i = 0; i < 2; i++)
@@ -86,7 +86,7 @@ static uint64_t check_combine_bytes(const struct problem_params *x)
 {
     struct weights w;
 
-    if (!is_real(x))
+    if (!has_real_experts(x))
         return 0;
     weights_init(x, &w);
     return reference_bytes(&w, block_tokens(x));
@@ -192,7 +192,7 @@ uint32_t check_threads(struct op_moe *op, uint32_t wanted)
     if (wanted <= 1)
         return 1;
     lay_out_space(x, MORE_ROWS, &one, &ignored);
-    each = one.bytes + (is_real(x) ? reference_bytes(&op->weights, MORE_ROWS) : 0);
+    each = one.bytes + (has_real_experts(x) ? reference_bytes(&op->weights, MORE_ROWS) : 0);
     most = CHECK_MORE_BYTES / ranks / each;
     most = most < wanted - 1 ? most : wanted - 1;
     if (c->more == NULL && most > 0)

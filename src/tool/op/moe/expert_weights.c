@@ -6,13 +6,12 @@
 
 #include "base/memory.h"
 enum {
-    BLOCK = MLP_BLOCK,
     STAGE_BYTES = 64 << 20, /* host buffer for copies of weights to a device */
 };
 
 uint64_t op_moe_weights_stage_bytes(const struct weights *w)
 {
-    return STAGE_BYTES + (uint64_t)(BLOCK + 1) * (w->shape.hidden + w->shape.mlp.ffn) * 2;
+    return STAGE_BYTES + (uint64_t)(MLP_BLOCK + 1) * (w->shape.hidden + w->shape.mlp.ffn) * 2;
 }
 
 /* Makes the rows of a block with their scales. */
@@ -78,7 +77,8 @@ static enum epa_status write_matrix(struct op_moe *op, enum mlp_matrix m, char *
                                     char *room, struct epa_error *err)
 {
     const struct weights *w = &op->weights;
-    size_t row = (size_t)mlp_columns(&w->shape, m) * mlp_element(&w->shape), block = BLOCK * row;
+    size_t row = (size_t)mlp_columns(&w->shape, m) * mlp_element(&w->shape),
+           block = MLP_BLOCK * row;
     size_t groups = epa_mlp_blocks(mlp_columns(&w->shape, m)), line = groups * sizeof(float);
     uint64_t n = STAGE_BYTES / (block + line) > 0 ? STAGE_BYTES / (block + line) : 1;
     uint64_t all = (uint64_t)mlp_blocks(&w->shape, m) * op->local_experts;

@@ -160,7 +160,7 @@ static const char *moe_head_also(const struct problem_params *x)
     return x->expert.kind == EXPERT_MLP ? "expert" : NULL;
 }
 
-static const char *const head[] = {"moe", NULL, "routing", "tokens", NULL, NULL};
+static const char *const moe_head[] = {"moe", NULL, "routing", "tokens", NULL, NULL};
 
 static enum epa_status moe_measure(struct op_rank *rank, struct op_peaks *out,
                                    struct epa_error *err)
@@ -185,7 +185,7 @@ const struct operation op_moe = {
     .copies_key = "moe.topk",
     .copies = moe_choices,
     .weights_keys = ", moe.experts, expert.ffn",
-    .head = head,
+    .head = moe_head,
     .head_also = moe_head_also,
     .refuse_footprint = op_moe_refuse,
     .shape = op_moe_shape,
