@@ -32,7 +32,7 @@ static enum epa_status find_route(struct epa2a_moe *moe, void *memory, struct mo
 static enum epa_status find_dispatch(struct epa2a_moe *moe, uint64_t id, struct moe_target *out,
                                      struct epa_error *err)
 {
-    struct moe_record *r;
+    struct moe_record *r = NULL;
     bool again;
     enum epa_status status = moe_open_find(moe, id, &r, &again, err);
 

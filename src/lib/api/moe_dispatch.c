@@ -151,7 +151,7 @@ static void begin_record(struct epa2a_moe *moe, struct moe_record *r)
 static enum epa_status start(struct epa2a_moe *moe, struct epa2a_received *got,
                              struct epa_error *err)
 {
-    struct moe_record *r;
+    struct moe_record *r = NULL;
     enum epa_status status = moe_open_record(moe, &r, err);
 
     if (status != EPA_OK)

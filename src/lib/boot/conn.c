@@ -232,7 +232,7 @@ static bool crashed(const struct conn_word *word)
 void conn_blame(struct conn_word *verdict, const struct conn_word *word, uint64_t since_ns)
 {
     struct conn_word other = *word;
-    size_t used;
+    size_t used, more;
 
     if (since_ns >= BLAME_NS && verdict->status != EPA_ERR_ABORTED)
         return;
@@ -241,9 +241,11 @@ void conn_blame(struct conn_word *verdict, const struct conn_word *word, uint64_
         *verdict = *word;
     }
     used = strlen(verdict->text);
-    if (crashed(verdict) && crashed(&other) &&
-        used + strlen("; ") + strlen(other.text) < sizeof(verdict->text))
-        snprintf(verdict->text + used, sizeof(verdict->text) - used, "; %s", other.text);
+    more = strlen(other.text);
+    if (crashed(verdict) && crashed(&other) && used + strlen("; ") + more < sizeof(verdict->text)) {
+        memcpy(verdict->text + used, "; ", strlen("; "));
+        memcpy(verdict->text + used + strlen("; "), other.text, more + 1);
+    }
 }
 
 bool conn_get_word(const struct conn_message *m, struct conn_word *out)

@@ -1,4 +1,4 @@
-/* Build tool: prints files as C arrays. epa2a.bash becomes epa2a_bash. In a file that begins with
+/* Build tool: prints a header with files as C arrays. epa2a.bash becomes epa2a_bash. In a file that begins with
  * "=== NAME" each such line starts a new array, NAME_txt. */
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +40,7 @@ static int print_file(const char *path)
 
 int main(int argc, char **argv)
 {
+    printf("#pragma once\n");
     for (int i = 1; i < argc; i++)
         if (print_file(argv[i]) != 0)
             return 1;
