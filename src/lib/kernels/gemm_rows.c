@@ -1,10 +1,13 @@
 /* Loops that compilers vectorise. Products and sums are rounded one by one, except in the sum of
- * outputs, so that all instruction sets agree. GEMM_ROWS: the name of the set. */
+ * outputs, so that all instruction sets agree. GEMM_ROWS: the name of the set. QUANTISE_INT8: its function
+ * for rows of INT8. */
 #include "kernels/rows.h"
 
 #include <math.h>
 
 #include "base/dtype.h"
+#include "kernels/quantise_int8.h"
+#include "kernels/quantise_int8_avx512.h"
 #include "kernels/sets.h"
 
 enum { GROUP = 128, STEP = 32, LINE = 16 };
@@ -202,45 +205,5 @@ static void quantise(const float *x, const float *add, uint32_t n, uint8_t *q, f
         scale[h / GROUP] = quantise_channels(x + h, add == NULL ? NULL : add + h, n - h, q + h);
 }
 
-INLINED float int8_scale(const uint16_t *restrict x, bool f16, uint32_t n)
-{
-    float amax = 0;
-
-    for (uint32_t h = 0; h < n; h += STEP) {
-        float most[STEP];
-
-        for (uint32_t i = 0; i < STEP; i++) {
-            float magnitude = fabsf(float_of_word(f16, x[h + i]));
-
-            most[i] = magnitude < float_of_bits(0x7f800000u) ? magnitude : 0.0f;
-        }
-        for (uint32_t i = 0; i < STEP; i++)
-            amax = most[i] > amax ? most[i] : amax;
-    }
-    amax *= 1.0f / 127.0f;
-    return amax >= 0x1p-126f ? amax : 1.0f; /* 1 / scale must be finite */
-}
-
-INLINED float quantise_words(const uint16_t *restrict x, bool f16, uint32_t n, int8_t *restrict q)
-{
-    const float scale = int8_scale(x, f16, n), by = 1.0f / scale;
-
-    for (uint32_t i = 0; i < n; i++) {
-        float v = float_of_word(f16, x[i]) * by;
-
-        v = v > 127.0f ? 127.0f : v;
-        v = v < -127.0f ? -127.0f : v;
-        v = v == v ? v : 0.0f;
-        /* Adding 1.5 * 2^23 rounds to an integer, to nearest even. */
-        q[i] = (int8_t)((int32_t)bits_of_float(v + 0x1.8p23f) - 0x4b400000);
-    }
-    return scale;
-}
-
-static float quantise_int8(const uint16_t *x, enum epa_dtype dtype, uint32_t n, int8_t *q)
-{
-    return dtype == EPA_F16 ? quantise_words(x, true, n, q) : quantise_words(x, false, n, q);
-}
-
 const struct gemm_rows GEMM_ROWS = {
-    .activate = activate, .sum = sum, .quantise = quantise, .quantise_int8 = quantise_int8};
+    .activate = activate, .sum = sum, .quantise = quantise, .quantise_int8 = QUANTISE_INT8};
