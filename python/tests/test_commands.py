@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import made
+import test_predict
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,7 @@ def test_a_prediction_is_measured_once_and_repeated_with_another_link(tmp_path):
     stdout, _ = command(tmp_path, "predict", "x.yaml", "--program", made.program(), "--set", "ranks_per_node=2",
                         "--link", "5GB/s,2us", "--sweep", "ranks=2:8", "--json", "p.json", "-o", "p.svg")  # fmt: skip
     assert "8 ranks, 4 nodes of 2" in stdout and (tmp_path / "p.svg").exists()
+    test_predict.validate(json.loads((tmp_path / "p.json").read_text()))
     stdout, _ = command(tmp_path, "predict", "p.json", "--link", "1GB/s,1s", "--json", "-")
     slow = json.loads(stdout)
     assert slow["link"]["latency_ns"] == 10**9 and slow["worlds"][2]["total"]["bound"] == "link latency"

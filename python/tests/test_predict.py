@@ -158,6 +158,31 @@ def test_predictions_equal_recorded_ones(line):
     assert predict_text.markdown(prediction) == document["markdown"]
     assert predict_text.csv(prediction) == document["csv"]
 
+    validate(prediction)
+
+
+def validate(prediction):
+    """Validates a prediction by the installed schema; "text", "markdown" and "csv" are expected outputs of recorded documents."""
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads(pathlib.Path(__file__).parents[2].joinpath("share/epa2a-predict.schema.json").read_text())
+    document = {key: value for key, value in prediction.items() if key not in ("text", "markdown", "csv")}
+    jsonschema.validate(json.loads(json.dumps(document, allow_nan=False)), schema, jsonschema.Draft7Validator)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda d: d.pop("machine"), lambda d: d["worlds"][0]["total"].update(ns=-1), lambda d: d["worlds"][1].pop("total"),
+     lambda d: d["worlds"][0].update(why="rejected"), lambda d: d["error"].update(part="10 %"), lambda d: d.update(other=1),
+     lambda d: d["costs"][0].pop("row_ns"), lambda d: d["link"].update(of="host")],
+)  # fmt: skip
+def test_the_schema_refuses_other_documents(change):
+    jsonschema = pytest.importorskip("jsonschema")
+    prediction = predict.predict({**costs_document(COST), "machine": {}})
+    validate(prediction)
+    change(prediction)
+    with pytest.raises(jsonschema.ValidationError):
+        validate(prediction)
+
 
 def test_frames_have_a_row_for_each_stage_of_each_world():
     document = costs_document(COST)
