@@ -80,7 +80,7 @@ struct epa_gemm {
                        uint32_t row);
     /* Packs n rows of weights of k elements, one row every ld elements, n and k as above. */
     void (*pack_b)(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
-    /* Overwrites C. */
+    /* Overwrites C. Needs up to 1.2 MiB of stack. */
     void (*multiply)(const struct epa_gemm_call *);
     /* Measures for 0.1 ms the rate of the set's multiply instruction on this core out of registers,
      * in operations per nanosecond, a multiply-add as two: an upper bound of any product on this
@@ -94,10 +94,17 @@ static inline size_t epa_gemm_int8_k(uint32_t k)
     return ((size_t)k + 63) / 64 * 64;
 }
 
+/* Returns the bytes from panel to panel of A. With a multiple of 64 KiB the same elements of k of
+ * all panels would map to a few sets of a cache. Not for INT8. */
+static inline size_t epa_gemm_a_panel(uint32_t k)
+{
+    return (size_t)EPA_GEMM_ROWS * k * 2 + (k % 1024 == 0 ? 8192 : 0);
+}
+
 /* Returns the bytes of packed A; INT8 uses half of them, rounded up. */
 static inline size_t epa_gemm_a_bytes(uint32_t m, uint32_t k)
 {
-    return ((size_t)m + EPA_GEMM_ROWS - 1) / EPA_GEMM_ROWS * EPA_GEMM_ROWS * k * 2;
+    return ((size_t)m + EPA_GEMM_ROWS - 1) / EPA_GEMM_ROWS * epa_gemm_a_panel(k);
 }
 
 /* Returns the bytes of packed B: of the weights, and with INT8 of padding and sums. */
@@ -111,16 +118,15 @@ static inline size_t epa_gemm_b_bytes(enum epa_dtype dtype, uint32_t n, uint32_t
 /* Returns the position of the panel that begins with row `row`, in bytes from the start of A. */
 static inline size_t epa_gemm_panel_at(enum epa_dtype dtype, uint32_t row, uint32_t k)
 {
-    return row * (dtype == EPA_INT8 ? epa_gemm_int8_k(k) : (size_t)k * 2);
+    return dtype == EPA_INT8 ? row * epa_gemm_int8_k(k) : row / EPA_GEMM_ROWS * epa_gemm_a_panel(k);
 }
 
 /* Returns the position of row `row`, elements from `k0` (a multiple of 32) on, in bytes from the
  * start of A. Not for INT8. */
 static inline size_t epa_gemm_a_at(uint32_t row, uint32_t k0, uint32_t k)
 {
-    return ((size_t)(row / EPA_GEMM_ROWS) * EPA_GEMM_ROWS * k + (size_t)k0 * EPA_GEMM_ROWS +
-            (size_t)(row % EPA_GEMM_ROWS) * 32) *
-           2;
+    return row / EPA_GEMM_ROWS * epa_gemm_a_panel(k) +
+           ((size_t)k0 * EPA_GEMM_ROWS + (size_t)(row % EPA_GEMM_ROWS) * 32) * 2;
 }
 
 /* Returns the set for this CPU and for weights of dtype, EPA_BF16, EPA_F16, EPA_FP8_E4M3 or EPA_INT8.

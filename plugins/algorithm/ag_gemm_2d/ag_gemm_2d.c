@@ -242,7 +242,7 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
     l.panel_row_bytes = (uint64_t)padded_k * 2;
     l.scale_row_bytes = l.fp8 ? padded_k / GEMM_K_UNIT * sizeof(float) : 0;
     l.raw_row_bytes = gemm_row_bytes(g);
-    l.panels_at = algo_place(&l.set_bytes, l.panel_rows * l.panel_row_bytes, 1);
+    l.panels_at = algo_place(&l.set_bytes, epa_gemm_a_bytes((uint32_t)l.panel_rows, padded_k), 1);
     l.scales_at = algo_place(&l.set_bytes, l.panel_rows * l.scale_row_bytes, 1);
     l.raw_at = algo_place(&l.set_bytes, l.puts ? all * l.raw_row_bytes : 0, 1);
     l.raw_scales_at = algo_place(&l.set_bytes, l.puts ? all * l.scale_row_bytes : 0, 1);

@@ -11,14 +11,20 @@
 enum { TILE_ROWS = 12 };
 
 /* Decodes two k of a panel, from codes in the order of kernels_pack_b_codes() to pairs of bf16. */
-static inline void decode_step(const uint8_t *codes, uint16_t *out)
+static inline void decode_line(const uint8_t *codes, uint16_t *out)
 {
     __m512i pairs0, pairs1;
 
-    _mm_prefetch((const char *)codes + 2048, _MM_HINT_T0);
     decode64(_mm512_loadu_si512(codes), &pairs0, &pairs1);
     _mm512_store_si512(out, pairs0);
     _mm512_store_si512(out + 32, pairs1);
+}
+
+/* Also fetches codes that follow. */
+static inline void decode_step(const uint8_t *codes, uint16_t *out)
+{
+    _mm_prefetch((const char *)codes + 2048, _MM_HINT_T0);
+    decode_line(codes, out);
 }
 
 INLINED void fetch_lines(struct gemm_ahead *ahead)

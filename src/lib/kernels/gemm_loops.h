@@ -153,7 +153,7 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
 
         ahead->a_per_piece = last && block->next_a != NULL ? EPA_GEMM_ROWS / tiles + 1 : 0;
         if (ahead->a_per_piece != 0)
-            ahead->a = block->next_a + (size_t)p * g->k * 2;
+            ahead->a = block->next_a + epa_gemm_a_at(p, 0, g->k);
         for (uint32_t t = 0; t < tiles; t++) {
             /* Splits as evenly as possible: 32 is 11 + 11 + 10. */
             uint32_t r0 = (some * t + tiles - 1) / tiles;
