@@ -238,7 +238,7 @@ static inline void end_step(struct group *g)
     }
 }
 
-static void add_to_group(const struct sums_tile *t, uint32_t k, float value, struct group *g)
+static inline void add_to_group(const struct sums_tile *t, uint32_t k, float value, struct group *g)
 {
     const float *c = t->in.c + (size_t)k * LANES;
 
@@ -251,18 +251,46 @@ static void add_to_group(const struct sums_tile *t, uint32_t k, float value, str
     }
 }
 
+/* Adds an entry that is the only one of its step. */
+static inline void add_lone_step(const struct sums_tile *t, uint32_t k, float value,
+                                 struct group *g)
+{
+    const float *c = t->in.c + (size_t)k * LANES;
+
+    add_entry(t, k, value, g->sum, g->a1, g->r1);
+    for (uint32_t l = 0; l < LANES; l++) {
+        double p = (double)c[l] * (double)value, a = fabs(p);
+
+        g->most[l] = a > g->most[l] ? a : g->most[l];
+        g->above[l] += p > 0 ? p : 0;
+        g->below[l] += p < 0 ? p : 0;
+    }
+}
+
 /* Adds a group of several entries, i to end - 1. exact: the error of the additions is not needed. */
-static void add_group_of(const struct sums_tile *t, const struct sums_row *row, uint32_t i,
-                         uint32_t end, bool exact, struct lanes *s)
+static inline __attribute__((always_inline)) void add_group_of(const struct sums_tile *t,
+                                                               const struct sums_row *row,
+                                                               uint32_t i, uint32_t end, bool exact,
+                                                               struct lanes *s)
 {
     const float *scale = t->in.scale + (size_t)(row->column[i] / t->in.group) * LANES;
     double block = (double)row->block_scale[row->column[i] / BLOCK], fp8_sum = t->in.fp8_sum;
+    bool steps = !exact && fp8_sum != 0, first = true;
     struct group g = {.sum = {0}};
 
     for (; i < end; i++) {
-        add_to_group(t, row->column[i], row->value[i], &g);
-        if (i + 1 == end || row->column[i + 1] / STEP != row->column[i] / STEP)
+        uint32_t k = row->column[i];
+        bool last = i + 1 == end || row->column[i + 1] / STEP != k / STEP;
+
+        if (!steps)
+            add_entry(t, k, row->value[i], g.sum, g.a1, g.r1);
+        else if (first && last)
+            add_lone_step(t, k, row->value[i], &g);
+        else
+            add_to_group(t, k, row->value[i], &g);
+        if (steps && last && !first)
             end_step(&g);
+        first = last;
     }
     for (uint32_t l = 0; l < LANES; l++) {
         double by = (double)scale[l] * block, a = g.a1[l] * (double)scale[l];
