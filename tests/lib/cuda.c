@@ -350,11 +350,15 @@ static void run_fault(struct rank *r)
     }
     if (r->rank != 1) {
         fails(r, status, EPA2A_ERR_TIMEOUT, "for rank 1");
-        fails(r, epa2a_dispatch(t.moe, &in, &got, r->stream), EPA2A_ERR_ABORTED, "for rank 1");
+        fails(r, epa2a_dispatch(t.moe, &in, &got, r->stream), EPA2A_ERR_TIMEOUT,
+              "counts of rank 1: waited");
+        fails(r, epa2a_dispatch(t.moe, &in, &got, r->stream), EPA2A_ERR_ABORTED,
+              "counts of rank 1: waited");
     }
     (void)claim(r, group_meet(r->of), "a rank left");
     if (r->rank == 1)
-        fails(r, epa2a_dispatch(t.moe, &in, &got, r->stream), EPA2A_ERR_ABORTED, "for rank 1");
+        fails(r, epa2a_dispatch(t.moe, &in, &got, r->stream), EPA2A_ERR_ABORTED,
+              "counts of rank 1: waited");
     subject_end(&t);
     epa2a_comm_destroy(comm);
 }

@@ -59,6 +59,18 @@ static enum epa_status fail_kernel(const struct epa2a_comm *comm, const struct e
                     f->index, (unsigned long long)f->seen, (unsigned long long)f->wanted);
 }
 
+/* Describes the fault of the backend in the words of the algorithm, if the comm has only one. In calls
+ * that hold the comm, so that no other thread frees the algorithm. */
+static enum epa_status explain_kernel(const struct epa2a_comm *comm, struct epa_error *err)
+{
+    const struct epa_fault *f = &comm->ep.backend->fault;
+    struct epa_algorithm *a = comm->ep.algorithms == 1 ? comm->ep.algorithm : NULL;
+
+    if (a != NULL && f->stage != EPA_FAULT_TRANSPORT)
+        a->explain(a, err);
+    return fail_kernel(comm, f, err);
+}
+
 /* Returns the failure of a kernel of this rank. Does not wait. Any thread may call the function. */
 static enum epa_status check_kernels(const struct epa2a_comm *comm, struct epa_error *err)
 {
@@ -72,13 +84,17 @@ static enum epa_status check_kernels(const struct epa2a_comm *comm, struct epa_e
 
 static void find_failures(struct epa2a_comm *comm, struct epa_error *err)
 {
+    struct epa_backend *b = comm->ep.backend;
     struct epa_error failure = {EPA_OK, ""};
 
     if (comm->broken != EPA_OK)
         return;
-    if (!epa_aborted(comm->boot) && check_kernels(comm, &failure) != EPA_OK)
-        boot_fail(comm->boot, failure.status, failure.text);
-    failure = (struct epa_error){EPA_OK, ""};
+    /* The first call after the failure of a kernel of this rank reports the failure. */
+    if (!epa_aborted(comm->boot) && b->ops->check != NULL &&
+        b->ops->check(b, &b->fault) != EPA_OK) {
+        (void)explain_kernel(comm, err);
+        boot_fail(comm->boot, err->status, err->text);
+    }
     if (!epa_aborted(comm->boot) || boot_check(comm->boot, &failure) == EPA_OK)
         return;
     break_comm(comm, failure.status, failure.text);
@@ -521,7 +537,7 @@ static enum epa_status sync_backend(struct epa2a_comm *comm, struct epa_error *e
     enum epa_status status = b->ops->sync(b);
 
     if (status != EPA_OK && status != EPA_ERR_ABORTED && b->fault.status != EPA_OK)
-        (void)fail_kernel(comm, &b->fault, err);
+        (void)explain_kernel(comm, err);
     else if (status != EPA_OK && status != EPA_ERR_ABORTED)
         b->ops->explain(b, err);
     return status;

@@ -167,6 +167,8 @@ void moe_free(struct epa2a_moe *moe)
 {
     if (moe == NULL)
         return;
+    if (moe->ep.algorithm != NULL)
+        ep_remove_algorithm(moe->ep.comm, moe->ep.algorithm);
     ep_destroy(&moe->ep);
     ep_close(&moe->ep);
     if (moe->device != NULL)
@@ -219,5 +221,7 @@ enum epa_status moe_open(struct epa2a_moe *moe, struct ep_comm *comm,
                                .footprint = &moe->plan.footprint,
                            },
                            err);
+    if (moe->ep.algorithm != NULL)
+        ep_add_algorithm(moe->ep.comm, moe->ep.algorithm);
     return status == EPA_OK ? find_stages(moe, err) : status;
 }

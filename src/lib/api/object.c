@@ -120,16 +120,21 @@ enum epa_status object_open(struct object *o, const struct epa_problem *problem,
         status = ep_open(&o->ep, &o->comm->ep, &t, err);
     if (status != EPA_OK)
         return status;
-    return ep_create(&o->ep,
-                     &(struct ep_algorithm_params){.algorithm = o->choice.algorithm,
-                                                   .problem = problem,
-                                                   .transport_flags = o->transport_flags,
-                                                   .footprint = &o->footprint},
-                     err);
+    status = ep_create(&o->ep,
+                       &(struct ep_algorithm_params){.algorithm = o->choice.algorithm,
+                                                     .problem = problem,
+                                                     .transport_flags = o->transport_flags,
+                                                     .footprint = &o->footprint},
+                       err);
+    if (o->ep.algorithm != NULL)
+        ep_add_algorithm(o->ep.comm, o->ep.algorithm);
+    return status;
 }
 
 void object_free(struct object *o)
 {
+    if (o->ep.algorithm != NULL)
+        ep_remove_algorithm(o->ep.comm, o->ep.algorithm);
     ep_destroy(&o->ep);
     ep_close(&o->ep);
     if (o->heap_bytes != 0)

@@ -148,6 +148,19 @@ static enum epa_status check_plan(const struct ep *ep, const char *algorithm, st
     return EPA_OK;
 }
 
+void ep_add_algorithm(struct ep_comm *comm, struct epa_algorithm *algorithm)
+{
+    comm->algorithms++;
+    comm->algorithm = algorithm;
+}
+
+void ep_remove_algorithm(struct ep_comm *comm, const struct epa_algorithm *algorithm)
+{
+    comm->algorithms--;
+    if (comm->algorithm == algorithm)
+        comm->algorithm = NULL;
+}
+
 enum epa_status ep_create(struct ep *ep, const struct ep_algorithm_params *p, struct epa_error *err)
 {
     const struct epa_algorithm_plugin *plugin = (const void *)p->algorithm.plugin;

@@ -25,8 +25,15 @@ struct ep_choice {
 struct ep_comm {
     struct epa_bootstrap *boot; /* owned by the caller */
     struct epa_backend *backend;
-    uint64_t timeout_ns; /* time-out of each wait for a peer */
+    uint64_t timeout_ns;             /* time-out of each wait for a peer */
+    uint32_t algorithms;             /* number of algorithms, by ep_add_algorithm() */
+    struct epa_algorithm *algorithm; /* the last of them; NULL: removed */
 };
+
+/* Adds an algorithm to the comm, and removes it before its destruction. A comm with one algorithm
+ * describes the failure of a kernel in the words of this algorithm. */
+void ep_add_algorithm(struct ep_comm *, struct epa_algorithm *);
+void ep_remove_algorithm(struct ep_comm *, const struct epa_algorithm *);
 
 /* One algorithm of a rank with its transport. */
 struct ep {
