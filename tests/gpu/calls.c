@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "experiment/batch.h"
 #include "gpu.h"
+#include "launch/program_registry.h"
 #include "op/operations.h"
 #include "config/diag.h"
 
