@@ -103,6 +103,12 @@ static const struct epa_option options[] = {
      .tune = "cuda: *"},
     ALGO_OPTION_PDL(struct ll_config),
     ALGO_OPTION_BLOCKS(struct ll_config),
+    {.name = "masks",
+     EPA_U64(struct ll_config, masks),
+     .help =
+         "on GPUs with combine_dedup: false, address of int32 [ranks] in memory of the GPU, for "
+         "callers of epa2a.h: a rank with the value 1 takes no part, and a kernel whose wait for "
+         "a rank times out sets 1"},
     {0},
 };
 

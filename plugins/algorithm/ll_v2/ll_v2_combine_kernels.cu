@@ -9,6 +9,7 @@
  * the next dispatch may store without a handshake. */
 #define EPA_DEV_KEEP_LANE /* up to 3 % faster */
 #include "ll_v2_combine_kernels.h"
+#include "ll_v2_masks.cuh"
 #include "ll_v2_outputs.cuh"
 
 /* ---- pushed expert outputs, at the token's rank ----
@@ -18,6 +19,7 @@
 
 /* Waits in lane l for the packets of the expert output at place l, `skip` bytes into the share, if
  * the place is in `list`. Called by one warp. */
+template <bool MASKED>
 EPA_DEV bool wait_outputs(const struct ll_args &a, const struct dev_part &p, uint32_t token,
                           uint32_t list, uint32_t skip, uint32_t packets, const struct outputs &of,
                           bool direct, uint64_t epoch, struct epa_dev_poll *poll)
@@ -25,8 +27,13 @@ EPA_DEV bool wait_outputs(const struct ll_args &a, const struct dev_part &p, uin
     uint32_t place = epa_dev_lane();
     struct epa_dev_wait w = {LL_COMBINE, LL_DATA, direct ? of.of.expert / a.c.local : place, token};
     const char *from = a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.unit) + skip;
-    bool ok = (list >> place & 1) == 0 || epa_dev_packet_wait(a.c, from, packets, epoch, w, poll);
+    bool ok;
 
+    if constexpr (MASKED)
+        ok = (list >> place & 1) == 0 ||
+             epa_dev_packet_wait(ll_patience{a, a.c.timeout_ns}, from, packets, epoch, w, poll);
+    else
+        ok = (list >> place & 1) == 0 || epa_dev_packet_wait(a.c, from, packets, epoch, w, poll);
     return __all_sync(EPA_DEV_ALL, ok);
 }
 
@@ -59,7 +66,7 @@ enum { TAKE = 2 }; /* number of expert outputs that a warp holds at a time */
 
 /* Adds up a token's share in 16 bits: expert outputs at the places of `list` in order, with the
  * weights of lanes. Returns false if an output did not arrive. */
-template <bool F16>
+template <bool F16, bool MASKED>
 EPA_DEV bool take_words(const struct ll_args &a, const struct dev_part &p, uint32_t token,
                         uint32_t list, float by, const struct outputs &of, bool direct,
                         uint64_t epoch, struct word_sum *s)
@@ -83,7 +90,8 @@ EPA_DEV bool take_words(const struct ll_args &a, const struct dev_part &p, uint3
         if (!all) { /* list ^ left: the places of this batch */
             if (tries != 0 && tries-- != 0)
                 continue;
-            if (!wait_outputs(a, p, token, list ^ left, 0, packets, of, direct, epoch, &poll))
+            if (!wait_outputs<MASKED>(a, p, token, list ^ left, 0, packets, of, direct, epoch,
+                                      &poll))
                 return false;
             continue;
         }
@@ -202,7 +210,8 @@ EPA_DEV bool take_codes(const struct ll_args &a, const struct dev_part &p,
         if (!__all_sync(EPA_DEV_ALL, all)) { /* list ^ left: the places of this batch */
             if (tries != 0 && tries-- != 0)
                 continue;
-            if (!wait_outputs(a, p, token, list ^ left, skip, at.packets, of, DIRECT, epoch, &poll))
+            if (!wait_outputs<false>(a, p, token, list ^ left, skip, at.packets, of, DIRECT, epoch,
+                                     &poll))
                 return false;
             continue;
         }
@@ -253,7 +262,11 @@ EPA_DEV void send(const struct ll_args &a, uint64_t epoch, uint32_t blocks)
             continue;
         }
         ll_slot_at(a.c.v.size, a.c.v.rank + 1, u / a.shares, &source, &token);
-        push_slot<MODE, FROM, F16, FP8>(a, source, token, u % a.shares, epoch);
+        if constexpr (MODE == LL_MASKED)
+            if (ll_is_left_out(source))
+                continue;
+        push_slot<MODE == LL_MASKED ? LL_BY_CHOICE : MODE, FROM, F16, FP8>(a, source, token,
+                                                                           u % a.shares, epoch);
     }
     dev_ended<PROFILE>(a.c, epoch, LL_COPY_AND_PUT, begun);
 }
@@ -293,11 +306,19 @@ EPA_DEV bool reduce(const struct ll_args &a, uint32_t token, uint32_t share, uin
     } else {
         struct word_sum s = {};
 
-        if (!take_words<F16>(a, p, token, list, by, of, CHOICES, epoch, &s))
+        if (!take_words<F16, MODE == LL_MASKED>(a, p, token, list, by, of, CHOICES, epoch, &s))
             return false;
         store_words<F16>(a, p, token, s);
     }
     return true;
+}
+
+/* Removes the choices of experts of ranks that the block leaves out. Called by one warp. */
+EPA_DEV void leave_out_choices(const struct ll_args &a, struct outputs *of)
+{
+    bool here = (of->of.list >> epa_dev_lane() & 1) != 0;
+
+    of->of.list = __ballot_sync(EPA_DEV_ALL, here && !ll_is_left_out(of->of.expert / a.c.local));
 }
 
 template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED, bool PROFILE>
@@ -313,22 +334,41 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
     if (AHEAD && u < all)
         of = outputs_of<FINDS>(a, u / units);
     uint32_t begun = dev_begun<PROFILE>();
-    if (!wait_for_outputs<PUSHED>(a, block, epoch))
+    if constexpr (MODE == LL_MASKED) {
+        if (block == 0 && !ll_wait_live(a, LL_OUTPUT * a.c.v.size, epoch, LL_OUTPUT))
+            return;
+    } else if (!wait_for_outputs<PUSHED>(a, block, epoch)) {
         return;
+    }
     dev_ended<PROFILE>(a.c, epoch, LL_RECV_WAIT, begun);
     begun = dev_begun<PROFILE>();
     while (u < all) {
         asked = dev_ask(a.c, DEV_RECEIVING, epoch, blocks * DEVICE_WARPS, all);
         if (!AHEAD)
             of = outputs_of<FINDS>(a, u / units);
+        if constexpr (MODE == LL_MASKED)
+            leave_out_choices(a, &of);
         if (!reduce<MODE, FROM, F16, FP8, PUSHED>(a, u / units, u % units / fours<FP8>(),
-                                                  u % fours<FP8>(), of, epoch, a.c.v.rank + u))
+                                                  u % fours<FP8>(), of, epoch, a.c.v.rank + u) &&
+            (MODE != LL_MASKED || ll_must_end(a)))
             return;
         u = dev_next(asked, blocks * DEVICE_WARPS, all);
         if (AHEAD && u < all)
             of = outputs_of<FINDS>(a, u / units);
     }
     dev_ended<PROFILE>(a.c, epoch, LL_TOPK_REDUCE, begun);
+}
+
+/* With masks: the last block repeats the work of all blocks if ranks were lost. */
+template <int FROM, bool F16>
+EPA_DEV void receive_live(const struct ll_args &a, uint64_t epoch, uint32_t block, uint32_t blocks)
+{
+    ll_leave_out_agreed(a, epoch);
+    receive<LL_MASKED, FROM, F16, false, true, false>(a, epoch, block, blocks);
+    if (!ll_is_last(a, blocks))
+        return;
+    while (ll_leave_out_lost(a, epoch))
+        receive<LL_MASKED, FROM, F16, false, true, false>(a, epoch, 0, 1);
 }
 
 namespace
@@ -344,13 +384,22 @@ __global__ void __launch_bounds__(DEVICE_THREADS, PUSHED && !(FP8 && ll_uses_slo
     uint32_t first = sends && receives ? a.receivers_from : 0;
     uint64_t epoch = dev_begin(a.c, a.counts_early != 0, true);
 
-    if (sends && blockIdx.x == 0)
+    if constexpr (MODE == LL_MASKED) {
+        ll_leave_out_masked(a);
+        if (sends && blockIdx.x == 0)
+            ll_signal_live(a, LL_OUTPUT * a.c.v.size, epoch);
+    } else if (sends && blockIdx.x == 0) {
         signal_outputs(a, epoch);
+    }
     if (sends && PUSHED && (first == 0 || blockIdx.x < first))
         send<MODE, FROM, F16, FP8, PROFILE>(a, epoch, first == 0 ? gridDim.x : first);
-    if (receives && blockIdx.x >= first)
-        receive<MODE, FROM, F16, FP8, PUSHED, PROFILE>(a, epoch, blockIdx.x - first,
-                                                       gridDim.x - first);
+    if (receives && blockIdx.x >= first) {
+        if constexpr (MODE == LL_MASKED)
+            receive_live<FROM, F16>(a, epoch, blockIdx.x - first, gridDim.x - first);
+        else
+            receive<MODE, FROM, F16, FP8, PUSHED, PROFILE>(a, epoch, blockIdx.x - first,
+                                                           gridDim.x - first);
+    }
     dev_end(a.c, epoch, receives);
 }
 
@@ -388,6 +437,10 @@ static const void *fused_kernel(struct ll_combine_kind k)
 
 const void *ll_combine_kernel(struct ll_combine_kind k)
 {
+    /* they record no phases */
+    static const void *const masked[2] = {
+        (const void *)combine<LL_MASKED, LL_FROM_Y, false, false, true, false>,
+        (const void *)combine<LL_MASKED, LL_FROM_Y, true, false, true, false>};
     static const void *const pulls[LL_MODES][2][2] = {
         [LL_BY_RANK] = GIVEN(LL_BY_RANK, false, false),
         [LL_ORDERED] = GIVEN(LL_ORDERED, false, false),
@@ -401,6 +454,8 @@ const void *ll_combine_kernel(struct ll_combine_kind k)
         {GIVEN(LL_DIRECT, false, true), GIVEN(LL_DIRECT, true, true)},
         {GIVEN(LL_BY_CHOICE, false, true), GIVEN(LL_BY_CHOICE, true, true)}};
 
+    if (k.mode == LL_MASKED)
+        return masked[k.f16];
     if (k.from != LL_FROM_Y)
         return fused_kernel(k);
     return k.pushed ? pushes[k.mode][k.fp8][k.f16][k.profile] : pulls[k.mode][k.f16][k.profile];

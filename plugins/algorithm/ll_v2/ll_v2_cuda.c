@@ -53,6 +53,7 @@
 #include "ll_v2_dispatch_copies.h"
 #include "ll_v2_dispatch_few.h"
 #include "ll_v2_dispatch_few_copies.h"
+#include "ll_v2_dispatch_masked.h"
 #include "ll_v2_empty.h"
 #include "ll_v2_far.h"
 
@@ -80,6 +81,7 @@ struct ll_cuda {
     cudaGraphNode_t last_node;     /* the last kernel in this graph */
     uint32_t last_stage;           /* stage of the last kernel: enum ll_cuda_stage */
     enum ll_half half;
+    struct ll_loss *loss; /* [2]: of each stage */
     struct ll_set set[2];
 };
 
@@ -90,6 +92,8 @@ static const void *dispatch_kernel(const struct ll_cuda *c, int x_dtype, bool co
 {
     enum device_input in = device_input_of(c->l.fp8, c->l.dtype, x_dtype);
 
+    if (c->l.masked)
+        return ll_dispatch_masked_kernel(in);
     if (c->l.few)
         return copies ? ll_dispatch_few_copies_kernel(in, c->d.stamps)
                       : ll_dispatch_few_kernel(in, c->mode, c->d.stamps);
@@ -100,7 +104,9 @@ static const void *dispatch_kernel(const struct ll_cuda *c, int x_dtype, bool co
 static const void *combine_kernel(const struct ll_cuda *c)
 {
     return ll_combine_kernel((struct ll_combine_kind){
-        .mode = c->l.by_choice ? LL_BY_CHOICE : c->mode,
+        .mode = c->l.masked      ? LL_MASKED
+                : c->l.by_choice ? LL_BY_CHOICE
+                                 : c->mode,
         .from = !c->l.fused ? LL_FROM_Y
                 : c->l.fp8  ? LL_FROM_CODES
                             : LL_FROM_ROWS,
@@ -144,6 +150,7 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     a.recv_weight = s->recv_weight;
     a.recv_k = s->recv_k;
     a.order = s->order;
+    a.loss = c->loss + stage;
     return a;
 }
 
@@ -620,6 +627,7 @@ static void place_sets(struct device *d, char *memory, uint64_t *at)
     uint64_t shares = c->mode == LL_DEDUP ? slots * l->topk : 0;
     uint64_t chosen = !l->fused ? 0 : c->mode == LL_DEDUP ? shares : l->pushes ? entries : 0;
 
+    c->loss = device_take(memory, at, l->masked ? 2 * sizeof(*c->loss) : 0);
     for (uint32_t i = 0; i < l->buffers; i++) {
         struct ll_set *s = &c->set[i];
 
@@ -661,6 +669,29 @@ static enum epa_status write_origins(struct ll_cuda *c, uint32_t set, struct epa
     if (code != cudaSuccess)
         return epa_fail(err, EPA_ERR_SYSTEM, "ll_v2: writing origins on GPU %d: %s",
                         c->d.backend->device, cudaGetErrorString(code));
+    return EPA_OK;
+}
+
+/* Finds out whether the masks are in memory of the GPU. */
+static enum epa_status find_masks(struct ll_cuda *c, uint64_t address, struct epa_error *err)
+{
+    int32_t *masks = (int32_t *)(uintptr_t)address; // NOLINT(performance-no-int-to-ptr)
+    struct cudaPointerAttributes attributes = {0};
+    cudaError_t code;
+
+    if (address == 0)
+        return EPA_OK;
+    code = cudaPointerGetAttributes(&attributes, masks);
+    if (code != cudaSuccess)
+        (void)cudaGetLastError();
+    if (code != cudaSuccess || attributes.type != cudaMemoryTypeDevice ||
+        attributes.device != c->d.backend->device || address % sizeof(*masks) != 0)
+        return epa_fail_key(
+            err, EPA_ERR_CONFIG, "algorithm.masks",
+            "ll_v2: masks is %#llx, but must be the address of an array of int32 in "
+            "memory of GPU %d",
+            (unsigned long long)address, c->d.backend->device);
+    c->args.masks = masks;
     return EPA_OK;
 }
 
@@ -739,6 +770,7 @@ static void fill_args(struct ll_cuda *c)
         .words = words_of(l),
         .list_packets = l->list_packets,
         .tries = l->few ? TRIES : 0,
+        .alive = l->alive_at,
     };
     c->args.payloads = table_bytes(c);
     c->args.payload = device_up16(l->unit_bytes);
@@ -774,6 +806,9 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struc
     c->l = *l;
     c->mode = mode_of(l);
     fill_args(c);
+    status = find_masks(c, config->masks, err);
+    if (status != EPA_OK)
+        return device_created(&c->d, status, out);
     status =
         device_set_up(&c->d,
                       (struct device_kernel[]){

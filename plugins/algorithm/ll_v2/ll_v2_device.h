@@ -66,6 +66,14 @@ struct ll_into {
     int64_t *range;
 };
 
+/* masks: state of a stage. All 0 at first. */
+struct ll_loss {
+    /* call << 32 | bit mask of the ranks that the call leaves out from the start */
+    unsigned long long agreed;
+    uint32_t lost;  /* bit mask of further ranks that threads left out in the call */
+    uint32_t ended; /* number of blocks that have ended */
+};
+
 /* Offsets count from the start of a rank's heap. Offsets of regions belong to the set of the call. */
 struct ll_args {
     /* c.stage: enum ll_cuda_stage; c.y: the received rows if fuse_expert is set */
@@ -106,20 +114,27 @@ struct ll_args {
     float *recv_weight; /* layout rank: of each entry */
     uint8_t *recv_k;    /* layout rank: index of the choice of each entry */
 
-    /* Only kernels of ll_dispatch_copies_kernel() load the rest. */
+    /* Only kernels of ll_dispatch_copies_kernel() and kernels with masks load the rest. */
     struct ll_kept kept;
     struct ll_into into;
+
+    /* Only kernels with masks load the rest. */
+    int32_t *masks; /* [size], of the caller: 1: a rank has a mask. NULL: no masks */
+    struct ll_loss *loss;
+    uint32_t alive; /* masks: first of the signals [size] of ranks that wait */
 };
 
 /* LL_ORDERED: by rank, and the receiver copies rows from their slots to the order of row_order.
- * LL_BY_CHOICE: a combine after a dispatch of LL_DEDUP that returns each expert output. */
-enum ll_mode { LL_BY_RANK, LL_ORDERED, LL_DEDUP, LL_DIRECT, LL_BY_CHOICE, LL_MODES };
+ * LL_BY_CHOICE: a combine after a dispatch of LL_DEDUP that returns each expert output.
+ * LL_MASKED: the same with masks. */
+enum ll_mode { LL_BY_RANK, LL_ORDERED, LL_DEDUP, LL_DIRECT, LL_BY_CHOICE, LL_MASKED, LL_MODES };
 
 #ifdef __cplusplus
 /* true: a rank gets a token once, in a slot, with signals. */
 template <int MODE> constexpr bool ll_uses_slots = MODE == LL_BY_RANK || MODE == LL_ORDERED;
 /* true: combine adds up the outputs of choices, with their weights; else one output per rank. */
-template <int MODE> constexpr bool ll_sums_choices = MODE == LL_DIRECT || MODE == LL_BY_CHOICE;
+template <int MODE>
+constexpr bool ll_sums_choices = MODE == LL_DIRECT || MODE == LL_BY_CHOICE || MODE == LL_MASKED;
 #endif
 
 /* Input of combine: outputs of experts; with fuse_expert the received rows, in 16 bits or in

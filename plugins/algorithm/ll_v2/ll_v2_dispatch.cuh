@@ -368,7 +368,9 @@ EPA_DEV bool receive_part(const struct ll_args &a, const uint32_t *cell, uint32_
     struct epa_dev_words v[GROUPS];
     float weight = 0.0f;
 
-    if (!epa_dev_packets_read<GROUPS>(a.c, from, epa_packets_of(s.bytes), epoch, w, v))
+    if (LL_MASKS ? !epa_dev_packets_read<GROUPS>(ll_patience{a, a.c.timeout_ns}, from,
+                                                 epa_packets_of(s.bytes), epoch, w, v)
+                 : !epa_dev_packets_read<GROUPS>(a.c, from, epa_packets_of(s.bytes), epoch, w, v))
         return false;
     dev_waited<PROFILE>(a.c, epoch, LL_WAIT, since);
     epa_dev_words_keep<GROUPS>(v, epa_packets_of(s.bytes), payload);
@@ -505,7 +507,7 @@ EPA_DEV void receive_slots(const struct ll_args &a, uint64_t epoch, const uint32
             ok = receive_part<IN, PROFILE>(a, cell, source, part_at(a, token, unit), epoch, &since,
                                            payload);
         }
-        if (!ok)
+        if (!ok && (!LL_MASKS || ll_must_end(a)))
             return;
     }
 }
@@ -554,7 +556,7 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
         return;
     if (!publish_total(a, total, block))
         return;
-    if (COPIES && MODE == LL_DEDUP && block == 0 && a.into.x != NULL)
+    if (COPIES && MODE == LL_DEDUP && !LL_MASKS && block == 0 && a.into.x != NULL)
         list_experts(a, shared, begin, total);
     if (MODE == LL_ORDERED && !find_bases(a, epoch, tokens, block == 0, base))
         return;
@@ -564,6 +566,21 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
         receive_entries<PROFILE>(a, epoch, begin, total, block, blocks);
     else
         receive_slots<IN, MODE, PROFILE>(a, epoch, shared, tokens, base, block, blocks);
+}
+
+/* With masks: the last block repeats the work of all blocks if ranks were lost. Then it writes the lists
+ * of the experts, to which it adds rows once. */
+template <int IN, int MODE, bool PROFILE>
+EPA_DEV void receive_live(const struct ll_args &a, uint64_t epoch, uint32_t block, uint32_t blocks)
+{
+    ll_leave_out_agreed(a, epoch);
+    receive<IN, MODE, PROFILE>(a, epoch, block, blocks);
+    if (!ll_is_last(a, blocks))
+        return;
+    while (ll_leave_out_lost(a, epoch))
+        receive<IN, MODE, PROFILE>(a, epoch, 0, 1);
+    if (a.into.x != NULL && !ll_must_end(a))
+        list_experts(a, shared, shared + a.c.experts, __ldcg(a.c.rows));
 }
 
 namespace
@@ -580,10 +597,14 @@ __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     uint32_t blocks = gridDim.x - first, block = (blockIdx.x + gridDim.x - first) % gridDim.x;
     uint64_t epoch = dev_begin(a.c, a.counts_early != 0, true);
 
+    if (LL_MASKS)
+        ll_leave_out_masked(a);
     if (sends && (first == 0 || blockIdx.x < first))
         ok = send<IN, MODE, PROFILE>(a, epoch, first == 0 ? gridDim.x : first);
     __syncthreads(); /* receive() reuses the shared memory of send() */
-    if (ok && receives && (MODE == LL_DEDUP || blockIdx.x >= first))
+    if (LL_MASKS && receives)
+        receive_live<IN, MODE, PROFILE>(a, epoch, block, gridDim.x);
+    else if (ok && receives && (MODE == LL_DEDUP || blockIdx.x >= first))
         receive<IN, MODE, PROFILE>(a, epoch, block, MODE == LL_DEDUP ? gridDim.x : blocks);
     dev_end(a.c, epoch, receives);
 }

@@ -26,6 +26,11 @@ static enum epa_status check_options(const struct epa_moe *m, const struct ll_co
                             "ll_v2: row_order is for layout: rank; leave it out");
     if (!device)
         return EPA_OK;
+    if (c->masks != 0 && (c->combine_dedup || c->combine_dtype == ALGO_DTYPE_FP8))
+        return epa_fail_key(err, EPA_ERR_CONFIG,
+                            "algorithm.masks algorithm.combine_dedup algorithm.combine_dtype",
+                            "ll_v2: masks needs combine_dedup: false and combine_dtype: native; "
+                            "leave masks out");
     if (c->fuse_expert && c->combine_dtype == ALGO_DTYPE_FP8)
         return epa_fail_key(err, EPA_ERR_CONFIG, "algorithm.fuse_expert algorithm.combine_dtype",
                             "ll_v2 on GPUs: fuse_expert: true cannot quantise expert outputs; set "
@@ -62,6 +67,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
                          : c->combine_mode != LL_COMBINE_AUTO ? "combine_mode"
                          : c->row_order != EPA_ROWS_ANY       ? "row_order"
                          : !c->combine_dedup                  ? "combine_dedup"
+                         : c->masks != 0                      ? "masks"
                          : !c->pdl                            ? "pdl"
                                                               : NULL,
         .host_option = c->nontemporal != ALGO_NONTEMPORAL_AUTO ? "nontemporal" : NULL,
@@ -225,6 +231,9 @@ static enum epa_status count_signals(struct ll_layout *l, struct epa_error *err)
     uint64_t rows = l->few ? 0 : l->by_rank ? slots : l->dedup ? 0 : l->entries;
     uint64_t all = LL_SIGNALS * l->size + (l->device ? rows * l->row_signals : ALGO_WAYS * l->size);
 
+    l->alive_at = (uint32_t)all; /* dedup: no signals of rows */
+    all += l->masked ? l->size : 0;
+
     if (all > UINT32_MAX)
         return epa_fail_key(err, EPA_ERR_CONFIG, "moe.max_tokens",
                             "ll_v2 on GPUs would need %llu signals; lower moe.max_tokens (%u)",
@@ -253,6 +262,7 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
         .output_fp8 = c->combine_dtype == ALGO_DTYPE_FP8,
         .fused = c->fuse_expert,
         .by_choice = !c->combine_dedup,
+        .masked = c->masks != 0,
         .order = (enum epa_row_order)c->row_order,
         /* with row_order entries have no gaps either */
         .padded = c->recv_layout == LL_RECV_PADDED && c->row_order == EPA_ROWS_ANY,
@@ -272,7 +282,8 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
             "ll_v2 on GPUs of several nodes sends a token once per rank and pushes expert "
             "outputs: set layout: expert and dedup: true, or layout: rank, and "
             "combine_mode: auto, and leave out combine_dedup");
-    l.few = device && l.dedup && l.order == EPA_ROWS_ANY && !l.puts && has_slots(&l, FEW_SLOTS);
+    l.few = device && !l.masked && l.dedup && l.order == EPA_ROWS_ANY && !l.puts &&
+            has_slots(&l, FEW_SLOTS);
     l.list_packets = l.few ? ll_list_packets(l.max_tokens * l.topk) : 0;
     /* Links carry stores better than loads. With few rows, the reads of stored outputs before the
      * sum cost more than stores gain; with very few rows, they cost less than the signal before a

@@ -37,6 +37,7 @@ struct ll_config {
     bool pdl;         /* CUDA code: programmatic dependent launch */
     /* CUDA code: maximum of blocks of a kernel; 0: enough to saturate the links */
     uint32_t blocks;
+    uint64_t masks; /* CUDA code: address of the masks; 0: none */
 };
 
 struct ll_meta {
@@ -81,6 +82,8 @@ struct ll_layout {
     bool by_choice; /* GPUs, dedup: outputs return one by one, not reduced */
     bool
         few; /* GPUs, dedup or layout rank: ranks publish lists of experts, and all rows are packets */
+    bool masked;              /* GPUs: ranks may have masks */
+    uint32_t alive_at;        /* masked: first signal of ranks that wait */
     enum epa_row_order order; /* GPUs, layout rank */
     bool output_fp8;
     bool fused; /* GPUs: combine computes expert outputs from received rows; y is unused */

@@ -13,6 +13,12 @@
 
 #include "../../common/algo_cuda.cuh"
 #include "ll_v2_device.h"
+#include "ll_v2_masks.cuh"
+
+/* 1: the kernels of this file have masks. */
+#ifndef LL_MASKS
+#define LL_MASKS 0
+#endif
 
 enum { LL_PACKET_BYTES = 16 };
 
@@ -164,7 +170,8 @@ template <int MODE> EPA_DEV void ll_publish(const struct ll_args &a, uint64_t ep
     uint32_t all = a.c.v.size * a.publish_parts;
 
     for (uint32_t i = blockIdx.x; i < all; i += a.publishers)
-        publish_part<MODE>(a, epoch, i % a.c.v.size, i / a.c.v.size, room);
+        if (!LL_MASKS || !ll_is_left_out(i % a.c.v.size))
+            publish_part<MODE>(a, epoch, i % a.c.v.size, i / a.c.v.size, room);
 }
 
 /* ---- routes of all ranks ---- */
@@ -175,6 +182,8 @@ EPA_DEV bool ll_packet_wait(const struct ll_args &a, const char *from, uint64_t 
 {
     struct epa_dev_wait w = {LL_DISPATCH, LL_COUNT, source, 0};
 
+    if (LL_MASKS)
+        return epa_dev_packet16_wait(ll_patience{a, a.c.timeout_ns}, from, epoch, w, out);
     return epa_dev_packet16_wait(a.c, from, epoch, w, out);
 }
 
@@ -185,6 +194,16 @@ EPA_DEV bool ll_count(const struct ll_args &a, uint64_t epoch, uint32_t source, 
     uint64_t at = a.counts + ((uint64_t)source * a.c.experts + expert) * LL_PACKET_BYTES;
 
     return ll_packet_wait(a, dev_own(a.c.v, at), epoch, source, out);
+}
+
+/* The same with masks: a rank that is left out has no rows. Returns false if the kernel must end. */
+EPA_DEV bool count_live(const struct ll_args &a, uint64_t epoch, uint32_t source, uint32_t expert,
+                        uint2 *out)
+{
+    if (!ll_is_left_out(source) && ll_count(a, epoch, source, expert, out))
+        return true;
+    *out = make_uint2(0, 0);
+    return !ll_must_end(a);
 }
 
 /* Computes the index of `token` among the expert's tokens. Returns false if the route did not
@@ -263,7 +282,10 @@ static __device__ bool ll_cells(const struct ll_args &a, uint64_t epoch, uint32_
         uint32_t i = at + threadIdx.x, all, before, source = i % a.c.v.size;
         uint2 count = make_uint2(0, 0);
 
-        if (i < n)
+        if (i < n && LL_MASKS)
+            ok =
+                count_live(a, epoch, source, a.c.v.rank * a.c.local + i / a.c.v.size, &count) && ok;
+        else if (i < n)
             ok = ok && ll_count(a, epoch, source, a.c.v.rank * a.c.local + i / a.c.v.size, &count);
         before = dev_scan(count.x, &all);
         if (i < n)
@@ -570,6 +592,8 @@ EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint3
         copy_choice(a, choice, (int32_t)t.expert, weight);
     t.ranks =
         __reduce_or_sync(EPA_DEV_ALL, t.expert < a.c.experts ? 1u << t.expert / a.c.local : 0u);
+    if (LL_MASKS)
+        t.ranks &= ~*ll_left_out();
     if (SLOTS && unit == 0)
         send_choices(a, token, t.expert, weight, t.ranks, epoch);
 #pragma unroll

@@ -276,6 +276,17 @@ cudaError_t cudaFree(void *at)
     return cudaSuccess;
 }
 
+/* All memory has the current device of the thread, since the table does not record devices. */
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *at)
+{
+    bool known = table_find(&blocks, at, false).at != NULL;
+
+    *out = (struct cudaPointerAttributes){.type = known ? cudaMemoryTypeDevice
+                                                        : cudaMemoryTypeUnregistered,
+                                          .device = known ? here : -2};
+    return fake_fails() ? cudaErrorInvalidValue : cudaSuccess;
+}
+
 struct ipc {
     int pid, fd;
     size_t bytes;
