@@ -1,6 +1,6 @@
 """Shared code of the tests of epa2a.deep_ep: ranks, tensors of the tested framework, and checks. The
 option --torch of a test selects tensors of torch in place of arrays of NumPy. The option --cuda selects
-tensors of torch on a GPU for each rank."""
+tensors of torch on GPUs."""
 
 import os
 import sys
@@ -28,22 +28,29 @@ RANKS = 4
 if CUDA:
     import torch
 
-    if not torch.cuda.is_available() or torch.cuda.device_count() < 2:
-        skip("the test needs 2 GPUs")
-    RANKS = min(RANKS, torch.cuda.device_count() // 2 * 2)
+    if not torch.cuda.is_available():
+        skip("the test needs GPUs")
+    RANKS = max(2, min(RANKS, torch.cuda.device_count() // 2 * 2))
 
 __all__ = [
-    "BF16", "CUDA", "FP8", "RANKS", "array", "dequantised", "difference", "epa2a", "main", "np", "require",
-    "run_ranks", "tensor"
+    "BF16", "CUDA", "FP8", "RANKS", "array", "comm_like", "dequantised", "difference", "epa2a", "main", "np",
+    "require", "run_ranks", "tensor"
 ]  # fmt: skip
 BF16, FP8 = TYPES["bf16"], TYPES["fp8"]
 
 
+def comm_like(comm, **more):
+    """Returns another comm of the ranks and the device of a comm."""
+    return epa2a.Comm(comm._group, device=comm.device, **comm.settings | more)
+
+
 def _on_device(comm, function, *arguments):
-    """Runs a function with a comm of the GPU of this rank."""
-    torch.cuda.set_device(comm.rank)
+    """Runs a function with a comm of the GPU of this rank. Two ranks share the only GPU of a machine."""
+    device = comm.rank % torch.cuda.device_count()
+    torch.cuda.set_device(device)
     torch.cuda.init()
-    with epa2a.Comm(comm._group, device=comm.rank) as on_device:
+    options = "" if torch.cuda.device_count() > 1 else "backend.share=true"
+    with epa2a.Comm(comm._group, device=device, options=options) as on_device:
         return function(on_device, *arguments)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """test_deep_ep_masks.py [--torch | --cuda] [TEST...]: masked ranks in low-latency mode, on 4 processes in host
-memory, or with --cuda on 2 or 4 GPUs. The last rank is lost: it makes no call, or is killed. The rows and
+memory, or with --cuda on GPUs. The last rank is lost: it makes no call, or is killed. The rows and
 sums of the other ranks are compared with NumPy."""
 
 import itertools
@@ -11,7 +11,7 @@ import time
 import unittest
 
 from deep_ep_support import (
-    CUDA, RANKS, array, dequantised, difference, epa2a, main, np, require, run_ranks, tensor
+    CUDA, RANKS, array, comm_like, dequantised, difference, epa2a, main, np, require, run_ranks, tensor
 )  # fmt: skip
 from epa2a import deep_ep
 from test_deep_ep_low_latency import FORMS, Problem, buffer_for
@@ -160,7 +160,7 @@ def rank_that_ends_in_a_call(comm, fifo, call):
 
 def rank_that_leaves(comm, call):
     """A rank destroys its Buffer while the others allocate the memory of another shape, or clean the buffer."""
-    with epa2a.Comm(comm._group, device="cpu", timeout=8.0) as own:
+    with comm_like(comm, timeout=8.0) as own:
         buffer = buffer_for(own, Problem(comm.rank, 1), enable_shrink=True)
         step(buffer, 1, range(RANKS))
         if comm.rank != LOST:
@@ -172,8 +172,8 @@ def rank_that_leaves(comm, call):
 
 
 def hung_rank(comm, fifo):
-    """A rank makes no call. The others mask it after the time limit, in dispatch and in the meeting."""
-    with epa2a.Comm(comm._group, device="cpu", timeout=8.0) as own:
+    """A rank makes no call. The others mask it after the time limit, in dispatch and on hosts in the meeting."""
+    with comm_like(comm, timeout=8.0) as own:
         buffer = buffer_for(own, Problem(comm.rank, 1), enable_shrink=True)
         step(buffer, 1, range(RANKS))
         if comm.rank == 0:
@@ -185,6 +185,70 @@ def hung_rank(comm, fifo):
             step(buffer, 3, range(1, RANKS))
             if comm.rank == 1:
                 open(fifo, "w").close()
+        buffer.destroy()
+
+
+def hung_combine(comm, fifo):
+    """A rank dispatches and does not combine. The others mask it in combine."""
+    with comm_like(comm, timeout=8.0) as own:
+        buffer = buffer_for(own, Problem(comm.rank, 1), enable_shrink=True)
+        step(buffer, 1, range(RANKS))
+        for form, hooked in itertools.product(FORMS[:2], (False, True)):  # allocates all memory
+            step(buffer, 1, range(RANKS), form, hooked=hooked)
+        rows, handle = dispatch(buffer, 2, range(RANKS))
+        if comm.rank == LOST:
+            open(fifo).close()
+        else:
+            combine(buffer, 2, range(LOST), rows, handle)
+            require(masks_of(buffer) == [LOST], masks_of(buffer))
+            for form, hooked in itertools.product(FORMS[:2], (False, True)):
+                step(buffer, 3, range(LOST), form, hooked=hooked, zero_copy=hooked)
+            buffer.low_latency_clean_mask_buffer()
+            require(masks_of(buffer) == [LOST], "a kernel's mask is removed")
+            if comm.rank == 0:
+                open(fifo, "w").close()
+        buffer.destroy()
+
+
+def graph_without_a_rank(comm, fifo):
+    """A rank launches a graph once, and the others go on with the same graph."""
+    import torch
+
+    with comm_like(comm, timeout=8.0) as own:
+        p = Problem(comm.rank, 9)
+        buffer = buffer_for(own, p, enable_shrink=True)
+        x, idx, weights, out = tensor(p.noise), tensor(p.idx), tensor(p.weights), tensor(p.noise.copy())
+        seen = tensor(np.zeros(p.local, np.int32))
+        buffer.prepare(p.tokens, p.hidden, p.experts, p.topk, False, False)
+
+        def pair():
+            rows, count, handle, _, _ = buffer.low_latency_dispatch(
+                x, idx, p.tokens, p.experts, use_fp8=False, cumulative_local_expert_recv_stats=seen
+            )
+            buffer.low_latency_combine(rows, idx, weights, handle, out=out)
+            return rows, count, handle
+
+        pair()
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured, capture_error_mode="thread_local"):
+            rows, count, handle = pair()
+        for live in (range(RANKS), range(LOST), range(LOST)):
+            if comm.rank == LOST and LOST not in live:
+                continue
+            out.zero_()
+            seen.zero_()
+            captured.replay()
+            counts = (p.idx >= 0) & np.isin(p.idx // p.local, live)
+            wanted = p.noise.astype(np.float64) * np.where(counts, p.weights, 0).sum(1, keepdims=True)
+            require(difference(wanted, array(out)) < 1e-5, live)
+            check_rows(p, 9, live, array(rows), array(count), array(seen), handle)
+            require(masks_of(buffer) == [r for r in range(RANKS) if r not in live], masks_of(buffer))
+        if comm.rank == LOST:
+            open(fifo).close()
+        elif comm.rank == 0:
+            open(fifo, "w").close()
+        del captured
+        torch.cuda.synchronize()
         buffer.destroy()
 
 
@@ -297,13 +361,23 @@ class Masks(unittest.TestCase):
             with self.subTest(call=call):
                 run_ranks(rank_that_leaves, call)
 
-    @unittest.skipIf(CUDA, "a call on a device returns before its kernels wait")
-    def test_hung_rank(self):
+    def run_with_fifo(self, function):
         with tempfile.TemporaryDirectory() as folder:
             os.mkfifo(os.path.join(folder, "go"))
-            run_ranks(hung_rank, os.path.join(folder, "go"))
+            run_ranks(function, os.path.join(folder, "go"))
 
-    @unittest.skipIf(RANKS < 4, "needs 4 ranks")
+    def test_hung_rank(self):
+        self.run_with_fifo(hung_rank)
+
+    @unittest.skipUnless(CUDA, "needs GPUs")
+    def test_hung_combine(self):
+        self.run_with_fifo(hung_combine)
+
+    @unittest.skipUnless(CUDA, "needs GPUs")
+    def test_graph_without_a_rank(self):
+        self.run_with_fifo(graph_without_a_rank)
+
+    @unittest.skipIf(CUDA or RANKS < 4, "needs 4 ranks in host memory")
     def test_different_calls(self):
         self.run_with_lost_rank(different_calls)
 

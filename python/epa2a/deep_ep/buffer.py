@@ -6,7 +6,7 @@ from ..errors import ArgumentError, Unsupported
 from .config import Config
 from .event import EventHandle, EventOverlap
 from .low_latency import Handle, LowLatency, size_hint
-from .masks import Masks
+from .masks import Masks, kernel_masks
 from .normal import Normal
 from .tensor_ops import ops_for
 from .torch_or_none import torch
@@ -64,7 +64,8 @@ class Buffer:
         self._owns_comm = not isinstance(self.group, Comm)
         self.runtime = Comm(self.group) if self._owns_comm else self.group
         self.rank, self.group_size = self.runtime.rank, self.runtime.ranks
-        self._low_latency = LowLatency(self.runtime, num_rdma_bytes)
+        masks = kernel_masks(self.runtime) if enable_shrink else None
+        self._low_latency = LowLatency(self.runtime, num_rdma_bytes, masks)
         self._masks = Masks(self.runtime, self._low_latency, num_rdma_bytes) if enable_shrink else None
         self._normal = Normal(self.runtime)
         self._local = {}  # memory of get_local_buffer_tensor()
@@ -264,9 +265,12 @@ class Buffer:
 
         In host memory a rank that ends or exceeds the time limit of a wait gets a mask, and the other ranks
         complete the call without it. If these ranks have made different numbers of calls, the call is an
-        error on all of them, and they must agree on the dispatch to repeat. On a device a rank whose process
-        has ended gets a mask. The next dispatch reports the end by an error; a time-out is an error without
-        a mask. Normal mode ignores masks."""
+        error on all of them, and they must agree on the dispatch to repeat.
+
+        On a device a kernel that waits for a rank longer than the time limit masks the rank, and continues
+        without its rows and expert outputs, in graphs, too. Calls find the ranks whose processes have ended,
+        so kernels need not wait for these. A rank masked by a kernel takes no part again; a dispatch with a
+        new shape then needs this call on all other ranks. Normal mode ignores masks."""
         if self._masks is not None:
             self._masks.update(rank_to_mask, mask)
         elif mask:
@@ -277,12 +281,15 @@ class Buffer:
         device = self._comm().device_number
         arrays.dense(mask_status, "mask_status", (self.group_size,), ("i32",), device, writable=True)
         mask_status[:] = 0
-        for rank in self._masks.find() if self._masks is not None else ():
+        if self._masks is None:
+            return
+        for rank in self._masks.find():
             mask_status[rank] = 1
+        self._masks.add_lost(mask_status)
 
     def low_latency_clean_mask_buffer(self):
-        """Removes all masks. All ranks must take part in the next call, except ranks whose processes have
-        ended."""
+        """Removes the masks of low_latency_update_mask_buffer(). All ranks must take part in the next call,
+        except ranks whose processes have ended, and on a device ranks that a kernel has masked."""
         if self._masks is not None:
             self._masks.clean()
 

@@ -122,10 +122,11 @@ class Half:
 
 
 class LowLatency:
-    """Dispatches and combines of a comm."""
+    """Dispatches and combines of a comm. masks: on a device, tensor of the ranks that take no part, int32."""
 
-    def __init__(self, comm, limit_bytes):
+    def __init__(self, comm, limit_bytes, masks=None):
         self.comm = comm
+        self.masks = masks
         self.limit_bytes = limit_bytes
         self.moes = {}  # with Need.overlaps
         self.own = set()  # the same Moes
@@ -146,6 +147,8 @@ class LowLatency:
                     f"{need.heap_bytes} bytes, but num_rdma_bytes of the Buffer is {self.limit_bytes}; pass "
                     "the result of Buffer.get_low_latency_rdma_size_hint() for these numbers."
                 )
+            if self.masks is not None:
+                shape["options"] += f", masks={self.masks.data_ptr()}"
             moe = Moe(self.comm, **shape)
             moe.rename(y="x", seen="cumulative_local_expert_recv_stats")
             moe.used = "x", "x_scale", "count"

@@ -28,6 +28,15 @@ def table_of(entries, like):
     return numpy.array(entries, like.dtype)
 
 
+def kernel_masks(comm):
+    """Returns the masks that kernels read and set, one for each rank of a comm on a device; None on hosts."""
+    if comm.device_number < 0:
+        return None
+    masks = torch.zeros(comm.ranks, dtype=torch.int32, device=comm.device_number)
+    torch.cuda.current_stream(comm.device_number).synchronize()  # kernels of other streams read the masks
+    return masks
+
+
 def rows_of(comm):
     """Returns an exchange of rows that waits for all ranks, unlike a collective call that creates or destroys an
     object: such calls of two ranks would end each other. None: the library moves no rows for a comm on a device."""
@@ -44,7 +53,8 @@ class LiveRanks:
         except BaseException:
             self.group.close()
             raise
-        self.mode = LowLatency(self.comm, limit_bytes)
+        self.masks = kernel_masks(self.comm)
+        self.mode = LowLatency(self.comm, limit_bytes, self.masks)
         self.rows = self.mode.rows = rows_of(self.comm)
         self.tables = {}
         self.complete = lambda: None  # end of the last dispatch
@@ -176,12 +186,13 @@ class Masks:
     def __init__(self, comm, unmasked, limit_bytes):
         self.comm, self.limit_bytes = comm, limit_bytes
         self.masked = set()
+        self.ended = set()  # on a device: ranks whose processes have ended
         self.meeting = Meeting(comm)
         self.modes = {tuple(range(comm.ranks)): unmasked}  # of each tuple of ranks
         unmasked.rows = rows_of(comm)
         timeout = comm.facts["timeout"].split()[0]  # "30 s" or "none"
         self.timeout = None if timeout == "none" else float(timeout)
-        # Number of calls since the last change of masks. After the end of a process the other ranks may have
+        # On hosts, the number of calls since the last change of masks. After the end of a process the others may have
         # ended different calls. A rank that continues would receive tokens of a repeated call.
         self.calls = 0
 
@@ -198,9 +209,26 @@ class Masks:
         self.calls = 0
 
     def find(self):
-        """Returns the masked ranks. Ranks whose processes have ended get a mask."""
-        self.masked.update(self.meeting.ended())
-        return self.masked
+        """Returns the masked ranks. Ranks whose processes have ended get a mask: on a device in the present
+        mode, whose comm stays, since the other ranks find the end at other calls."""
+        if self.comm.device_number < 0:
+            self.masked.update(self.meeting.ended())
+            return self.masked
+        for rank in set(self.meeting.ended()) - self.ended:
+            self.ended.add(rank)
+            for live, mode in self.modes.items():
+                if rank in live:
+                    i = live.index(rank)
+                    mode.masks[i : i + 1] = 1
+        return self.masked | self.ended
+
+    def add_lost(self, status):
+        """On a device: adds the masks that kernels have set to an array of masks, in stream order."""
+        if self.comm.device_number < 0:
+            return
+        for live, mode in self.modes.items():
+            for i, rank in enumerate(live):
+                status[rank : rank + 1] |= mode.masks[i : i + 1]
 
     def live(self):
         return tuple(r for r in range(self.comm.ranks) if r not in self.masked)
@@ -233,21 +261,17 @@ class Masks:
 
     def run(self, call):
         """Returns call(mode). On hosts ranks that are lost during the call get a mask, and the others repeat the
-        call. On a device a failed call has returned before; the next dispatch reports this."""
-        before = len(self.masked)
+        call. On a device the kernels mask these ranks."""
         self.find()
-        if self.comm.device_number >= 0 and len(self.masked) != before:
-            ranks = names(sorted(self.masked))
-            raise RankDied(f"{ranks} ended; results of the last calls are undefined. Repeat from a dispatch.")
         mode = self.mode()
+        if self.comm.device_number >= 0:
+            return call(mode)
         while True:
             try:
                 result = call(mode)
                 self.calls += 1
                 return result
             except (RankDied, Timeout, Aborted):
-                if self.comm.device_number >= 0:
-                    raise
                 failed = mode
                 self.find()
                 mode = self.mode(shrinks=True)
@@ -264,6 +288,13 @@ class Masks:
         parts = mode.rows.gather(STAYS)
         self.masked.update(rank for rank, part in zip(live, parts) if part == LEAVES)
 
+    def lost(self):
+        """Returns the ranks with any mask."""
+        found = set(self.find())
+        for live, mode in self.modes.items() if self.comm.device_number >= 0 else ():
+            found.update(rank for rank, mask in zip(live, mode.masks.tolist()) if mask)
+        return found
+
     def close(self):
         """Ends the comms without masked ranks together with these ranks, and the other comms alone. Returns false
         if the other ranks continue without this rank: they may still read its rows, so its comms stay until the
@@ -273,13 +304,14 @@ class Masks:
             together = mode is None or mode.rows is None or mode.rows.gather(LEAVES) == [LEAVES] * len(self.live())
         except Error:
             together = True  # the comm is broken, and its end is no collective call
+        lost = self.lost()
         self.meeting.close()
         if not together:
             return False
-        if self.masked:
+        if lost:
             self.comm.abort()
         for live, mode in list(self.modes.items())[1:]:
-            if self.masked.intersection(live):
+            if lost.intersection(live):
                 mode.comm.abort()
             mode.close()
         self.modes.clear()
