@@ -43,7 +43,8 @@ enum epa_status device_load_kernel(const char *name, const struct epa_backend *b
     int n = 0;
     cudaError_t code = cudaFuncGetAttributes(&attributes, k->kernel);
 
-    if (code == cudaSuccess)
+    /* All objects of a process share the limit of a kernel, so it only rises. */
+    if (code == cudaSuccess && (int)k->shared_bytes > attributes.maxDynamicSharedSizeBytes)
         code = cudaFuncSetAttribute(k->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     (int)k->shared_bytes);
     if (code == cudaSuccess)

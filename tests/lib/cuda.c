@@ -161,6 +161,30 @@ static void count_nodes(struct rank *r, cudaGraph_t graph)
         (void)claim(r, n == 3 * CAPTURED, "the graph has %zu nodes instead of %d", n, 3 * CAPTURED);
 }
 
+/* A moe still works after the creation of one with fewer experts, whose kernels need less memory. */
+static void run_smaller_moe(struct rank *r)
+{
+    struct epa2a_comm *comm = create_comm(r);
+    struct setting small = *r->arg;
+    EPA2A_STRUCT(epa2a_received, got);
+    struct slot p = {.own = false};
+    struct epa2a_tokens in;
+    struct subject t, other;
+
+    small.shape.experts = small.ranks;
+    small.shape.topk = 1;
+    subject_begin(&t, r, r->arg, comm);
+    subject_begin(&other, r, &small, comm);
+    if (r->failed)
+        return;
+    fill_layer(&t, &p, 0, &in);
+    queue_layer(&t, &in, &got, r->stream);
+    check_layer(&t, &p, r->stream);
+    subject_end(&other);
+    subject_end(&t);
+    epa2a_comm_destroy(comm);
+}
+
 /* Captures an odd number of layers, and replays them with other inputs, between single calls and in
  * two streams. */
 static void run_graph(struct rank *r)
@@ -509,6 +533,9 @@ int main(int argc, char **argv)
         run("graph", run_graph, &s, "");
         run("graph of routes", run_routes_graph, &s, "");
     }
+    s = setting_of(2, EPA2A_EXPERT_PACKED, "algorithm=ll_v2");
+    s.shape.experts = 512;
+    run("smaller moe", run_smaller_moe, &s, "");
     s = setting_of(2, EPA2A_EXPERT_PACKED, NULL);
     run("refused", run_refused, &s, "");
     run("beside capture", run_beside_capture, &s, "");

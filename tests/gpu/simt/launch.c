@@ -9,7 +9,12 @@
 #include "../fake/fake_cuda.h"
 #include "block.h"
 
-enum { MODULES = 64, ARGS_ALIGN = 128 /* ARGS_ALIGN: alignment of a tensor map */ };
+enum {
+    MODULES = 64,
+    KERNELS = 1024,
+    DEFAULT_SHARED_BYTES = 48 << 10,
+    ARGS_ALIGN = 128 /* of a tensor map */
+};
 
 /* A running kernel and its next block. */
 struct run {
@@ -265,6 +270,38 @@ static uint32_t cluster_of(const cudaLaunchConfig_t *config)
     return 1;
 }
 
+/* Limits of dynamic shared memory that differ from the default. */
+static struct {
+    pthread_mutex_t lock;
+    struct {
+        const void *kernel;
+        int bytes;
+    } of[KERNELS];
+    uint32_t n;
+} limits = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Returns the limit of a kernel, and sets it if `bytes` is not NULL. */
+static int shared_limit(const void *kernel, const int *bytes)
+{
+    int limit = DEFAULT_SHARED_BYTES;
+    uint32_t at = 0;
+
+    pthread_mutex_lock(&limits.lock);
+    while (at < limits.n && limits.of[at].kernel != kernel)
+        at++;
+    if (at == KERNELS)
+        abort();
+    if (bytes != NULL) {
+        limits.of[at].kernel = kernel;
+        limits.of[at].bytes = *bytes;
+        limits.n += at == limits.n;
+    }
+    if (at < limits.n)
+        limit = limits.of[at].bytes;
+    pthread_mutex_unlock(&limits.lock);
+    return limit;
+}
+
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **args)
 {
     struct simt_grid grid = {config->gridDim, config->blockDim, config->dynamicSmemBytes,
@@ -276,6 +313,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
                 "simt: clusters of 1 or 2 blocks that follow each other in x are emulated\n");
         return cudaErrorInvalidClusterSize;
     }
+    if (config->dynamicSmemBytes > (size_t)shared_limit(kernel, NULL))
+        return cudaErrorInvalidValue;
     if (find_params(kernel, &k))
         return simt_queue(&grid, &k, args[0], config->stream);
     fprintf(stderr, "simt: nobody has said what this module's kernels take: see "
@@ -284,13 +323,18 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
 }
 
 FAKE(cudaFuncGetAttributes, (struct cudaFuncAttributes * out, const void *kernel), cudaErrorUnknown,
-     *out = (struct cudaFuncAttributes){.maxThreadsPerBlock = SIMT_THREADS})
+     (*out = (struct cudaFuncAttributes){.maxThreadsPerBlock = SIMT_THREADS,
+                                         .maxDynamicSharedSizeBytes = shared_limit(kernel, NULL)}))
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute which, int value)
 {
     if (which == cudaFuncAttributeMaxDynamicSharedMemorySize && value > SIMT_SHARED_BYTES)
         return cudaErrorInvalidValue;
-    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
+    if (fake_fails())
+        return cudaErrorUnknown;
+    if (which == cudaFuncAttributeMaxDynamicSharedMemorySize)
+        (void)shared_limit(kernel, &value);
+    return cudaSuccess;
 }
 
 FAKE(cudaOccupancyMaxActiveBlocksPerMultiprocessor,
