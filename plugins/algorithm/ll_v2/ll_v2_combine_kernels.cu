@@ -335,7 +335,7 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
         of = outputs_of<FINDS>(a, u / units);
     uint32_t begun = dev_begun<PROFILE>();
     if constexpr (MODE == LL_MASKED) {
-        if (block == 0 && !ll_wait_live(a, LL_OUTPUT * a.c.v.size, epoch, LL_OUTPUT))
+        if (block == 0 && !ll_wait_live(a, epoch))
             return;
     } else if (!wait_for_outputs<PUSHED>(a, block, epoch)) {
         return;
@@ -387,7 +387,7 @@ __global__ void __launch_bounds__(DEVICE_THREADS, PUSHED && !(FP8 && ll_uses_slo
     if constexpr (MODE == LL_MASKED) {
         ll_leave_out_masked(a);
         if (sends && blockIdx.x == 0)
-            ll_signal_live(a, LL_OUTPUT * a.c.v.size, epoch);
+            ll_signal_live(a, epoch);
     } else if (sends && blockIdx.x == 0) {
         signal_outputs(a, epoch);
     }

@@ -151,31 +151,32 @@ EPA_DEV bool ll_must_end(const struct ll_args &a)
     return *(volatile uint32_t *)&a.c.v.fault->claimed != 0;
 }
 
-/* Waits for the signals of the ranks that the block does not leave out, one thread per rank. Returns
+/* Combine: waits for OUTPUT of the ranks that the block does not leave out, one thread per rank. Returns
  * false if the kernel must end. Called by all threads. */
-EPA_DEV bool ll_wait_live(const struct ll_args &a, uint32_t first, uint64_t value, uint32_t what)
+EPA_DEV bool ll_wait_live(const struct ll_args &a, uint64_t epoch)
 {
     bool ok = true;
 
     if (threadIdx.x < a.c.v.size && !ll_is_left_out(threadIdx.x)) {
-        struct epa_dev_wait w = {a.c.stage, what, threadIdx.x, 0};
-        const uint64_t *word = a.c.v.peer_signal[a.c.v.rank] + a.c.signal + first + threadIdx.x;
+        struct epa_dev_wait w = {LL_COMBINE, LL_OUTPUT, threadIdx.x, 0};
+        const uint64_t *word =
+            a.c.v.peer_signal[a.c.v.rank] + a.c.signal + LL_OUTPUT * a.c.v.size + threadIdx.x;
         struct epa_dev_poll poll = {};
         uint64_t seen;
 
-        while (ok && (seen = epa_dev_load_acquire(word)) < value &&
-               !epa_dev_poll_expired(a, &poll, a.c.timeout_ns, w, seen, value))
+        while ((seen = epa_dev_load_acquire(word)) < epoch &&
+               !epa_dev_poll_expired(a, &poll, a.c.timeout_ns, w, seen, epoch))
             continue;
         ok = !ll_must_end(a);
     }
     return __syncthreads_and(ok);
 }
 
-/* Sets signal `first` + this rank at each rank that the block does not leave out. */
-EPA_DEV void ll_signal_live(const struct ll_args &a, uint32_t first, uint64_t value)
+/* Combine: sets OUTPUT of this rank at each rank that the block does not leave out. */
+EPA_DEV void ll_signal_live(const struct ll_args &a, uint64_t epoch)
 {
     if (threadIdx.x < a.c.v.size && !ll_is_left_out(threadIdx.x))
-        epa_dev_signal(a.c.v, a.c.signal + first + a.c.v.rank, value, threadIdx.x);
+        epa_dev_signal(a.c.v, a.c.signal + LL_OUTPUT * a.c.v.size + a.c.v.rank, epoch, threadIdx.x);
 }
 
 /* Returns true in all threads of the last of `blocks` blocks that call the function, which then has the
