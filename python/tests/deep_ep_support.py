@@ -45,12 +45,14 @@ def comm_like(comm, **more):
 
 
 def _on_device(comm, function, *arguments):
-    """Runs a function with a comm of the GPU of this rank. Two ranks share the only GPU of a machine."""
+    """Runs a function with a comm of the GPU of this rank. Two ranks share the only GPU of a machine, in comms of
+    the function, too."""
     device = comm.rank % torch.cuda.device_count()
     torch.cuda.set_device(device)
     torch.cuda.init()
-    options = "" if torch.cuda.device_count() > 1 else "backend.share=true"
-    with epa2a.Comm(comm._group, device=device, options=options) as on_device:
+    if torch.cuda.device_count() == 1:
+        os.environ["EPA2A_OPTIONS"] = "backend.share=true"
+    with epa2a.Comm(comm._group, device=device) as on_device:
         return function(on_device, *arguments)
 
 
