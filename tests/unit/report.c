@@ -122,6 +122,18 @@ TEST_OF_FAKE(a_peak_slower_than_the_result_is_dropped, VERB_BENCH, 2, 1)
 
 /* A bound of `expect` is the bound of the figure of its name: a maximum of a time in ns, otherwise a
  * minimum. */
+TEST(figures_have_the_digits_of_documents)
+{
+    struct stage_figures s = {.wire = 1.23456499951, .of_peak = NAN};
+
+    s.ns.median = 1234.5678;
+    figures_round(&s);
+    assert_true(s.ns.median == 1235);
+    /* Six digits of the value itself would be 1.23456. */
+    assert_true(s.wire == 1.234565);
+    assert_true(isnan(s.of_peak));
+}
+
 TEST(each_expectation_is_a_figure)
 {
     for (const struct epa_option *o = expect_figures; o->name != NULL; o++) {

@@ -2,6 +2,8 @@
 #include "result/figures.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -129,16 +131,26 @@ double figure_value(const struct figure *f, const struct stage_figures *from)
     return value;
 }
 
+static double round_figure(enum figure_kind kind, double value)
+{
+    char digits[32];
+
+    if (kind == FIGURE_NS || kind == FIGURE_INTERVAL)
+        return round(value);
+    snprintf(digits, sizeof(digits), "%.9g", value); /* as in key_add_real() */
+    return strtod(digits, NULL);
+}
+
 void figures_round(struct stage_figures *stage)
 {
     for (const struct figure *f = figures; f->path != NULL; f++) {
         char *at = (char *)stage + f->offset;
-        uint32_t n = f->kind == FIGURE_INTERVAL ? 2 : f->kind == FIGURE_NS;
+        uint32_t n = f->kind == FIGURE_COUNT ? 0 : f->kind == FIGURE_INTERVAL ? 2 : 1;
 
-        for (double ns; n > 0; n--, at += sizeof(ns)) {
-            memcpy(&ns, at, sizeof(ns));
-            ns = round(ns);
-            memcpy(at, &ns, sizeof(ns));
+        for (double value; n > 0; n--, at += sizeof(value)) {
+            memcpy(&value, at, sizeof(value));
+            value = round_figure(f->kind, value);
+            memcpy(at, &value, sizeof(value));
         }
     }
 }

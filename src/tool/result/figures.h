@@ -76,7 +76,8 @@ enum epa_status figure_select(const char *name, const struct figure **out, struc
 const char *figure_unit(const struct figure *);
 /* Returns the value; NaN: unknown, or an interval. */
 double figure_value(const struct figure *, const struct stage_figures *);
-/* Rounds times to whole nanoseconds, as in JSON. */
+/* Rounds times to whole nanoseconds and other figures to nine digits, as in JSON. So figures that are
+ * read from a document equal the figures of the run, and CSV has the same digits of both. */
 void figures_round(struct stage_figures *);
 
 #endif
