@@ -412,6 +412,27 @@ static void flood(struct game *g, uint32_t connections)
 }
 
 /* The proof of a distant rank arrives a round trip after a flood has displaced strangers. */
+/* The peer sends the reason and closes the connection, while this side sends. */
+TEST(the_last_message_of_a_peer_arrives_although_sending_fails)
+{
+    struct conn_message message;
+    struct conn mine, peer;
+    int ends[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    conn_init(&mine, ends[0], 1 << 10);
+    conn_init(&peer, ends[1], 1 << 10);
+    conn_say(&peer, CONN_ABORT);
+    conn_turn(&peer, 0);
+    conn_finish(&peer);
+    conn_say(&mine, CONN_ALIVE);
+    conn_turn(&mine, 0);
+    assert_true(mine.fd < 0);
+    assert_true(conn_take(&mine, &message));
+    assert_int_equal(message.type, CONN_ABORT);
+    conn_finish(&mine);
+}
+
 TEST_OF_GAME(strangers_do_not_displace_a_greeted_launcher, 2)
 {
     struct conn *client = connect_one(g);

@@ -505,6 +505,22 @@ bool conn_all_heard(const struct conn *conn)
            (conn->fd < 0 || ioctl(conn->fd, SIOCOUTQ, &left) != 0 || left == 0);
 }
 
+/* Closes a connection that takes no more bytes. The peer may have sent the reason before its end, so the
+ * received bytes are read before. */
+static void close_after_send(struct conn *conn)
+{
+    int error = errno;
+    size_t have;
+
+    do {
+        have = conn->in_bytes - conn->in_from;
+        receive_bytes(conn);
+    } while (conn->fd >= 0 && conn->in_bytes - conn->in_from > have);
+    errno = error;
+    if (conn->fd >= 0)
+        close_after_error(conn);
+}
+
 static void send_bytes(struct conn *conn)
 {
     while (conn->out_from < conn->out_bytes) {
@@ -517,7 +533,7 @@ static void send_bytes(struct conn *conn)
         } else if (n < 0 && errno == EAGAIN) {
             return;
         } else if (n < 0 && errno != EINTR) {
-            close_after_error(conn);
+            close_after_send(conn);
             return;
         }
     }
