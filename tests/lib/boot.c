@@ -257,8 +257,10 @@ static void join_job(struct group_rank *me)
     if (status == EPA_OK && job->hosts && network)
         status = check_hosts(boot, &err);
     for (size_t bytes = 1; status == EPA_OK && bytes < 100000; bytes *= 10)
-        if (!gathers(boot, bytes))
+        if (!gathers(boot, bytes)) {
+            boot->explain(boot, &err); /* rank 1 may end while others still gather */
             status = epa_fail(&err, EPA_ERR_MISMATCH, "allgather of %zu bytes", bytes);
+        }
     if (me->rank == 1 && status == EPA_OK && strcmp(job->what, "dies") == 0) {
         __atomic_store_n(&me->result->left_out, 1, __ATOMIC_RELEASE);
         raise(SIGKILL);
