@@ -59,7 +59,8 @@ static struct arrays make_weights(const struct op_moe *op)
         size_t row = mlp_columns(s, m) * mlp_element(s), scales = mlp_scales(s, m);
 
         out.data[m] = calloc(op->local_experts * mlp_rows(s, m), row);
-        out.scale[m] = calloc(op->local_experts * scales + 1, sizeof(float));
+        /* unlike_rank() declares INT8, which has a scale for each row. */
+        out.scale[m] = calloc(op->local_experts * (scales + mlp_rows(s, m)), sizeof(float));
         for (uint32_t e = 0; e < op->local_experts; e++) {
             uint32_t expert = op->r.world.rank * op->local_experts + e;
 
