@@ -57,8 +57,9 @@
  *   EPA2A_ERR_DIED and EPA2A_ERR_SYSTEM break the comm. On a broken comm every call except check
  *   and destroy returns EPA2A_ERR_ABORTED. On CUDA a kernel that waits for a peer ends after the
  *   time-out, and within milliseconds after another rank has reported a failure, also while the
- *   caller is in a function of CUDA. epa2a_comm_check() returns the failure without a wait for the
- *   device. Results of the calls after the failure are undefined.
+ *   caller is in a function of CUDA. The next call of this rank returns the failure of the kernel.
+ *   epa2a_comm_check() returns the failure without a wait for the device. Results of the calls
+ *   after the failure are undefined.
  *
  * Units
  *   Sizes and strides are in bytes, times in nanoseconds, counts in elements.

@@ -80,8 +80,8 @@ struct ll_layout {
     enum epa_dtype dtype; /* type of tokens and expert outputs: EPA_BF16 or EPA_F16 */
     bool by_rank, fp8, dedup, padded;
     bool by_choice; /* GPUs, dedup: outputs return one by one, not reduced */
-    bool
-        few; /* GPUs, dedup or layout rank: ranks publish lists of experts, and all rows are packets */
+    /* GPUs, dedup or layout rank, few tokens: ranks publish lists of experts, and rows are packets */
+    bool few;
     bool masked;              /* GPUs: ranks may have masks */
     uint32_t alive_at;        /* masked: first signal of ranks that wait */
     enum epa_row_order order; /* GPUs, layout rank */
