@@ -1,10 +1,4 @@
-"""Tests of the package run against its source: python -m pytest python/tests"""
+"""Tests of the package run against its source, `python -m pytest python/tests`, or with EPA2A_INSTALLED=1
+against the package that is installed."""
 
-import os
-import pathlib
-import sys
-
-SOURCE = str(pathlib.Path(__file__).resolve().parents[1])
-sys.path.insert(0, SOURCE)
-# Commands that the tests start find the package, too.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (SOURCE, os.environ.get("PYTHONPATH"))))
+import support  # noqa: F401

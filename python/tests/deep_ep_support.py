@@ -6,7 +6,8 @@ import os
 import sys
 from importlib import util
 
-from support import SKIPPED, TYPES, epa2a, main, np
+from plain_moe import TYPES, np
+from support import epa2a, main, skip
 
 # Started processes read the variable: they get no options.
 for option in ("torch", "cuda"):
@@ -15,11 +16,6 @@ for option in ("torch", "cuda"):
         os.environ["DEEP_EP_TENSORS"] = option
 TENSORS = os.environ.get("DEEP_EP_TENSORS")
 TORCH, CUDA = TENSORS is not None, TENSORS == "cuda"
-
-
-def skip(reason):
-    print(f"skipped: {reason}")
-    sys.exit(SKIPPED)
 
 
 if TORCH and util.find_spec("torch") is None:

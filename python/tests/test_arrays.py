@@ -7,7 +7,8 @@ import unittest
 
 import support
 from epa2a import arrays
-from support import epa2a, np, routes_of, tokens_of
+from plain_moe import np, routes_of, tokens_of
+from support import epa2a
 
 RANKS, EXPERTS, TOPK, HIDDEN, MAX = 2, 4, 2, 128, 6
 

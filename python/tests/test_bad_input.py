@@ -11,7 +11,8 @@ import unittest
 import support
 from epa2a import interrupt
 from epa2a.processes import PipeGroup
-from support import epa2a, np, routes_of, tokens_of
+from plain_moe import np, routes_of, tokens_of
+from support import epa2a
 
 RANKS, EXPERTS, TOPK, HIDDEN, MAX, TOKENS = 2, 8, 2, 128, 6, 4
 SHAPE = {"max_tokens": MAX, "hidden": HIDDEN, "experts": EXPERTS, "topk": TOPK, "dtype": "bf16"}

@@ -62,7 +62,7 @@ class Names(unittest.TestCase):
             wanted = "epa2a.deep_ep ['a', '-b'] 0\n"
             self.assertEqual(run("-m", "epa2a.deep_ep", script, "a", "-b"), (0, wanted, ""))
             path = run("-m", "epa2a.deep_ep", "--path")[1].strip()
-            path = os.pathsep.join([path, os.environ["PYTHONPATH"]])
+            path = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH")]))
             self.assertEqual(run(script, "a", "-b", PYTHONPATH=path), (0, wanted, ""))
 
     def test_usage(self):

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from importlib import util
 
-import support  # adds the package to PYTHONPATH
+from support import skip
 
 # Patterns and replacements of each test. Each pattern must have one place.
 SUBSTITUTIONS = {
@@ -39,11 +39,6 @@ HELPERS = """import sys, types, deep_ep, deep_ep.utils
 deep_ep.utils.__path__.append({folder!r})
 deep_ep._C = sys.modules["deep_ep._C"] = types.ModuleType("deep_ep._C")
 """
-
-
-def skip(reason):
-    print(f"skipped: {reason}")
-    sys.exit(support.SKIPPED)
 
 
 def copy_on_hosts(source, folder, substitutions=()):

@@ -12,7 +12,8 @@ import unittest
 
 import support
 from epa2a import exchange
-from support import epa2a, np
+from plain_moe import np
+from support import epa2a
 
 RANKS = 2
 

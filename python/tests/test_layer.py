@@ -4,7 +4,8 @@ import types
 import unittest
 
 import support
-from support import TYPES, epa2a, np, routes_of, tokens_of
+from plain_moe import TYPES, np, quantise, routes_of, tokens_of
+from support import epa2a
 
 RANKS, EXPERTS, TOPK, HIDDEN, FFN, MAX = 2, 4, 2, 128, 64, 6
 COUNTS = [6, 3]
@@ -89,7 +90,7 @@ def run_fp8_layer(comm):
 def run_fp8_ag_gemm(comm):
     n, k, most = 128, 256, 5
     a = np.random.default_rng(3).standard_normal((RANKS, most, k)).astype(np.float32)
-    codes, scale = zip(*(support.quantise(part, 128) for part in a))
+    codes, scale = zip(*(quantise(part, 128) for part in a))
     values = [c.astype(np.float32) * np.repeat(s, 128, axis=1) for c, s in zip(codes, scale)]
     b, b_scale, b_values = block_quantise(np.random.default_rng(9).standard_normal((n, k)).astype(np.float32), 128, 128)
     gemm = epa2a.AgGemm(comm, b, b_scale=b_scale, max_rows=most)

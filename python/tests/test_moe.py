@@ -6,9 +6,8 @@ import tempfile
 import unittest
 
 import support
-from support import (
+from plain_moe import (
     TYPES,
-    epa2a,
     expected_rows,
     expected_sums,
     np,
@@ -17,6 +16,7 @@ from support import (
     run_experts,
     tokens_of,
 )
+from support import epa2a
 
 RANKS, EXPERTS, TOPK, HIDDEN, MAX = 4, 8, 3, 256, 9
 COUNTS = [9, 0, 5, 1]

@@ -12,8 +12,7 @@ try:
     import nbclient
     import nbformat
 except ImportError as error:
-    print(f"skipped: the notebook needs nbclient, ipykernel and matplotlib: {error}")
-    sys.exit(support.SKIPPED)
+    support.skip(f"the notebook needs nbclient, ipykernel and matplotlib: {error}")
 
 PATH = os.path.join(support.ROOT, "..", "examples", "first_layer.ipynb")
 PICTURES = 4

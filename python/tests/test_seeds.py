@@ -6,7 +6,8 @@ import tempfile
 import unittest
 
 import support
-from support import epa2a, expected_rows, np, quantise, routes_of, run_experts, tokens_of
+from plain_moe import TYPES, expected_rows, expected_sums, np, quantise, routes_of, run_experts, tokens_of
+from support import epa2a
 
 RANKS, EXPERTS, TOPK, HIDDEN, MAX = 2, 4, 2, 256, 6
 COUNTS = [6, 3]
@@ -25,7 +26,7 @@ def run_layer(comm, folder):
         local_world_size=RANKS,
         world_size=RANKS,
         fp8_gsize=128,
-        dtype=np.dtype(support.TYPES["bf16"]),
+        dtype=np.dtype(TYPES["bf16"]),
         enable_profiling=True,
         comm=comm,
     )
@@ -49,7 +50,7 @@ def run_layer(comm, folder):
                 assert (scale[e, : len(rows)] == scales).all()
                 y[e, : len(rows)] = run_experts(original, comm.rank * LOCAL + e, "bf16")
         out = layer.combine(send_tokens=y, topk_indices=index, topk_weights=weights, dispatch_meta=meta)
-        sums = support.expected_sums(x, index, weights)
+        sums = expected_sums(x, index, weights)
         assert np.abs(out.astype(np.float32) - sums).max() <= 2.0**-7 * np.abs(sums).max()
     paths = layer.dump_dispatch_trace(), layer.dump_combine_trace()
     layer.finalize()

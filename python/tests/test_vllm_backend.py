@@ -11,8 +11,7 @@ from support import epa2a
 try:
     import torch
 except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(support.SKIPPED)
+    support.skip(error)
 
 sys.path.insert(0, os.path.join(support.ROOT, "..", "examples"))
 import vllm_backend
