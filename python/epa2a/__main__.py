@@ -54,6 +54,11 @@ def _drawing(path):
     return "a chart", ("matplotlib",)
 
 
+def _packages_of_chart(path):
+    """Returns the packages that all charts of a file need. Some kinds of text need no plotille."""
+    return _RESULTS if _is_text(path) else (*_RESULTS, *_drawing(path)[1])
+
+
 def _import(command, packages, *modules):
     """Imports modules of a command, which need these packages."""
     _need(command, packages)
@@ -85,12 +90,12 @@ def _show_chart(chart, charts_text, path, columns, overwrite):
 
 def _run_plot(given):
     if given.check:
-        _need("plot", _RESULTS)
+        _need("plot", _packages_of_chart(given.out))
         _need(*_drawing(given.out))
         return 0
     if not given.results:
         raise ResultsError("plot needs RESULTS: files of --json or --json-lines, or folders of --out-dir")
-    results, charts, charts_text = _import("plot", _RESULTS, "results", "charts", "charts_text")
+    results, charts, charts_text = _import("plot", _packages_of_chart(given.out), "results", "charts", "charts_text")
     if given.out is not None and not console.is_stdout(given.out):
         charts.suffix_of(given.out)
     options = {"stage": given.stage, "only": given.only}
@@ -134,7 +139,8 @@ def _check_predict(given, charts):
 
 
 def _run_predict(given):
-    predict, predict_text, charts, charts_text = _import("predict", _RESULTS, "predict", "predict_text", "charts", "charts_text")
+    packages, modules = _packages_of_chart(given.out), ("predict", "predict_text", "charts", "charts_text")
+    predict, predict_text, charts, charts_text = _import("predict", packages, *modules)
     _check_predict(given, charts)
     options = [f"--model={model}" for model in given.model] + [f"--only={glob}" for glob in given.only]
     options += [f"--timeout={given.timeout}"] if given.timeout is not None else []
