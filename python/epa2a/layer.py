@@ -4,7 +4,7 @@ import ctypes
 
 from . import arrays, library, structs
 from .comm import Owned
-from .errors import ArgumentError
+from .errors import ArgumentError, Unsupported
 from .moe import make_shape
 
 _activations = {"none": 0, "swiglu": 1}
@@ -13,6 +13,28 @@ _BLOCK = 128
 
 def _blocks(n):
     return (n + _BLOCK - 1) // _BLOCK
+
+
+def _quantised_type(up, up_scale, down_scale, device):
+    """Returns "i8" or "fp8" for weights with scales, else None."""
+    if up_scale is None and down_scale is None and up.dtype != "i8":
+        return None
+    for name, scale in ("up_scale", up_scale), ("down_scale", down_scale):
+        if scale is None:
+            raise ArgumentError(
+                f"{name} is None; weights of int8 need the scales of both weights." if up.dtype == "i8" else
+                f"{name} is None; pass the scales of both weights, or of none."
+            )  # fmt: skip
+    if up.dtype == "i8" and device >= 0:
+        raise Unsupported("up has the dtype int8, which is for hosts; pass float8_e4m3fn, bfloat16 or float16.")
+    return "i8" if up.dtype == "i8" else "fp8"
+
+
+def _scale_shapes(quantised, local, rows, hidden, ffn):
+    """Returns the shapes of up_scale and down_scale."""
+    if quantised == "i8":
+        return (local, rows), (local, hidden)
+    return (local, _blocks(rows), _blocks(hidden)), (local, _blocks(hidden), _blocks(ffn))
 
 
 class FusedMoE(Owned):
@@ -26,7 +48,10 @@ class FusedMoE(Owned):
     activation     "swiglu" or "none".
     up_scale, down_scale
                    FP8 weights: float32 [L, blocks of rows, blocks of columns] of 128 x 128 weights.
-    dtype          Tokens and sums: "bf16" or "f16"; None: the dtype of up; with FP8 weights "bf16".
+                   int8 weights, on hosts: float32 [L, rows], a scale for each row of up and down. The
+                   layer also rounds tokens and intermediates to int8, with a scale for each row of
+                   1/127 of its largest magnitude; an element changes by up to half of this scale.
+    dtype          Tokens and sums: "bf16" or "f16"; None: the dtype of up; with scales "bf16".
     recv           Rows between the ranks: "fp8" or dtype (default).
     fp8_group      Channels of a scale of the rows.
     options        For example "algorithm=fused" or "algorithm=ll_v2"."""
@@ -41,10 +66,7 @@ class FusedMoE(Owned):
         device = comm.device_number
         gates = 2 if library.choice("activation", activation, _activations) else 1
         read = arrays.read(up, "up")
-        quantised = up_scale is not None or down_scale is not None
-        if quantised and (up_scale is None or down_scale is None):
-            missing = "up_scale" if up_scale is None else "down_scale"
-            raise ArgumentError(f"{missing} is None; pass the scales of both weights, or of none.")
+        quantised = _quantised_type(read, up_scale, down_scale, device)
         if dtype is None:
             # Integers of NumPy carry bf16.
             dtype = "f16" if read.dtype == "f16" and not quantised else "bf16"
@@ -60,23 +82,20 @@ class FusedMoE(Owned):
         )  # fmt: skip
         self.dtype = "bf16" if shape.dtype == structs.BF16 else "f16"
         self.hidden, self.topk, self.max_tokens, self.experts = hidden, topk, max_tokens, shape.experts
-        weights = ("fp8",) if quantised else (self.dtype,)
-        up_a = arrays.dense(up, "up", (local, rows, hidden), weights, device)
-        down_a = arrays.dense(down, "down", (local, hidden, ffn), weights, device)
+        weights = quantised or self.dtype
+        up_a = arrays.dense(up, "up", (local, rows, hidden), (weights,), device)
+        down_a = arrays.dense(down, "down", (local, hidden, ffn), (weights,), device)
         experts = structs.Experts(
             ffn=ffn,
             activation=_activations[activation],
-            dtype=structs.FP8_E4M3 if quantised else 0,
+            dtype={"fp8": structs.FP8_E4M3, "i8": structs.INT8}.get(quantised, 0),
             up=up_a.address,
             down=down_a.address,
         )
         self._weights = [up_a, down_a]
         if quantised:
-            shapes = {
-                "up_scale": (up_scale, (local, _blocks(rows), _blocks(hidden))),
-                "down_scale": (down_scale, (local, _blocks(hidden), _blocks(ffn))),
-            }
-            for name, (scale, wanted) in shapes.items():
+            scales = ("up_scale", up_scale), ("down_scale", down_scale)
+            for (name, scale), wanted in zip(scales, _scale_shapes(quantised, local, rows, hidden, ffn)):
                 a = arrays.dense(scale, name, wanted, ("f32",), device)
                 setattr(experts, name, a.address)
                 self._weights.append(a)

@@ -21,7 +21,7 @@ from functools import partial
 
 VERSION = 0x000100
 HOST = -1
-F32, BF16, FP8_E4M3, F16 = range(4)
+F32, BF16, FP8_E4M3, F16, INT8 = range(5)
 EXPERT_PADDED, EXPERT_PACKED, RANK_PACKED, RANK_PADDED = range(4)
 RECV_NATIVE, RECV_FP8, SCALE_POW2, SCALE_UE8M0, SCALE_BY_GROUP = (1 << i for i in range(5))
 

@@ -68,12 +68,25 @@ class Dlpack:
         return self.array.__dlpack__(**arguments)
 
 
+class Interface:
+    """An array with no interface but that of NumPy."""
+
+    def __init__(self, array):
+        self.__array_interface__ = array.__array_interface__
+
+
 class Frameworks(unittest.TestCase):
+    def test_all_interfaces_read_the_same(self):
+        for dtype in "int8", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32":
+            array = np.arange(24).astype(dtype).reshape(2, 3, 4)[:, 1:]
+            direct = arrays.read(array, "x")
+            for other in Dlpack(array), Interface(array):
+                read = arrays.read(other, "x")
+                for field in ("address", "shape", "strides", "dtype", "device"):
+                    self.assertEqual(getattr(read, field), getattr(direct, field), (dtype, other, field))
+
     def test_dlpack(self):
-        array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)[:, 1:]
-        read, direct = arrays.read(Dlpack(array), "x"), arrays.read(array, "x")
-        for field in ("address", "shape", "strides", "dtype", "device"):
-            self.assertEqual(getattr(read, field), getattr(direct, field))
+        array = np.zeros((2, 3), np.float32)
         with self.assertRaises(epa2a.ArgumentError):
             arrays.read(Dlpack(array), "out", writable=True)
         with self.assertRaises(epa2a.ArgumentError):

@@ -84,6 +84,15 @@ def closed_moe(s):
     return dispatch(s, moe=moe)
 
 
+def make_int8(s, **changes):
+    """Makes a layer of int8 weights for 4 experts of a rank, 32 intermediates and hidden of 128."""
+    weights = {
+        "up": np.zeros((4, 64, HIDDEN), np.int8), "down": np.zeros((4, HIDDEN, 32), np.int8),
+        "up_scale": np.ones((4, 64), np.float32), "down_scale": np.ones((4, HIDDEN), np.float32), **changes
+    }  # fmt: skip
+    return epa2a.FusedMoE(s.comm, weights.pop("up"), weights.pop("down"), topk=1, max_tokens=1, **weights)
+
+
 # Name: exception, words of the message, call. All ranks make the call. One dispatch is open.
 CASES = {
     "x of float32": (Argument, "x float32 bfloat16", lambda s: dispatch(s, s.x.astype(np.float32))),
@@ -170,6 +179,28 @@ CASES = {
         Argument, "down_scale", lambda s: epa2a.FusedMoE(
             s.comm, s.x.reshape(1, TOKENS, HIDDEN), s.x.reshape(1, HIDDEN, TOKENS), topk=1, max_tokens=1,
             up_scale=np.ones((1, 1, 1), np.float32))),
+    "int8 weights without scales": (
+        Argument, "up_scale int8", lambda s: make_int8(s, up_scale=None, down_scale=None)),
+    "int8 weights with one scale": (Argument, "down_scale int8", lambda s: make_int8(s, down_scale=None)),
+    "int8 weights with scales of blocks": (
+        Argument, "up_scale shape [4, 64]", lambda s: make_int8(s, up_scale=np.ones((4, 1, 1), np.float32))),
+    "int8 weights with a scale for each column": (
+        Argument, "down_scale shape 128", lambda s: make_int8(s, down_scale=np.ones((4, 32), np.float32))),
+    "int8 weights with scales of float64": (
+        Argument, "up_scale float64 float32", lambda s: make_int8(s, up_scale=np.ones((4, 64)))),
+    "int8 weights with one matrix of bf16": (
+        Argument, "down bfloat16 int8", lambda s: make_int8(s, down=np.zeros((4, HIDDEN, 32), s.x.dtype))),
+    "bf16 weights with scales of int8": (
+        Argument, "up bfloat16 float8", lambda s: make_int8(s, up=np.zeros((4, 64, HIDDEN), s.x.dtype))),
+    "int8 weights of another number of experts": (
+        Argument, "down shape", lambda s: make_int8(s, down=np.zeros((3, HIDDEN, 32), np.int8))),
+    "int8 weights in steps": (
+        Argument, "up contiguous", lambda s: make_int8(s, up=np.zeros((4, 64, 2 * HIDDEN), np.int8)[:, :, ::2])),
+    "int8 weights with an odd size": (
+        Argument, "ffn hidden multiples 32", lambda s: make_int8(
+            s, up=np.zeros((4, 2 * 24, HIDDEN), np.int8), down=np.zeros((4, HIDDEN, 24), np.int8),
+            up_scale=np.ones((4, 2 * 24), np.float32))),
+    "int8 tokens": (Argument, "x int8 bfloat16", lambda s: dispatch(s, np.zeros(s.x.shape, np.int8))),
     "rows of another number of ranks": (
         Argument, "rows", lambda s: epa2a.AgGemm(s.comm, s.x, max_rows=4)(s.x, rows=[1])),
 }  # fmt: skip

@@ -87,6 +87,89 @@ def run_fp8_layer(comm):
     layer.close()
 
 
+def row_quantise(x):
+    """Returns int8 codes and a scale for each row: 1/127 of its largest magnitude, or 1 for a row of 0."""
+    x = np.asarray(x, np.float32)
+    scale = np.abs(x).max(-1) * (np.float32(1) / np.float32(127))
+    scale = np.where(scale == 0, np.float32(1), scale)
+    return np.rint(x * (np.float32(1) / scale)[..., None]).astype(np.int8), scale
+
+
+def int8_product(x, w, scale):
+    """Multiplies rows by codes: exact sums, then the scales of both rows."""
+    codes, own = row_quantise(x)
+    return (codes.astype(np.int32) @ w.astype(np.int32).T).astype(np.float32) * (own[:, None] * scale)
+
+
+def int8_mlp(x, up, down, activation, dtype):
+    """Returns the output of an expert. up and down are pairs of codes and scales."""
+    h = int8_product(x, *up)
+    if activation == "swiglu":
+        gate, value = h[:, :FFN], h[:, FFN:]
+        h = gate / (1 + np.exp(-gate)) * value
+    return int8_product(h.astype(TYPES[dtype]), *down)
+
+
+def dense_mlp(x, up, down):
+    """Returns the output of an expert without activation and without rounding, and a bound of the error of int8: each
+    element of a token and of an intermediate is off by up to half of a scale."""
+    up, down = (codes * scale[:, None] for codes, scale in (up, down))
+    h = x @ up.T
+    off = row_quantise(x)[1][:, None] / 2 * np.abs(up).sum(1) + np.abs(h) * 2.0**-8
+    step = (np.abs(h) + off).max(-1, keepdims=True) / 127
+    return h @ down.T, (off + step / 2) @ np.abs(down).T
+
+
+def run_int8_layer(comm):
+    random = np.random.default_rng(11)
+    local = EXPERTS // RANKS
+    mine = slice(comm.rank * local, (comm.rank + 1) * local)
+    index, weights = routes_of(comm.rank, COUNTS[comm.rank], EXPERTS, TOPK)
+    for dtype, activation, algorithm in ("bf16", "none", "fused"), ("f16", "swiglu", "ll_v2"), ("bf16", "swiglu", "fused"):
+        rows = 2 * FFN if activation == "swiglu" else FFN
+        up = row_quantise(random.standard_normal((EXPERTS, rows, HIDDEN)) / HIDDEN**0.5)
+        down = row_quantise(random.standard_normal((EXPERTS, HIDDEN, FFN)) / FFN**0.5)
+        x = tokens_of(comm.rank, COUNTS[comm.rank], HIDDEN, dtype)
+        layer = epa2a.FusedMoE(
+            comm, up[0][mine], down[0][mine], up_scale=up[1][mine], down_scale=down[1][mine], topk=TOPK, max_tokens=MAX,
+            activation=activation, dtype=None if dtype == "bf16" else dtype, options=f"algorithm={algorithm}"
+        )  # fmt: skip
+        out = layer(x, index, weights)
+        assert out.dtype == x.dtype
+        layer.close()
+        wanted, dense, bound = np.zeros((3, *x.shape), np.float32)
+        for t, k in np.ndindex(index.shape):
+            expert = [(codes[index[t, k]], scale[index[t, k]]) for codes, scale in (up, down)]
+            row = x[t : t + 1].astype(np.float32)
+            wanted[t] += weights[t, k] * int8_mlp(row, *expert, activation, dtype)[0]
+            if activation == "none":
+                y, off = dense_mlp(row, *expert)
+                dense[t] += weights[t, k] * y[0]
+                bound[t] += weights[t, k] * off[0]
+        # Outputs of experts and sums of ranks are rounded to dtype. SwiGLU may round an intermediate to its neighbour.
+        rounding = 2.0**-7 if dtype == "bf16" else 2.0**-9
+        away = np.abs(out.astype(np.float32) - wanted).max()
+        assert away <= rounding * max(1, np.abs(wanted).max()), (dtype, activation, away)
+        if activation == "none":
+            away = np.abs(out.astype(np.float32) - dense)
+            assert (away <= bound + rounding * np.abs(dense).max()).all()
+            assert 0 < np.linalg.norm(away) <= 0.03 * np.linalg.norm(dense), np.linalg.norm(away) / np.linalg.norm(dense)
+
+
+def run_int8_of_a_device(comm):
+    """The refusal comes before the check of memory, so a comm of a host with the number of a device is enough."""
+    comm.device_number = 0
+    try:
+        epa2a.FusedMoE(
+            comm, np.zeros((2, 64, 64), np.int8), np.zeros((2, 64, 32), np.int8), topk=1, max_tokens=1,
+            up_scale=np.ones((2, 64), np.float32), down_scale=np.ones((2, 64), np.float32)
+        )  # fmt: skip
+    except epa2a.Unsupported as error:
+        return str(error)
+    finally:
+        comm.device_number = -1
+
+
 def run_fp8_ag_gemm(comm):
     n, k, most = 128, 256, 5
     a = np.random.default_rng(3).standard_normal((RANKS, most, k)).astype(np.float32)
@@ -140,6 +223,13 @@ class Layer(unittest.TestCase):
 
     def test_layer_with_fp8_weights(self):
         epa2a.spawn(run_fp8_layer, RANKS)
+
+    def test_layer_with_int8_weights(self):
+        epa2a.spawn(run_int8_layer, RANKS)
+
+    def test_int8_weights_on_a_device_are_refused(self):
+        for text in epa2a.spawn(run_int8_of_a_device, RANKS):
+            self.assertRegex(text, "int8.*hosts")
 
     def test_ag_gemm_of_fp8(self):
         epa2a.spawn(run_fp8_ag_gemm, RANKS)

@@ -19,7 +19,7 @@ HEADER = os.environ.get("EPA2A_HEADER", os.path.join(ROOT, "include", "epa2a.h")
 CONSTANTS = {
     "EPA2A_VERSION": structs.VERSION,
     "EPA2A_HOST": structs.HOST,
-    **{f"EPA2A_{n}": getattr(structs, n) for n in ("F32", "BF16", "FP8_E4M3", "F16")},
+    **{f"EPA2A_{n}": getattr(structs, n) for n in ("F32", "BF16", "FP8_E4M3", "F16", "INT8")},
     **{
         f"EPA2A_{n}": getattr(structs, n)
         for n in ("EXPERT_PADDED", "EXPERT_PACKED", "RANK_PACKED", "RANK_PADDED")
