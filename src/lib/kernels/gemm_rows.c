@@ -44,17 +44,22 @@ static inline void activated(const float *restrict gate, const float *restrict u
         a[i] = gate[i] / (1.0f + exp_of(-gate[i])) * up[i];
 }
 
+/* Returns the scale of up to GROUP values. Compilers vectorise maxima of halves, but not a maximum of all
+ * values, whose order of comparisons they keep. */
 static inline float scale_of(const float *restrict a, uint32_t n)
 {
-    float amax = 0;
+    float most[GROUP] = {0}, amax;
 
     for (uint32_t i = 0; i < n; i++) {
         float magnitude = fabsf(a[i]);
-        float finite = magnitude < float_of_bits(0x7f800000u) ? magnitude : 0.0f;
 
-        amax = finite > amax ? finite : amax;
+        most[i] = magnitude < float_of_bits(0x7f800000u) ? magnitude : 0.0f;
     }
-    amax *= 1.0f / 448.0f;
+#pragma GCC unroll 7
+    for (uint32_t half = GROUP / 2; half > 0; half /= 2)
+        for (uint32_t i = 0; i < half; i++)
+            most[i] = most[i + half] > most[i] ? most[i + half] : most[i];
+    amax = most[0] * (1.0f / 448.0f);
     return amax > 0 ? amax : 1.0f; /* also where the product underflows: 0 / 0 would be NaN */
 }
 
