@@ -89,19 +89,25 @@ static inline void emulated_dpbf16ps(int sums, int a, int b)
     emulated_must(emulated.row_bytes[a] == 4 * emulated.rows[b] && sums != a && sums != b &&
                   a != b);
     for (int i = 0; i < emulated.rows[sums]; i++) {
-        for (int j = 0; j < emulated.row_bytes[sums] / 4; j++) {
-            float even = 0.0f, odd = 0.0f, c;
+        const int columns = emulated.row_bytes[sums] / 4;
+        float even[16] = {0.0f}, odd[16] = {0.0f};
 
-            for (int k = 0; k < emulated.row_bytes[a] / 4; k++) {
-                uint16_t x[2], y[2];
+        /* The columns are the innermost loop, so that compilers make vectors of them. */
+        for (int k = 0; k < emulated.row_bytes[a] / 4; k++) {
+            uint16_t x[2], y[16][2];
 
-                memcpy(x, emulated.byte[a][i] + 4 * k, 4);
-                memcpy(y, emulated.byte[b][k] + 4 * j, 4);
-                even = emulated_fma(x[0], y[0], even);
-                odd = emulated_fma(x[1], y[1], odd);
+            memcpy(x, emulated.byte[a][i] + 4 * k, 4);
+            memcpy(y, emulated.byte[b][k], sizeof(y));
+            for (int j = 0; j < columns; j++) {
+                even[j] = emulated_fma(x[0], y[j][0], even[j]);
+                odd[j] = emulated_fma(x[1], y[j][1], odd[j]);
             }
+        }
+        for (int j = 0; j < columns; j++) {
+            float c;
+
             memcpy(&c, emulated.byte[sums][i] + 4 * j, 4);
-            c = emulated_flush(emulated_flush(c) + emulated_flush(even + odd));
+            c = emulated_flush(emulated_flush(c) + emulated_flush(even[j] + odd[j]));
             memcpy(emulated.byte[sums][i] + 4 * j, &c, 4);
         }
     }

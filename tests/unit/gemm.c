@@ -3,6 +3,7 @@
  * sums are exact. tests/cli/limits.py checks that no kernel exceeds its peak. */
 #include "kernel_rows.h"
 
+#include "gemm_reference.h"
 #include "epa2a/gemm.h"
 
 enum { SCALE_STRIDE = 3 }; /* stride of the scales of A, larger than the number of groups */
@@ -31,8 +32,9 @@ static const struct epa_gemm *set_of(const char *isa, enum epa_dtype dtype)
 struct product {
     const struct epa_gemm *set;
     struct epa_gemm_call call;
-    float *a, *b; /* [m][k], [n][k] */
-    float *want;  /* [m][n] */
+    float *a;    /* [m][k] */
+    float *b;    /* [n / EPA_GEMM_COLS][k][EPA_GEMM_COLS] */
+    float *want; /* [m][n] */
 };
 
 static void *exactly(size_t bytes)
@@ -101,7 +103,8 @@ static void pack_random_b(struct product *p, uint64_t *seed, uint32_t kind)
 
             /* little-endian; codes use the first byte */
             memcpy(w + (i * ld + h) * size, &word, size);
-            p->b[(size_t)i * k + h] = float_of(p->set->dtype, word);
+            p->b[((size_t)i / EPA_GEMM_COLS * k + h) * EPA_GEMM_COLS + i % EPA_GEMM_COLS] =
+                float_of(p->set->dtype, word);
         }
     }
     p->set->pack_b(w, ld, n, k, b);
@@ -162,82 +165,22 @@ static void product_destroy(struct product *p)
     free(p);
 }
 
-/* ---- orders of additions: the sum of k products, added to c ---- */
-
-static float rounded_products(const float *a, const float *b, uint32_t k, float c)
-{
-    for (uint32_t i = 0; i < k; i++)
-        c += a[i] * b[i];
-    return c;
-}
-
-static float fused_products(const float *a, const float *b, uint32_t k, float c)
-{
-    for (uint32_t i = 0; i < k; i++)
-        c = fmaf(a[i], b[i], c);
-    return c;
-}
-
-/* Replaces a denormal by the zero of its sign. */
-static float flush(float f)
-{
-    return fabsf(f) < 0x1p-126f ? copysignf(0.0f, f) : f;
-}
-
-/* order of VDPBF16PS */
-static float pairs_odd_first(const float *a, const float *b, uint32_t k, float c)
-{
-    for (uint32_t i = 0; i < k; i += 2) {
-        c = flush(fmaf(flush(a[i + 1]), flush(b[i + 1]), flush(c)));
-        c = flush(fmaf(flush(a[i]), flush(b[i]), c));
-    }
-    return c;
-}
-
-/* order of TDPBF16PS: two chains of 16 */
-static float even_and_odd(const float *a, const float *b, uint32_t k, float c)
-{
-    for (uint32_t i = 0; i < k; i += 32) {
-        float sum[2] = {0.0f, 0.0f};
-
-        for (uint32_t h = i; h < i + 32; h++)
-            sum[h % 2] = flush(fmaf(flush(a[h]), flush(b[h]), sum[h % 2]));
-        c = flush(flush(c) + flush(sum[0] + sum[1]));
-    }
-    return c;
-}
-
-static float (*order_of(const char *isa))(const float *, const float *, uint32_t, float)
-{
-    if (strcmp(isa, "scalar") == 0)
-        return rounded_products;
-    if (strcmp(isa, "avx512_bf16") == 0)
-        return pairs_odd_first;
-    if (strcmp(isa, "amx") == 0)
-        return even_and_odd;
-    return fused_products;
-}
-
 static void reference(const struct product *p)
 {
-    const uint32_t k = p->call.k, blocks = (k + 127) / 128, group = p->call.group;
-    float (*sum)(const float *, const float *, uint32_t, float) = order_of(p->set->isa);
+    const struct gemm_reference r = {.call = &p->call,
+                                     .isa = p->set->isa,
+                                     .fp8 = p->set->dtype == EPA_FP8_E4M3,
+                                     .a = p->a,
+                                     .b = p->b,
+                                     .want = p->want};
 
-    for (uint32_t i = 0; i < p->call.m; i++) {
-        for (uint32_t j = 0; j < p->call.n; j++) {
-            const float *a = p->a + (size_t)i * k, *b = p->b + (size_t)j * k;
-            const float *sa = p->call.a_scale + i * p->call.a_scale_stride;
-            const float *sb = p->call.b_scale + (size_t)(p->call.b_column + j) / 128 * blocks;
-            float c = 0.0f;
-
-            if (p->set->dtype != EPA_FP8_E4M3)
-                c = sum(a, b, k, c);
-            for (uint32_t h = 0; p->set->dtype == EPA_FP8_E4M3 && h < k; h += group)
-                c = fmaf(sum(a + h, b + h, k - h < group ? k - h : group, 0.0f),
-                         sa[h / group] * sb[h / 128], c);
-            p->want[(size_t)i * p->call.n + j] = c;
-        }
+#if GEMM_REFERENCE_AVX2
+    if (epa_gemm_by_name("avx2", EPA_BF16) != NULL) {
+        gemm_reference_avx2(&r);
+        return;
     }
+#endif
+    gemm_reference(&r);
 }
 
 /* Checks that C equals the reference, that a NaN is a NaN of any payload, and that the gaps between
