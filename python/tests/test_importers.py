@@ -245,7 +245,14 @@ def test_bad_numbers_leave_the_row_out_with_its_place(tmp_path, number):
     assert times(runs[0])["dispatch"] == 57100 and "log:5:" in warning and warning.endswith("1 line was left out")
     table = (LOGS / "nccl.txt").read_text().replace(" 21.40 ", f" {number} ")
     runs, warnings = read(write(tmp_path, table))
-    assert len(runs) == (4 if number == "57e1" else 2) and len(warnings) == (0 if number == "57e1" else 1)
+    assert len(runs) == (4 if number == "57e1" else 2)
+    place = table.splitlines()[14].index(f" {number} ") + 2
+    reason = f"log:15:{place}: error: '{number}' is no time above 0; 1 line was left out"
+    assert [warning.rpartition("/")[2] for warning in warnings] == ([] if number == "57e1" else [reason])
+    # Old rows have no word for the reduction: another word of a row does not shift its times.
+    table = (LOGS / "nccl_old.txt").read_text().replace(" 17.61 ", " 17 .61 ")
+    with pytest.raises(results.ResultsError, match="log:6:1: error: a row of nccl-tests has not as many words"):
+        read(write(tmp_path, table))
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,7 @@ class Table:
         self.log = log
         self.collective, self.ranks, self.in_place_first = None, None, False
         self.heading, self.places, self.cpu_time = 0, [], False  # words of a row; times, from its end
+        self.has_reduction = False
 
     def read(self, text):
         """Returns True for a line of a table."""
@@ -163,7 +164,7 @@ class Table:
         words = words[:-1] if stamp else words
         places = [place for place, word in enumerate(words) if word in ("time", "cputime")]
         widths = {b - a for a, b in zip(places, [*places[1:], len(words)])}
-        self.cpu_time = "cputime" in words
+        self.cpu_time, self.has_reduction = "cputime" in words, words[3:4] == ["redop"]
         good = 1 <= len(places) <= 2 and len(widths) == 1 and min(widths) >= 4
         # A time stamp is a date and a time: two words. Places count from the end of a row.
         self.heading = len(words) + (2 if stamp else 0) if good else 0
@@ -182,24 +183,29 @@ class Table:
         def is_complete(place):
             """The reduction has no name in old versions of alltoall_perf: a row then has a word less."""
             row = [word for word, _ in words[place:]]
-            return len(row) == self.heading or (len(row) == self.heading - 1 and row[3][0] in "-0123456789")
+            lacks_name = self.has_reduction and row[3:4] and row[3][0] in "-0123456789"
+            return len(row) == self.heading - (1 if lacks_name else 0)
 
         place = next((place for place in places if is_complete(place)), None)
         if place is not None:
-            self._use_row([word for word, _ in words[place:]], words[place][1])
+            self._use_row(words[place:])
         elif places:
             self.log.skip(0, "a row of nccl-tests has not as many words as its heading")
         return bool(places)
 
-    def _use_row(self, row, at):
-        size, log = int(row[0]), self.log
+    def _use_row(self, words):
+        row, log = [word for word, _ in words], self.log
+        size = int(row[0])
         if size == 0:  # fewer elements than ranks
             return
         figures = []
         for place in self.places:
             us, rate, wrong = (parse_number(row[place + k]) for k in (0, 1, 3))
-            if not is_time(us) or rate is None or (wrong is None and row[place + 3] != "N/A"):
-                log.skip(at, "no bytes, or no time above 0, in a row of nccl-tests")
+            valid = is_time(us), rate is not None, wrong is not None or row[place + 3] == "N/A"
+            if not all(valid):
+                n = valid.index(False)
+                word, at = words[place + (0, 1, 3)[n]]
+                log.skip(at, f"'{word}' is no {('time above 0', 'bandwidth', 'number of errors')[n]}")
                 return
             figures.append((us, rate, wrong or 0))
         for place, (us, rate, wrong) in enumerate(figures):
