@@ -23,6 +23,7 @@ import datetime
 import fnmatch
 import math
 import os
+import re
 from dataclasses import dataclass, field
 
 import numpy
@@ -65,6 +66,7 @@ class Chart:
     rows: list = field(default_factory=list)
     marks: list = field(default_factory=list)
     dates: bool = False
+    whole_x: bool = False  # x counts, such as ranks
     level: float = None  # a horizontal line
     machine: str = ""
 
@@ -100,6 +102,9 @@ class Chart:
             _set_log(axes.set_yscale, axes.yaxis, range(99))
         if self.dates:
             figure.autofmt_xdate()
+            _show_single_date(axes, {x for line in self.lines for x in line.x})
+        if self.whole_x:
+            axes.xaxis.get_major_locator().set_params(integer=True)
         if any(line.name for line in self.lines):
             longest = max(len(_short(line.name)) for line in self.lines)
             columns = max(1, min(3, 120 // (1 + longest)))
@@ -193,6 +198,14 @@ def _set_log(set_scale, axis, values):
     axis.set_minor_locator(ticker.NullLocator())
 
 
+def _show_single_date(axes, dates):
+    """The axis of a single date would span four years."""
+    if len(dates) == 1:
+        date = dates.pop()
+        axes.set_xlim(date - datetime.timedelta(days=1), date + datetime.timedelta(days=1))
+        axes.set_xticks([date], [f"{date:%Y-%m-%d %H:%M}"])
+
+
 def _draw_points(axes, chart):
     for line in chart.lines:
         whiskers = None
@@ -265,6 +278,11 @@ def _by_label(rows):
     return _titled(rows, [results.strip_repetition(label)[0] or name for label, name in zip(rows["label"], rows["name"])])
 
 
+def _natural(text):
+    """Returns the key of an order in which 2 tokens precede 16 tokens."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text)]
+
+
 def _limit(names, most, what):
     if len(names) > most:
         raise results.ResultsError(
@@ -291,7 +309,7 @@ def tokens(frame, stage=None, only=()):
         raise results.ResultsError(f"{lacks['path'].iloc[0]}: '{lacks['label'].iloc[0]}' has no {key}")
     rows = _titled(rows, results.name_runs(list(rows["document"])))
     lines = []
-    for title, one in rows.groupby("title", sort=True):
+    for title, one in sorted(rows.groupby("title"), key=lambda group: _natural(group[0])):
         line = Line(title, [], [], [], [])
         for size, same in one.groupby("size"):
             pool = _pool(same)
@@ -375,7 +393,7 @@ def skew(frame, stage=None, only=()):
     if not lines:
         raise results.ResultsError(f"{rows['path'].iloc[0]}: no run has times of two ranks or more to compare")
     return Chart(
-        f"Ranks: {shown}", "rank", "off the median of its line [%]", lines, level=0,
+        f"Ranks: {shown}", "rank", "off the median of its line [%]", lines, level=0, whole_x=True,
         note="median of each rank against the median of the ranks of its line", machine=_machine(rows),
     )  # fmt: skip
 
@@ -472,7 +490,7 @@ def _over_time(frame, stage, only, by_night):
     if by_night:
         rows["when"] = rows["started"].map(_night)
     lines = []
-    for title, one in rows.groupby("title", sort=True):
+    for title, one in sorted(rows.groupby("title"), key=lambda group: _natural(group[0])):
         line = Line(title, [], [], [], [])
         for when, same in one.groupby("when"):
             spread = results_compare.spread_of(list(same["samples_ns"]))

@@ -11,6 +11,7 @@ from .console import clean
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 FILE_COLUMNS = 80  # of text in a file
+DAY_S = 86400
 
 
 def terminal_columns():
@@ -107,15 +108,19 @@ def _canvas(chart, columns):
         if chart.style != "bins" and len(chart.lines) > 1:
             marked = len(xs) // 2 if chart.style == "steps" else len(xs) - 1
             figure.text([xs[marked]], [ys[marked]], [LETTERS[place % 26]])
-    _set_limits(figure.set_x_limits, [p[0] for p in points])
-    _set_limits(figure.set_y_limits, [p[1] for p in points])
+    _set_limits(figure.set_x_limits, [p[0] for p in points], DAY_S if chart.dates else None)
+    if chart.style == "steps":
+        figure.set_y_limits(0, 100)
+    else:
+        _set_limits(figure.set_y_limits, [p[1] for p in points])
     figure.x_ticks_fkt, figure.y_ticks_fkt = show_x, show_y
     return figure.show().splitlines()
 
 
-def _set_limits(set_limits, values):
+def _set_limits(set_limits, values, single=None):
+    """Leaves room beside the values: `single` beside a single value, or a tenth of it."""
     low, high = min(values), max(values)
-    room = (high - low) * 0.03 or abs(high) * 0.1 or 1.0
+    room = (high - low) * 0.03 or single or abs(high) * 0.1 or 1.0
     set_limits(low - room, high + room)
 
 

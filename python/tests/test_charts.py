@@ -1,6 +1,7 @@
 """epa2a.charts: each kind in each form; repetitions are pooled."""
 
 import itertools
+import re
 
 import numpy
 import pytest
@@ -59,6 +60,31 @@ def test_distribution_pools_samples_on_a_logarithmic_axis(frame):
     assert line.x[0] == pool[0] / 1e3 and line.x[-1] == pool[-1] / 1e3 and line.y[-1] == 100
     single = charts.distribution(frame[0], only=("moe.max_tokens=1 *",))
     assert single.style == "bins" and single.log_x and sum(single.lines[0].y) == 1000
+
+
+def test_lines_are_in_the_order_of_their_sizes(frame):
+    sizes = [int(line.name.split()[-2]) for line in charts.nights(frame[0]).lines]
+    assert sizes == [2**i for i in range(8)]
+
+
+def test_a_single_night_has_an_axis_of_days(frame):
+    chart = charts.nights(frame[0])
+    axes = chart.figure().axes[0]
+    low, high = axes.get_xlim()
+    assert high - low == 2 and [tick.get_text() for tick in axes.get_xticklabels()] == ["2026-11-29 00:00"]
+    days = re.findall(r"\d\d-\d\d", chart.text().split(" Y: ")[0].split("(X)")[1].splitlines()[1])
+    assert days and set(days) <= {"11-28", "11-29", "11-30"}
+
+
+def test_the_axis_of_ranks_has_no_fractions(frame):
+    figure = charts.skew(frame[0]).figure()
+    figure.canvas.draw()
+    assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())
+
+
+def test_the_axis_of_shares_ends_at_0_and_100(frame):
+    shares = re.findall(r"^ +([-\d.]+) \|", charts.distribution(frame[0]).text(), re.M)
+    assert len(shares) > 9 and all(0 <= float(share) <= 100 for share in shares)
 
 
 def test_an_undecided_ratio_is_hollow(tmp_path):
