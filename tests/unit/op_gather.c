@@ -9,6 +9,7 @@
 
 enum { RANKS = 3, ME = 1, ITERATION = 6, CONTROL = 8, ROW_BYTES = 48 };
 enum { N = 133, K = 264 };
+enum { ROWS = 27 }; /* sum of counts */
 
 static const uint32_t counts[RANKS] = {7, 0, 20};
 
@@ -17,7 +18,7 @@ struct fixture {
     struct problem_params x;
     struct epa_backend backend;
     struct op_rank *rank[RANKS];
-    char gathered[27 * ROW_BYTES];
+    char gathered[ROWS * ROW_BYTES];
 };
 
 static struct epa_problem *problem_of(const struct fixture *f, uint32_t rank)
@@ -97,37 +98,69 @@ static float element(int dtype, const void *of, size_t i)
                                  : float_of_word(dtype == EPA_F16, ((const uint16_t *)of)[i]);
 }
 
-/* Adds in float32 with descending k, an order that no kernel uses. */
-static float product(const struct epa_ag_gemm *g, const struct epa_ag_gemm *source, uint32_t row,
-                     uint32_t column)
+static float *elements_of(enum epa_dtype dtype, const void *from, size_t n)
 {
-    uint32_t groups = epa_ag_gemm_groups(g->k);
+    float *out = malloc(n * sizeof(*out));
+
+    assert_non_null(out);
+    for (size_t i = 0; i < n; i++)
+        out[i] = element(dtype, from, i);
+    return out;
+}
+
+/* Adds in float32 with descending k, an order that no kernel uses. */
+static float product(const struct epa_ag_gemm *g, const float *a, const float *a_scale,
+                     const float *b, const float *b_scale)
+{
     float sum = 0;
 
-    for (uint32_t group = groups; group-- > 0;) {
+    for (uint32_t group = epa_ag_gemm_groups(g->k); group-- > 0;) {
         uint32_t end = g->k < group * 128 + 128 ? g->k : group * 128 + 128;
         float p = 0;
 
         for (uint32_t i = end; i-- > group * 128;)
-            p += element(g->dtype, source->a, (size_t)row * g->k + i) *
-                 element(g->dtype, g->b, (size_t)column * g->k + i);
+            p += a[i] * b[i];
         if (g->dtype == EPA_FP8_E4M3)
-            p *= source->a_scale[row * groups + group] * g->b_scale[column / 128 * groups + group];
+            p *= a_scale[group] * b_scale[group];
         sum += p;
     }
-    return sum + g->bias_of[column];
+    return sum;
+}
+
+/* Returns the product of ME in float32: [ROWS][n]. */
+static float *products_of(struct fixture *f)
+{
+    const struct epa_ag_gemm *g = &problem_of(f, ME)->u.ag_gemm;
+    const uint32_t groups = epa_ag_gemm_groups(g->k);
+    const bool fp8 = g->dtype == EPA_FP8_E4M3;
+    float *b = elements_of(g->dtype, g->b, (size_t)g->n * g->k);
+    float *products = malloc((size_t)ROWS * g->n * sizeof(*products)), *c = products;
+
+    assert_non_null(products);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        const struct epa_ag_gemm *source = &problem_of(f, r)->u.ag_gemm;
+        float *a = elements_of(g->dtype, source->a, (size_t)counts[r] * g->k);
+
+        for (uint32_t i = 0; i < counts[r]; i++)
+            for (uint32_t j = 0; j < g->n; j++)
+                *c++ = product(g, a + (size_t)i * g->k, fp8 ? source->a_scale + i * groups : NULL,
+                               b + (size_t)j * g->k, fp8 ? g->b_scale + j / 128 * groups : NULL) +
+                       g->bias_of[j];
+        free(a);
+    }
+    free(b);
+    return products;
 }
 
 static void multiply(struct fixture *f)
 {
     struct epa_ag_gemm *g = &problem_of(f, ME)->u.ag_gemm;
-    bool f16 = g->dtype == EPA_F16;
+    float *products = products_of(f);
     uint16_t *c = g->c;
 
-    for (uint32_t r = 0; r < RANKS; r++)
-        for (uint32_t i = 0; i < counts[r]; i++)
-            for (uint32_t j = 0; j < g->n; j++)
-                *c++ = word_of_float(f16, product(g, &problem_of(f, r)->u.ag_gemm, i, j));
+    for (size_t i = 0; i < (size_t)ROWS * g->n; i++)
+        c[i] = word_of_float(g->dtype == EPA_F16, products[i]);
+    free(products);
 }
 
 static uint16_t *c_at(struct fixture *f, uint32_t row, uint32_t column)
@@ -167,35 +200,33 @@ TEST(an_element_that_is_wrong_is_named)
                      (struct gemm_options){60, RANKS * c[i].n, c[i].k, c[i].dtype, .bias = true,
                                            .values = c[i].values});
         multiply(&f);
-        assert_int_equal(wrong_of(&f, 27 * c[i].n, ""), 0);
+        assert_int_equal(wrong_of(&f, ROWS * c[i].n, ""), 0);
         *c_at(&f, c[i].row, c[i].column) ^= c[i].mask;
-        assert_int_equal(wrong_of(&f, 27 * c[i].n, c[i].said), 1);
+        assert_int_equal(wrong_of(&f, ROWS * c[i].n, c[i].said), 1);
         close_fixture(&f);
     }
 }
 
-/* Quantises the product of ME in groups of 128 columns. */
-static void multiply_to_fp8(struct fixture *f)
+/* Stores the product of ME as codes and scales of groups of 128 columns. */
+static void quantise_products(struct fixture *f, const float *products)
 {
     struct epa_ag_gemm *g = &problem_of(f, ME)->u.ag_gemm;
     uint8_t *c = g->c;
     float *scale = g->c_scale;
 
-    for (uint32_t r = 0; r < RANKS; r++)
-        for (uint32_t i = 0; i < counts[r]; i++)
-            for (uint32_t first = 0; first < g->n; first += 128) {
-                uint32_t n = g->n - first < 128 ? g->n - first : 128;
-                float v[128], amax = 0;
+    for (uint32_t row = 0; row < ROWS; row++)
+        for (uint32_t first = 0; first < g->n; first += 128) {
+            const float *v = products + (size_t)row * g->n + first;
+            uint32_t n = g->n - first < 128 ? g->n - first : 128;
+            float amax = 0;
 
-                for (uint32_t j = 0; j < n; j++) {
-                    v[j] = product(g, &problem_of(f, r)->u.ag_gemm, i, first + j);
-                    amax = fmaxf(amax, fabsf(v[j]));
-                }
-                *scale = amax > 0 ? amax * (1.0f / 448.0f) : 1;
-                for (uint32_t j = 0; j < n; j++)
-                    *c++ = e4m3_of_float(v[j] / *scale);
-                scale++;
-            }
+            for (uint32_t j = 0; j < n; j++)
+                amax = fmaxf(amax, fabsf(v[j]));
+            *scale = amax > 0 ? amax * (1.0f / 448.0f) : 1;
+            for (uint32_t j = 0; j < n; j++)
+                *c++ = e4m3_of_float(v[j] / *scale);
+            scale++;
+        }
 }
 
 /* C in FP8 with a changed code, with a changed scale, and with codes for twice the scale. */
@@ -216,28 +247,32 @@ TEST(a_code_or_scale_that_is_wrong_is_named)
     for (size_t i = 0; i < LENGTH(c); i++) {
         struct epa_ag_gemm *g;
         struct fixture f;
+        float *products;
 
         open_fixture(&f, &op_ag_gemm,
                      (struct gemm_options){60, RANKS * c[i].n, c[i].k, c[i].dtype, .bias = true,
                                            .values = c[i].values, .out_dtype = EPA_FP8_E4M3});
         g = &problem_of(&f, ME)->u.ag_gemm;
-        multiply_to_fp8(&f);
-        assert_int_equal(wrong_of(&f, 27 * c[i].n, ""), 0);
+        products = products_of(&f);
+        quantise_products(&f, products);
+        assert_int_equal(wrong_of(&f, ROWS * c[i].n, ""), 0);
         /* One negative code, or in a sum of columns, whose bound is wide, all of a group. */
         for (uint32_t j = 131; j < (c[i].n == N ? 132 : 256); j++)
             ((uint8_t *)g->c)[7 * g->n + j] ^= 0x80;
-        assert_true(wrong_of(&f, 27 * c[i].n, c[i].code_said) > 0);
-        multiply_to_fp8(&f);
+        assert_true(wrong_of(&f, ROWS * c[i].n, c[i].code_said) > 0);
+        quantise_products(&f, products);
         for (uint32_t j = 128; j < 256 && j < g->n; j++) { /* codes of half the size */
             uint8_t *code = (uint8_t *)g->c + 7 * g->n + j;
 
             *code = e4m3_of_float(float_of_e4m3(*code) / 2);
         }
         g->c_scale[7 * epa_ag_gemm_groups(g->n) + 1] *= 2;
-        assert_true(wrong_of(&f, 27 * c[i].n, c[i].scale_said) > 0);
-        multiply_to_fp8(&f);
-        g->c_scale[27 * epa_ag_gemm_groups(g->n)] = 1;
-        assert_int_equal(wrong_of(&f, 27 * c[i].n, "the scale of group 0 behind the last row"), 1);
+        assert_true(wrong_of(&f, ROWS * c[i].n, c[i].scale_said) > 0);
+        quantise_products(&f, products);
+        g->c_scale[ROWS * epa_ag_gemm_groups(g->n)] = 1;
+        assert_int_equal(wrong_of(&f, ROWS * c[i].n, "the scale of group 0 behind the last row"),
+                         1);
+        free(products);
         close_fixture(&f);
     }
 }
@@ -248,10 +283,10 @@ TEST(unwritten_elements_and_writes_behind_the_last_row_are_found)
 
     open_fixture(&f, &op_ag_gemm,
                  (struct gemm_options){60, RANKS * N, K, EPA_BF16, .values = GEMM_INTEGERS});
-    assert_int_equal(wrong_of(&f, 27 * N, "column 0 is"), 27 * N);
+    assert_int_equal(wrong_of(&f, ROWS * N, "column 0 is"), ROWS * N);
     multiply(&f);
-    *c_at(&f, 27, 4) = 0;
-    assert_int_equal(wrong_of(&f, 27 * N, "column 4 behind the last row (27 rows)"), 1);
+    *c_at(&f, ROWS, 4) = 0;
+    assert_int_equal(wrong_of(&f, ROWS * N, "column 4 behind the last row (27 rows)"), 1);
     close_fixture(&f);
 }
 
