@@ -430,7 +430,7 @@ def _is_base(baseline, row_name, labels):
 
 def ratio(frame, stage=None, only=(), baseline=None):
     """Time over the time of a baseline of the same size: a label, name or glob of labels; by
-    default the first run. A hollow point is undecided: its bounds include 1."""
+    default the first run. A hollow point is undecided: its bounds include 1, or have too few runs."""
     rows = results.choose(frame, stage, only)
     rows = _titled(rows, results.name_runs(list(rows["document"])))
     spreads = {}
@@ -457,7 +457,8 @@ def ratio(frame, stage=None, only=(), baseline=None):
                 line.x.append(size)
                 for values, x in zip((line.y, line.low, line.high), (value, low, high)):
                     values.append(x)
-                line.hollow.append(low <= 1 <= high)
+                few = not results_compare.are_separable(spreads[base, size].units, spread.units)
+                line.hollow.append(few or low <= 1 <= high)
         if line.x:
             lines.append(line)
     if not lines:
@@ -468,7 +469,7 @@ def ratio(frame, stage=None, only=(), baseline=None):
     return Chart(
         f"Ratio to {base}: {rows['stage'].iloc[0]}", f"{label} ({key})", "time / time of the baseline", lines,
         log_x=sized, log_y=True, level=1, machine=_machine(rows),
-        note="ratio of medians; whiskers: bounds of both medians (95 %); hollow or ?: undecided, the bounds include 1",
+        note="ratio of medians; whiskers: bounds of both medians (95 %); hollow or ?: undecided, the bounds include 1, or too few runs",
     )  # fmt: skip
 
 

@@ -10,7 +10,9 @@ slower   slower by more than `close`, and the bounds of both medians do not meet
 close    slower by up to `close`, whatever the bounds
 unclear  slower by more than `close`, and the bounds meet
 
-`as_fast` is stronger than close: the upper bound of the loss is within `close`, too.
+Few runs bound a median with less than 95 %, so a conclusion needs more:
+`as_fast` is stronger than close: the upper bound of the loss is within `close`, too, and is a bound with 95 %.
+`is_certain` is false if runs without a difference are as far apart as a slower candidate in more than 5 %.
 """
 
 import json
@@ -24,6 +26,7 @@ from . import results
 
 CLOSE = 0.03
 INTERVAL_LEAST = 6  # values; fewer have no 95 % interval of the median
+BOUND_LEAST = 5  # values; the largest of fewer is below the median in more than 5 %
 ACROSS = ("layout", "rows", "outputs", "fused", "unknown")
 
 
@@ -33,6 +36,12 @@ ACROSS = ("layout", "rows", "outputs", "fused", "unknown")
 def interval_of_median(n):
     """Returns k: the k-th smallest and the k-th largest of n values bound the median with 95 %."""
     return int(stats.binom.ppf(0.025, n, 0.5)) if n >= INTERVAL_LEAST else 0
+
+
+def are_separable(n, m):
+    """Returns whether the bounds of n and m runs without a difference meet in 95 % or more: in any order all n runs
+    precede or follow the m runs with this chance."""
+    return 2 / math.comb(n + m, n) <= 0.05
 
 
 def median(values):
@@ -146,6 +155,7 @@ class Candidate:
     loss_high: float = math.nan
     verdict: str = "best"
     as_fast: bool = True
+    is_certain: bool = True
 
     def loss_text(self):
         if self.verdict == "best":
@@ -154,6 +164,8 @@ class Candidate:
         bounds = f" ({100 * self.loss_low:+.1f} % to {100 * self.loss_high:+.1f} %)"
         if self.verdict == "unclear":
             return f"{loss} unclear{bounds}"
+        if not self.is_certain:
+            return f"{loss} undecided{bounds}, too few runs"
         if self.verdict == "close":
             return f"{loss} close" + ("" if self.as_fast else f", undecided{bounds}")
         return loss
@@ -172,8 +184,8 @@ class Contest:
         if not others:
             return head
         equal = [one for one in others if one.verdict == "close" and one.as_fast]
-        open_ones = [one for one in others if one.verdict == "unclear" or (one.verdict == "close" and not one.as_fast)]
-        slower = [one for one in others if one.verdict == "slower"]
+        slower = [one for one in others if one.verdict == "slower" and one.is_certain]
+        open_ones = [one for one in others if one not in equal and one not in slower]
         if not equal and not open_ones:
             return f"{head} is fastest, before {slower[0].name} ({slower[0].loss_text()})"
         parts = [head + " has the least median"]
@@ -277,7 +289,9 @@ def compare_candidates(candidates, close=CLOSE):
         ratio, low, high = ratio_with_bounds(candidates[0].spread, one.spread)
         one.loss, one.loss_low, one.loss_high = ratio - 1, low - 1, high - 1
         one.verdict = verdict_of(ratio, low, high, close)
-        one.as_fast = high <= 1 + close
+        runs = candidates[0].spread.units, one.spread.units
+        one.as_fast = high <= 1 + close and min(runs) >= BOUND_LEAST
+        one.is_certain = one.verdict != "slower" or are_separable(*runs)
     return candidates
 
 

@@ -94,6 +94,9 @@ def test_an_undecided_ratio_is_hollow(tmp_path):
     lines = charts.ratio(frame, baseline="a").lines
     assert [line.hollow for line in lines] == [[True], [False]]
     assert "?" in charts.ratio(frame).text().split("hollow")[0] and 1.5 < lines[1].y[0] < 3
+    runs = [made.run(f"{name} #{k}", us, **{"experiment__algorithm__name": name}) for name, us in (("a", 100), ("b", 150)) for k in (1, 2)]
+    (line,) = charts.ratio(results.load(made.write(tmp_path / "few.json", *runs))).lines
+    assert line.low[0] > 1 and line.hollow == [True], "two runs of each may lie apart by chance"
     with pytest.raises(results.ResultsError, match="--baseline z"):
         charts.ratio(frame, baseline="z")
 

@@ -33,6 +33,20 @@ def test_an_undecided_run_is_never_as_fast(tmp_path):
         assert 'class="text undecided"' in page
 
 
+@pytest.mark.parametrize("runs", [1, 2, 3, 4, 5, 7])
+def test_few_runs_support_no_conclusion(tmp_path, runs):
+    """Bounds of few runs may lie apart without a difference, and may be close with one: two runs each do so in a third
+    of all pairs."""
+
+    def batch(name, median_us, **keys):
+        return [made.run(f"{name} #{k + 1}", median_us + 0.1 * k, 1, 0, **keys) for k in range(runs)]
+
+    (answer,) = answers_of(page_of(tmp_path, *batch("a", 100), *batch("b", 120, **V1)))
+    assert ("is fastest" in answer) == (runs >= 4) and ("undecided" in answer) == (runs < 4), answer
+    (answer,) = answers_of(page_of(tmp_path, *batch("a", 100), *batch("b", 101, **V1)))
+    assert ("as fast" in answer) == (runs >= 5) and ("undecided" in answer) == (runs < 5), answer
+
+
 def test_decided_runs_are_named(tmp_path):
     runs = [made.run("a", 100), made.run("b", 101, **V1), made.run("c", 200, experiment__algorithm__dedup=True)]
     (answer,) = answers_of(page_of(tmp_path, *runs))
