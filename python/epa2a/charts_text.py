@@ -107,7 +107,9 @@ def _canvas(chart, columns):
         figure.plot(xs, ys)
         if chart.style != "bins" and len(chart.lines) > 1:
             marked = len(xs) // 2 if chart.style == "steps" else len(xs) - 1
-            figure.text([xs[marked]], [ys[marked]], [LETTERS[place % 26]])
+            # plotille has no line of characters for the upper limit.
+            y = min(ys[marked], 99) if chart.style == "steps" else ys[marked]
+            figure.text([xs[marked]], [y], [LETTERS[place % 26]])
     _set_limits(figure.set_x_limits, [p[0] for p in points], DAY_S if chart.dates else None)
     if chart.style == "steps":
         figure.set_y_limits(0, 100)

@@ -87,6 +87,12 @@ def test_the_axis_of_shares_ends_at_0_and_100(frame):
     assert len(shares) > 9 and all(0 <= float(share) <= 100 for share in shares)
 
 
+@pytest.mark.parametrize("samples", [1, 2, 3])
+def test_few_samples_have_a_distribution_in_text(tmp_path, samples):
+    runs = [made.run("a", 100, samples), made.run("b", 120, samples)]
+    assert "b: b" in charts.distribution(results.load(made.write(tmp_path / "r.json", *runs))).text()
+
+
 def test_an_undecided_ratio_is_hollow(tmp_path):
     runs = [made.run("a", 100, 5, 0.3), made.run("b", 101, 5, 0.3, experiment__algorithm__name="b"),
             made.run("c", 200, experiment__algorithm__name="c")]  # fmt: skip
