@@ -109,9 +109,9 @@ nap() {
 }
 
 # saw_each_stage STAGES: true if ranks were lost in dispatch and combine (or the only stage) and
-# between stages.
+# outside stages.
 saw_each_stage() {
-    case $1 in *";between stages;"*) ;; *) return 1 ;; esac
+    case $1 in *";between stages;"* | *";inputs;"* | *";check;"*) ;; *) return 1 ;; esac
     case $1 in *";layer;"* | *";ag_gemm;"*) return 0 ;; esac
     case $1 in *";dispatch;"* | *";dispatch_recv;"*) ;; *) return 1 ;; esac
     case $1 in *";combine;"* | *";combine_recv;"*) return 0 ;; *) return 1 ;; esac

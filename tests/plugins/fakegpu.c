@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <math.h>
 
@@ -19,6 +20,7 @@ enum { MARKS = 16 };
 
 struct config {
     uint32_t fail_launch, fail_write;
+    uint32_t read_s; /* time of a read in seconds */
     bool graphs;
 };
 
@@ -165,6 +167,8 @@ static enum epa_status gpu_read(struct epa_backend *base, void *host, const void
     if (gpu->queue.n != 0 || gpu->recording)
         return epa_fail(fresh(gpu), EPA_ERR_SYSTEM,
                         "fakegpu: memory is read while %u calls are queued", gpu->queue.n);
+    if (gpu->config->read_s > 0)
+        (void)sleep(gpu->config->read_s);
     if (bytes > 0)
         memcpy(host, from, bytes);
     return EPA_OK;
@@ -486,6 +490,7 @@ static const struct epa_option options[] = {
      EPA_U32(struct config, fail_launch),
      .help = "launch that fails; 0: none"},
     {.name = "fail_write", EPA_U32(struct config, fail_write), .help = "write that fails; 0: none"},
+    {.name = "read_s", EPA_U32(struct config, read_s), .help = "seconds that a read takes"},
     {.name = "graphs", EPA_BOOL(struct config, graphs), .help = "whether it has graphs"},
     {0},
 };

@@ -18,6 +18,13 @@ void rank_at(struct rank *r, uint64_t iteration, uint32_t stage)
     rank_at_stage(r, stage);
 }
 
+/* Publishes that the rank computes on the CPU: SESSION_INPUTS or SESSION_CHECK. Returns the position
+ * before. */
+static uint32_t begin_on_cpu(struct rank *r, uint32_t what)
+{
+    return __atomic_exchange_n(&r->shared->stage, what, __ATOMIC_RELAXED);
+}
+
 /* Records a slice of the rank's own thread, from begin_ns (epa_trace_now()) until now. */
 static void note_slice(struct rank *r, uint16_t name, uint64_t begin_ns)
 {
@@ -111,10 +118,13 @@ double rank_elapsed(struct rank *r, uint32_t from_mark, uint32_t to_mark)
 void rank_make(struct rank *r, uint32_t slot, uint64_t iteration)
 {
     uint64_t begin = epa_trace_now(r->trace);
+    uint32_t at;
 
     if (!rank_good(r))
         return;
+    at = begin_on_cpu(r, SESSION_INPUTS);
     r->status = op_inputs(r->op, slot, iteration);
+    rank_at_stage(r, at);
     note_slice(r, r->slice[SLICE_INPUTS], begin);
     epa_trace_count(r->trace, 0, r->units, r->op->slot[slot].units);
     if (rank_good(r) || r->status == EPA_ERR_ABORTED)
@@ -152,10 +162,13 @@ void rank_between(struct rank *r, uint32_t stage, uint32_t slot)
 void rank_check(struct rank *r, enum epa_stage_kind kind, uint32_t slot)
 {
     uint64_t begin = epa_trace_now(r->trace);
+    uint32_t at;
 
     if (!rank_good(r) || kind == EPA_STAGE_SEND || kind == EPA_STAGE_EXPERTS)
         return;
+    at = begin_on_cpu(r, SESSION_CHECK);
     r->status = op_check(r->op, kind, slot, &r->shared->compared, &r->shared->wrong, &r->err);
+    rank_at_stage(r, at);
     if (!r->counts_puts)
         r->shared->share = r->op->share;
     note_slice(r, r->slice[SLICE_CHECK], begin);
@@ -169,12 +182,15 @@ void rank_check_kept(struct rank *r, uint32_t slot)
     bool stays =
         r->ep.footprint.in_flight >= 2 && experiment_of(r)->verify.order != ORDER_PIPELINED;
     uint64_t begin = epa_trace_now(r->trace);
+    uint32_t at;
 
     if (!rank_good(r) || r->op->operation->check_kept == NULL || !op_keeps(r->shared->iteration))
         return;
     if (r->caller != NULL && !caller_keeps_rows(r->caller, problem_of(r, slot)))
         return;
+    at = begin_on_cpu(r, SESSION_CHECK);
     r->status = op_check_kept(r->op, slot, &r->shared->wrong, &r->err);
+    rank_at_stage(r, at);
     note_slice(r, r->slice[SLICE_CHECK], begin);
     if (!stays)
         rank_barrier(r);

@@ -66,7 +66,24 @@ const char *session_stage(const struct session_notes *notes, uint32_t stage)
         return "set-up";
     if (stage == SESSION_PAIR)
         return "dispatch and combine";
+    if (stage == SESSION_INPUTS)
+        return "inputs";
+    if (stage == SESSION_CHECK)
+        return "check";
     return stage < notes->n_stages ? notes->stage[stage] : "between stages";
+}
+
+bool session_runs_no_kernel(const struct session *s)
+{
+    for (uint32_t r = 0; r < s->experiment->problem.ranks; r++) {
+        const struct session_rank *rank = session_rank(s, r);
+        uint32_t stage = __atomic_load_n(&rank->stage, __ATOMIC_RELAXED);
+
+        if (stage != SESSION_INPUTS && stage != SESSION_CHECK &&
+            __atomic_load_n(&rank->finished, __ATOMIC_ACQUIRE) == 0)
+            return false;
+    }
+    return true;
 }
 
 void session_keep_fact(void *facts, const char *key, const char *value)

@@ -31,6 +31,8 @@ enum {
     SESSION_STAGES = 8,
     SESSION_ELSEWHERE = SESSION_STAGES, /* the rank is outside stages */
     SESSION_PAIR,                       /* the rank runs a graph of dispatches and combines */
+    SESSION_INPUTS,                     /* the rank makes inputs, and none of its kernels runs */
+    SESSION_CHECK,                      /* the rank checks outputs, and none of its kernels runs */
     SESSION_FACTS = 24,
 };
 
@@ -90,7 +92,7 @@ struct session_overhead {
  * release store. The array of times follows. */
 struct session_rank {
     _Alignas(64) uint64_t iteration; /* includes warm-up: 0 is the first iteration of the run */
-    uint32_t stage;                  /* index into stage names, SESSION_ELSEWHERE or SESSION_PAIR */
+    uint32_t stage;                  /* index into stage names, or SESSION_ELSEWHERE and so on */
     int32_t pid, core;               /* core -1: not pinned */
     char host[64];
     uint32_t node, local_size, local_cores; /* as in epa_world; local_size 0: unknown */
@@ -140,6 +142,7 @@ struct session {
     struct record_shape trace;        /* lanes 0: no profile */
     bool (*poll_launch)(void *poll_arg, enum epa_poll_reason); /* as in epa_launch; or NULL */
     void *poll_arg;
+    uint64_t stopping_ns;            /* epa_now_ns() of the first poll after a request to stop */
     struct alternation *alternation; /* of this bench with another bench; NULL: runs alone */
     uint32_t side;                   /* side of this bench in the alternation, 0 or 1 */
     enum bench_scope scope;          /* measurements of bench */
@@ -182,8 +185,11 @@ static inline struct session_rank *session_rank(const struct session *s, uint32_
     return (struct session_rank *)(void *)(s->block + rank * s->block_bytes);
 }
 
-/* "dispatch", "set-up", "between stages" */
+/* "dispatch", "set-up", "between stages", "check" */
 const char *session_stage(const struct session_notes *, uint32_t stage);
+
+/* Returns true if no rank has a kernel that runs: each makes inputs, checks outputs or has ended. */
+bool session_runs_no_kernel(const struct session *);
 
 /* Returns the times of a row (a stage or a figure): [iterations], without warm-up. verify records no
  * times. */

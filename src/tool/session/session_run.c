@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <epa2a/wait.h>
 #include "base/terminal.h"
 #include "session/rank_main.h"
 #include "session/status_page.h"
@@ -119,6 +120,22 @@ static uint64_t grace_ns(const struct experiment *x)
     return is_on_hosts(x) ? host_grace_ns : device_grace_ns;
 }
 
+/* Ends the grace period of devices early: a rank that makes inputs or checks outputs does not look at
+ * the request to stop, and has no kernel that must end first. */
+static bool poll_launch(void *session, enum epa_poll_reason why)
+{
+    struct session *s = session;
+    bool at_once = s->poll_launch != NULL && s->poll_launch(s->poll_arg, why);
+    uint64_t now = epa_now_ns();
+
+    if (why != EPA_POLL_STOPPING)
+        return at_once;
+    if (s->stopping_ns == 0)
+        s->stopping_ns = now;
+    return at_once || (strcmp(s->experiment->launcher.plugin->name, "fork") == 0 &&
+                       now - s->stopping_ns >= host_grace_ns && session_runs_no_kernel(s));
+}
+
 /* CUDA does not work in child processes of a process that has used it. */
 static enum epa_status check_fork(const struct experiment *x, struct epa_error *err)
 {
@@ -147,6 +164,7 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
 
     if (status != EPA_OK)
         return status;
+    s->stopping_ns = 0;
     own = stdout_lend();
     status = launcher_of(x)->launch(
         x->launcher.config,
@@ -154,8 +172,8 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
                              .ranks_per_node = x->problem.ranks_per_node,
                              .threads = threads_of(x),
                              .stop_fd = stop_fd,
-                             .poll_launch = s->poll_launch,
-                             .poll_arg = s->poll_arg,
+                             .poll_launch = poll_launch,
+                             .poll_arg = s,
                              .grace_ns = grace_ns(x),
                              .timeout_ns = x->timeout_ns > set_up_ns ? x->timeout_ns : set_up_ns,
                              .rank_main = session_rank_main,
