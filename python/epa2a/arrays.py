@@ -10,7 +10,7 @@ import sys
 from . import binding
 from .errors import ArgumentError, Unsupported
 
-BYTES = {"f32": 4, "bf16": 2, "fp8": 1, "f16": 2, "i32": 4, "i64": 8, "i8": 1, "u8": 1, "u16": 2, "u32": 4, "u64": 8}
+BYTES = {"f32": 4, "bf16": 2, "fp8": 1, "f16": 2, "i32": 4, "i64": 8, "int8": 1, "u8": 1, "u16": 2, "u32": 4, "u64": 8}
 _names = {
     "float32": "f32",
     "bfloat16": "bf16",
@@ -18,7 +18,7 @@ _names = {
     "float16": "f16",
     "int32": "i32",
     "int64": "i64",
-    "int8": "i8",
+    "int8": "int8",
     "uint8": "u8",
     "uint16": "u16",
     "uint32": "u32",
@@ -29,7 +29,7 @@ _long_names = {short: long for long, short in _names.items()}
 _equivalents = {"bf16": ("u16",), "fp8": ("u8",), "u32": ("i32",), "u64": ("i64",)}
 # (kind, bytes) of the array interfaces.
 _typestr = {
-    "f4": "f32", "f2": "f16", "i1": "i8", "i4": "i32", "i8": "i64", "u1": "u8", "u2": "u16", "u4": "u32", "u8": "u64"
+    "f4": "f32", "f2": "f16", "i1": "int8", "i4": "i32", "i8": "i64", "u1": "u8", "u2": "u16", "u4": "u32", "u8": "u64"
 }  # fmt: skip
 
 
@@ -180,7 +180,7 @@ class _DLTensor(ctypes.Structure):
 
 # (code, bits) of DLPack 1.1; 10 is float8_e4m3fn.
 _dlpack_types = {
-    (0, 8): "i8",
+    (0, 8): "int8",
     (0, 32): "i32",
     (0, 64): "i64",
     (1, 8): "u8",

@@ -16,23 +16,23 @@ def _blocks(n):
 
 
 def _quantised_type(up, up_scale, down_scale, device):
-    """Returns "i8" or "fp8" for weights with scales, else None."""
-    if up_scale is None and down_scale is None and up.dtype != "i8":
+    """Returns "int8" or "fp8" for weights with scales, else None."""
+    if up_scale is None and down_scale is None and up.dtype != "int8":
         return None
     for name, scale in ("up_scale", up_scale), ("down_scale", down_scale):
         if scale is None:
             raise ArgumentError(
-                f"{name} is None; weights of int8 need the scales of both weights." if up.dtype == "i8" else
+                f"{name} is None; weights of int8 need the scales of both weights." if up.dtype == "int8" else
                 f"{name} is None; pass the scales of both weights, or of none."
             )  # fmt: skip
-    if up.dtype == "i8" and device >= 0:
+    if up.dtype == "int8" and device >= 0:
         raise Unsupported("up has the dtype int8, which is for hosts; pass float8_e4m3fn, bfloat16 or float16.")
-    return "i8" if up.dtype == "i8" else "fp8"
+    return "int8" if up.dtype == "int8" else "fp8"
 
 
 def _scale_shapes(quantised, local, rows, hidden, ffn):
     """Returns the shapes of up_scale and down_scale."""
-    if quantised == "i8":
+    if quantised == "int8":
         return (local, rows), (local, hidden)
     return (local, _blocks(rows), _blocks(hidden)), (local, _blocks(hidden), _blocks(ffn))
 
@@ -88,7 +88,7 @@ class FusedMoE(Owned):
         experts = structs.Experts(
             ffn=ffn,
             activation=_activations[activation],
-            dtype={"fp8": structs.FP8_E4M3, "i8": structs.INT8}.get(quantised, 0),
+            dtype={"fp8": structs.FP8_E4M3, "int8": structs.INT8}.get(quantised, 0),
             up=up_a.address,
             down=down_a.address,
         )

@@ -200,6 +200,7 @@ CASES = {
         Argument, "ffn hidden multiples 32", lambda s: make_int8(
             s, up=np.zeros((4, 2 * 24, HIDDEN), np.int8), down=np.zeros((4, HIDDEN, 24), np.int8),
             up_scale=np.ones((4, 2 * 24), np.float32))),
+    "tokens and sums of int8": (Argument, "dtype 'int8' bf16", lambda s: make_int8(s, dtype="int8")),
     "int8 tokens": (Argument, "x int8 bfloat16", lambda s: dispatch(s, np.zeros(s.x.shape, np.int8))),
     "rows of another number of ranks": (
         Argument, "rows", lambda s: epa2a.AgGemm(s.comm, s.x, max_rows=4)(s.x, rows=[1])),
