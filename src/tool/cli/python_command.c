@@ -117,7 +117,7 @@ static enum epa_status make_line(struct python_words *words, char ***out, struct
         status =
             epa_fail(err, EPA_ERR_UNSUPPORTED,
                      "%s is a command of the Python package epa2a, which is not in %s; install "
-                     "the program again (meson install), or the wheel: pip install epa2a",
+                     "the program again (meson install), or the wheel that `pip wheel` builds",
                      words->word[0], folder);
         free_list(words->word);
     }
