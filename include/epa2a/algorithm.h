@@ -10,10 +10,10 @@
  *
  * Graphs. On a device a stage only queues work. The work may be recorded and then launched many
  * times, with other calls in between. The device counts all values that grow with each call, epochs
- * above all. Dispatches use in_flight buffer sets in turn (receive buffers, the memory of views,
- * y_space), and a recorded call keeps the set of its capture; the caller must launch graphs so that
- * sets are still used in turn. bench runs no experts in graphs, and checks the data of the last
- * in_flight dispatches at the end. So:
+ * above all. Dispatches use up to in_flight buffer sets (receive buffers, the memory of views,
+ * y_space), in turn or the set of the last combine again. A recorded call keeps the set of its
+ * capture; the caller must launch graphs so that an open dispatch keeps its set. bench runs no
+ * experts in graphs, and checks the data of the last dispatch into each set at the end. So:
  *   - the memory of the views of a dispatch is unchanged until the next dispatch that uses
  *     its set, also after its combine;
  *   - dispatch does not write y_space: its expert outputs are valid for the next dispatch of

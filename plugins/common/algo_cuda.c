@@ -1,6 +1,8 @@
 /* Implements algo_cuda.h: host code that algorithms on GPUs share. */
 #include "algo_cuda.h"
 
+#include "device_sets.h"
+
 #include <cuda_runtime_api.h>
 
 #include <stdio.h>
@@ -384,28 +386,19 @@ enum epa_status device_clear(const struct device *d, void *to, uint64_t bytes,
 enum epa_status device_open_set(struct device *d, const char *stage, struct epa_moe *m,
                                 uint32_t *out)
 {
-    uint32_t set = (uint32_t)(d->epoch % d->sets);
-    struct device_set *s = &d->set[set];
+    *out = (uint32_t)(d->epoch % d->sets);
+    return device_open_set_at(d, *out, stage, m);
+}
 
-    if (s->open)
-        return device_fail(d, EPA_ERR_CONFIG, stage,
-                           "%u dispatches are open, one per buffer set; combine one first",
-                           d->sets);
-    s->open = true;
-    s->epoch = m->epoch = ++d->epoch;
-    /* The addresses of the counts are known; the values exist after the kernel. */
-    m->recv_count = s->recv_count;
-    m->recv_start = s->recv_start;
-    m->recv_row = NULL;
-    m->recv_weight = NULL;
-    m->recv_k = NULL;
-    *out = set;
-    return EPA_OK;
+/* Returns the set of the last dispatch with the epoch. */
+static uint32_t set_of(const struct device *d, uint64_t epoch)
+{
+    return d->sets > 1 && d->set[1].epoch == epoch ? 1 : 0;
 }
 
 enum epa_status device_find_set(struct device *d, uint64_t epoch, uint32_t *out)
 {
-    uint32_t set = (uint32_t)((epoch - 1) % d->sets);
+    uint32_t set = set_of(d, epoch);
     const struct device_set *s = &d->set[set], *other = &d->set[d->sets - 1 - set];
     bool again = epoch == d->combined && epoch == d->epoch;
 
@@ -430,7 +423,7 @@ enum epa_status device_discard(struct epa_algorithm *a, struct epa_problem *prob
 {
     struct device *d = (struct device *)a;
     uint64_t epoch = problem->u.moe.epoch;
-    struct device_set *s = &d->set[(epoch - 1) % d->sets];
+    struct device_set *s = &d->set[set_of(d, epoch)];
 
     d->last.status = EPA_OK;
     if (epoch != d->epoch || !s->open)

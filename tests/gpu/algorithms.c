@@ -44,7 +44,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *
 
 /* ---- one rank of a world of two ---- */
 
-enum { LL_V1, LL_V2, TOKEN_FLAG, ALGORITHMS, SPLIT /* SPLIT: ll_v2 with split_phase: true */ };
+/* SPLIT, DEDUP: ll_v2 with split_phase: true, or dedup: true. */
+enum { LL_V1, LL_V2, TOKEN_FLAG, ALGORITHMS, SPLIT, DEDUP };
 
 static const struct epa_algorithm_plugin *algorithms[ALGORITHMS];
 static const struct epa_backend_plugin *backend;
@@ -72,11 +73,11 @@ struct fixture {
 
 static void set_up(struct fixture *f, uint32_t which)
 {
-    bool split = which == SPLIT;
+    bool split = which == SPLIT, dedup = which == DEDUP;
     const struct epa_options *options;
     struct epa_footprint need;
 
-    which = split ? LL_V2 : which;
+    which = split || dedup ? LL_V2 : which;
     options = &algorithms[which]->plugin.options;
     memset(&gpu, 0, sizeof(gpu));
     fake_cuda.fail_at = 0;
@@ -87,8 +88,8 @@ static void set_up(struct fixture *f, uint32_t which)
     if (which == LL_V1)
         f->config.v1.exchange = V1_EXCHANGE_PULL;
     if (which == LL_V2)
-        f->config.ll.combine_mode = LL_COMBINE_PULL, f->config.ll.dedup = false,
-        f->config.ll.split_phase = split;
+        f->config.ll.combine_mode = dedup ? LL_COMBINE_AUTO : LL_COMBINE_PULL,
+        f->config.ll.dedup = dedup, f->config.ll.split_phase = split;
     if (which == TOKEN_FLAG)
         f->config.tf.fuse_expert = false;
     f->problem.op = EPA_OP_MOE;
@@ -282,6 +283,61 @@ TEST(kernels_in_graphs_count_early_behind_kernels_of_the_other_stage)
         assert_counts(&f, 0, false);
         end(&f);
     }
+}
+
+/* Returns the received rows of a new dispatch. */
+static const void *dispatch(struct fixture *f)
+{
+    assert_int_equal(call(f, 0), EPA_OK);
+    return f->m->recv;
+}
+
+static void combine(struct fixture *f, uint64_t epoch)
+{
+    f->m->epoch = epoch;
+    assert_int_equal(call(f, 1), EPA_OK);
+}
+
+TEST(a_dispatch_with_dedup_takes_the_set_of_the_last_combine)
+{
+    const void *first, *second;
+    struct fixture f;
+
+    set_up(&f, DEDUP);
+    begin(&f);
+    first = dispatch(&f);
+    combine(&f, 1);
+    assert_ptr_equal(dispatch(&f), first);
+    second = dispatch(&f);
+    assert_ptr_not_equal(second, first);
+    combine(&f, 2);
+    assert_ptr_equal(dispatch(&f), first);
+    combine(&f, 3);
+    assert_ptr_equal(dispatch(&f), second);
+    combine(&f, 4);
+    combine(&f, 5);
+    assert_ptr_equal(dispatch(&f), second);
+    /* A dispatch that was discarded keeps its set until another call has ended. */
+    assert_int_equal(f.a->discard(f.a, &f.problem), EPA_OK);
+    assert_ptr_equal(dispatch(&f), first);
+    end(&f);
+}
+
+/* Rows of peers arrive where experts read them, so the rows of a dispatch stay after its combine. */
+TEST(other_dispatches_take_the_sets_in_turn)
+{
+    const void *first, *second;
+    struct fixture f;
+
+    set_up(&f, LL_V2);
+    begin(&f);
+    first = dispatch(&f);
+    combine(&f, 1);
+    second = dispatch(&f);
+    assert_ptr_not_equal(second, first);
+    combine(&f, 2);
+    assert_ptr_equal(dispatch(&f), first);
+    end(&f);
 }
 
 /* ---- the backend ---- */

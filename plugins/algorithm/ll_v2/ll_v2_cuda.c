@@ -2,7 +2,8 @@
  *
  * A dispatch is one kernel, and a combine is one kernel (two each with split_phase: true). Kernels
  * count the earlier calls in device memory, so that a graph can be launched repeatedly. The host
- * alternates between the buffer sets; a graph keeps the sets of its recording.
+ * alternates between the buffer sets, or with dedup takes the set of the last combine again; a graph
+ * keeps the sets of its recording.
  *
  * Dispatches have the epochs 1, 2, 3..., and combines have their own epochs 1, 2, 3... Signals,
  * packets and lines (epa2a/packets.cuh) carry the epoch, and waits compare with >=. COUNT of a rank
@@ -44,6 +45,7 @@
 
 #include <epa2a/packets.h>
 
+#include "../../common/device_sets.h"
 #include "ll_v2_cuda.h"
 
 #include "ll_v2_combine_kernels.h"
@@ -81,7 +83,8 @@ struct ll_cuda {
     cudaGraphNode_t last_node;     /* the last kernel in this graph */
     uint32_t last_stage;           /* stage of the last kernel: enum ll_cuda_stage */
     enum ll_half half;
-    struct ll_loss *loss; /* [2]: of each stage */
+    uint32_t last_set, next_set; /* set of the last and of the next dispatch */
+    struct ll_loss *loss;        /* [2]: of each stage */
     struct ll_set set[2];
 };
 
@@ -375,17 +378,28 @@ static enum epa_status check_half(struct ll_cuda *c, const char *call, enum ll_h
     return device_fail(&c->d, EPA_ERR_CONFIG, call, "%s_send must be called first", stage[wanted]);
 }
 
+/* Returns true if a dispatch takes the set of the last combine. The set is then in L2 where a pair
+ * with the sets in turn would exceed L2. Only with dedup: rows of the next dispatch arrive as packets,
+ * so views do not change before this rank makes the next dispatch itself. A rank that has lost another
+ * one (masks) relies on sets in turn. */
+static bool uses_set_again(const struct ll_cuda *c)
+{
+    return c->mode == LL_DEDUP && !c->l.masked;
+}
+
 static enum epa_status send_dispatch(struct ll_cuda *c, struct epa_moe *m, uint32_t halves)
 {
-    uint32_t set;
+    uint32_t set = c->next_set;
     enum epa_status status;
 
     c->d.last.status = EPA_OK; /* drop the error of an earlier rejected call */
     status = check_half(c, "dispatch", LL_NO_HALF);
     if (status == EPA_OK)
-        status = device_open_set(&c->d, "dispatch", m, &set);
+        status = device_open_set_at(&c->d, set, "dispatch", m);
     if (status != EPA_OK)
         return status;
+    c->last_set = set;
+    c->next_set = c->d.sets - 1 - set; /* also after a discard of this dispatch */
     c->dispatched = true;
     c->half = halves == LL_SEND ? LL_HALF_DISPATCH : LL_NO_HALF;
     publish_views(c, set, m);
@@ -417,7 +431,7 @@ static enum epa_status run_dispatch_recv(struct epa_algorithm *a, struct epa_pro
                            "the last dispatch_send was of dispatch %llu, not %llu",
                            (unsigned long long)c->d.epoch, (unsigned long long)m->epoch);
     c->half = LL_NO_HALF;
-    return launch_stage(c, m, LL_DISPATCH, (uint32_t)((m->epoch - 1) % c->d.sets), LL_RECEIVE);
+    return launch_stage(c, m, LL_DISPATCH, c->last_set, LL_RECEIVE);
 }
 
 /* Copies expert outputs to the heap, from which other ranks pull them. */
@@ -472,6 +486,8 @@ static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem 
     if (status == EPA_OK && (halves & LL_RECEIVE) != 0) {
         c->half = LL_NO_HALF;
         device_close_set(&c->d, set);
+        if (uses_set_again(c))
+            c->next_set = set;
     }
     return status;
 }
