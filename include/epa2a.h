@@ -440,6 +440,19 @@ EPA2A_API int epa2a_dispatch_again(struct epa2a_moe *, const struct epa2a_tokens
  * does not need this call. */
 EPA2A_API int epa2a_discard(struct epa2a_moe *, const struct epa2a_received *);
 
+/* Bits of epa2a_outputs.flags. All ranks must pass the same flags. */
+enum epa2a_combine_flag {
+    /* Round the expert outputs to LogFMT-10, the values of DeepEP's low-latency combine with
+     * use_logfmt. A value has a sign and a code of 9 bits: 0, or one of 511 equal steps of the
+     * logarithm, from the least to the largest magnitude of 128 channels, at most 32 octaves. A part
+     * of 1024 channels, or of 512 if hidden is no multiple of 1024, keeps its values unless each 128
+     * channels have a largest magnitude below 1, at least 2^-90, and larger than the least. Values
+     * are rounded to dtype, and the rows between the ranks are in dtype. EXPERT layouts, dtype BF16,
+     * hidden a multiple of 512, and y in memory of the caller. The flag costs a copy of the expert
+     * outputs, on CUDA by a kernel. */
+    EPA2A_COMBINE_LOGFMT = 1 << 0,
+};
+
 /* Input and output buffers of combine. */
 struct epa2a_outputs {
     size_t size;
@@ -463,7 +476,7 @@ struct epa2a_outputs {
      * further dispatch and combine, and without `routing` the combine cannot be repeated. NULL:
      * unused. */
     float *out_weight;
-    uint32_t flags; /* must be 0 */
+    uint32_t flags; /* bits of enum epa2a_combine_flag */
 };
 
 /* Returns expert outputs to the source ranks and sums these per token. Collective calls.

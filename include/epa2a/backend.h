@@ -193,6 +193,11 @@ struct epa_backend_ops {
                                  size_t row_bytes, uint32_t rows);
     /* CUDA; NULL on host. Queues a quantisation. */
     enum epa_status (*quantise)(struct epa_backend *, const struct epa_quantise *);
+    /* CUDA; NULL on host; layout expert. Queues the rounding of expert outputs y in bf16 to values of
+     * LogFMT-10 (logfmt.h), and writes these to `out`. Both have the rows of the view, whose lists of
+     * `experts` local experts select the rows; other rows of `out` do not change. */
+    enum epa_status (*round_outputs)(struct epa_backend *, const struct epa_moe *view,
+                                     uint32_t experts, const void *y, void *out);
     /* CUDA; NULL on host. Queues the addition of `bias` to the n values of `out`, each of dtype
      * EPA_BF16 or EPA_F16: the sum in float32, then rounded. NULL: no bias. n is even. */
     enum epa_status (*add_bias)(struct epa_backend *, const void *const bias[2],

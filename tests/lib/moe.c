@@ -59,6 +59,7 @@ static void run_plain(struct rank *r)
     struct epa2a_comm *comm = create_comm(r);
     bool ranks = is_rank_layout(s), sent_fp8 = s->shape.recv_dtype == EPA2A_FP8_E4M3;
     const struct epa2a_outputs no_outputs = {.size = sizeof(no_outputs)};
+    struct epa2a_outputs in_place = {.size = sizeof(in_place), .flags = EPA2A_COMBINE_LOGFMT};
     struct subject t;
     struct slot views, own;
     struct way w = {.own = true};
@@ -81,6 +82,10 @@ static void run_plain(struct rank *r)
                          .bias = i % 4 == 1};
         dispatch(&t, p, &w, i);
         claim_view(r, &t, p);
+        in_place.out = t.out;
+        if (s->logfmt)
+            fails(r, epa2a_combine(t.moe, &p->got, &in_place, r->stream), EPA2A_ERR_CONFIG,
+                  "memory of the application");
         combine(&t, p, &w, i % 6 >= 4);
         if (i % 4 == 3 && can_repeat(s)) /* immediately again */
             combine(&t, p, &w, i % 6 >= 4);
@@ -284,9 +289,13 @@ static void run_errors(struct rank *r)
     fill_inputs(&t, &p, &w, &in);
     fails(r, epa2a_dispatch(t.moe, &in, &second.got, NULL), EPA2A_ERR_CONFIG,
           "in_flight .. dispatch 1");
-    o.flags = 1;
+    o.flags = 1u << 31;
     o.out = t.out;
-    fails(r, epa2a_combine(t.moe, &p.got, &o, NULL), EPA2A_ERR_CONFIG, "flags");
+    fails(r, epa2a_combine(t.moe, &p.got, &o, NULL), EPA2A_ERR_CONFIG, "flags .. 0x80000000");
+    o.flags = EPA2A_COMBINE_LOGFMT;
+    fails(r, epa2a_combine(t.moe, &p.got, &o, NULL), EPA2A_ERR_CONFIG,
+          is_rank_layout(s) ? "EPA2A_COMBINE_LOGFMT .. EXPERT"
+                            : "EPA2A_COMBINE_LOGFMT .. 512 .. hidden 64");
     combine(&t, &p, &w, false);
     fails(r, epa2a_discard(t.moe, &p.got), EPA2A_ERR_CONFIG, "not open");
     run_foreign_routes(r, comm, &t);
@@ -611,6 +620,19 @@ static void run_wide_rows(void)
     }
 }
 
+/* Expert outputs as values of LogFMT-10, in parts of 1024 and of 512 channels. */
+static void run_logfmt(const char *options)
+{
+    for (int layout = EPA2A_EXPERT_PADDED; layout <= EPA2A_EXPERT_PACKED; layout++) {
+        struct setting s = setting_of(2, layout, EPA2A_BF16, options);
+
+        s.logfmt = true;
+        s.shape.hidden = layout == EPA2A_EXPERT_PADDED ? 2048 : 1536;
+        run("logfmt", run_plain, &s);
+        run("logfmt", run_routes, &s);
+    }
+}
+
 static void end_batch(void)
 {
     if (batch.runs > 0)
@@ -657,6 +679,8 @@ static int run_on_devices(void)
     run_forms(NULL);
     run_forms("algorithm=ll_v2, dedup=true, combine_dedup=false");
     run_wide_rows();
+    run_logfmt(NULL);
+    run_logfmt("algorithm=ll_v2, dedup=true, combine_dedup=false");
     end_batch();
     return failures != 0;
 }
@@ -681,6 +705,8 @@ int main(int argc, char **argv)
     run_layouts(2, "algorithm=ll_v2, dedup=true");
     run_forms(NULL);
     run_wide_rows();
+    run_logfmt(NULL);
+    run_logfmt("algorithm=ll_v1");
     s = setting_of(3, EPA2A_EXPERT_PADDED, EPA2A_BF16, "algorithm=ll_v1");
     run("masks", run_masks, &s);
     s = setting_of(3, EPA2A_EXPERT_PADDED, EPA2A_BF16, NULL);

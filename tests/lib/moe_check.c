@@ -743,12 +743,14 @@ void combine(struct subject *t, struct slot *p, const struct way *w, bool elsewh
 {
     uint32_t topk = t->s->shape.topk;
     size_t choices = (size_t)t->s->shape.max_tokens * topk;
-    uint16_t *y = elsewhere ? allocate(t->need.rows, hidden_of(t) * 2) : NULL;
+    uint16_t *y = elsewhere || t->s->logfmt ? allocate(t->need.rows, hidden_of(t) * 2) : NULL;
     float *back = allocate(t->need.rows * topk, sizeof(*back));
     float *returned = allocate(choices, sizeof(*returned));
     float *back_there = NULL, *returned_there = returned;
     struct epa2a_outputs o = {.size = sizeof(o), .y = y, .out = t->out};
 
+    elsewhere = y != NULL;
+    o.flags = t->s->logfmt ? EPA2A_COMBINE_LOGFMT : 0;
     for (uint32_t i = 0; i < p->tokens; i++) {
         model_choices(t->s, t->r->rank, p->route, i, t->expert + (size_t)i * topk,
                       t->weight + (size_t)i * topk);

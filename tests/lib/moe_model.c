@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <epa2a/logfmt.h>
+
 #include "base/dtype.h"
 
 enum { TOPK = 32, RANKS = 8 };
@@ -85,6 +87,10 @@ void model_x(const struct setting *s, uint32_t rank, uint64_t iteration, uint32_
     fill_row(s, USE_X, rank, iteration, token, x);
     if (token % 5 == 4) /* a group of zeros */
         memset(x, 0, 16 * sizeof(*x));
+    for (uint32_t h = 0; s->logfmt && token % 3 != 2 && h < s->shape.hidden; h++)
+        x[h] = word_of_float(is_f16(s), float_of_word(is_f16(s), x[h]) / 64);
+    if (s->logfmt && token % 3 == 1) /* one group of the last part has a large value */
+        x[s->shape.hidden - 1] = word_of_float(is_f16(s), 4);
 }
 
 void model_bias(const struct setting *s, uint32_t rank, uint64_t iteration, uint32_t token,
@@ -145,6 +151,32 @@ void model_output(const struct setting *s, uint32_t expert, const void *row, con
     }
 }
 
+/* Rounds the n channels of a part. */
+static void round_part(uint16_t *y, uint32_t n)
+{
+    struct epa_logfmt f[EPA_LOGFMT_PART / EPA_LOGFMT_GROUP];
+
+    for (uint32_t g = 0; g < n / EPA_LOGFMT_GROUP; g++) {
+        uint32_t least = UINT32_MAX, most = 0;
+
+        for (uint32_t i = 0; i < EPA_LOGFMT_GROUP; i++) {
+            uint32_t size = y[g * EPA_LOGFMT_GROUP + i] & 0x7fff;
+
+            least = size < least ? size : least;
+            most = size > most ? size : most;
+        }
+        if (!epa_logfmt_has_codes(least, most))
+            return;
+        f[g] = epa_logfmt_of(least, most);
+    }
+    for (uint32_t h = 0; h < n; h++) {
+        float v = float_of_word(false, y[h]);
+
+        y[h] =
+            word_of_float(false, copysignf(epa_logfmt_round(f[h / EPA_LOGFMT_GROUP], fabsf(v)), v));
+    }
+}
+
 void model_sum(const struct setting *s, uint32_t n, const uint16_t *const *y, const float *weight,
                uint16_t *out)
 {
@@ -179,6 +211,9 @@ void model_combined(const struct setting *s, uint32_t rank, uint64_t route, uint
             if (e < 0 || (two_steps && (uint32_t)e / local_of(s) != r))
                 continue;
             model_output(s, (uint32_t)e, row, scale, y[n]);
+            for (uint32_t h = 0; s->logfmt && h < s->shape.hidden;
+                 h += epa_logfmt_part(s->shape.hidden))
+                round_part(y[n] + h, epa_logfmt_part(s->shape.hidden));
             by[n] = weight[k];
             of[n] = y[n];
             n++;

@@ -1,6 +1,6 @@
 /* Reference of dispatch and combine: inputs of each rank from a seed, and the expected outputs bit
- * by bit, computed one element at a time with dtype.h. Uses neither kernels nor code of the
- * library. */
+ * by bit, computed one element at a time with dtype.h and epa2a/logfmt.h. Uses neither kernels nor code
+ * of the library. */
 #ifndef LIB_MOE_MODEL_H
 #define LIB_MOE_MODEL_H
 
@@ -15,6 +15,7 @@ struct setting {
     struct epa2a_moe_shape shape; /* size is unused */
     uint32_t ranks, flags;
     bool by_rank; /* EXPERT: outputs of a rank are summed and rounded there (dedup) */
+    bool logfmt;  /* EPA2A_COMBINE_LOGFMT; most values of two of three tokens are small */
     uint64_t seed;
 };
 

@@ -10,6 +10,7 @@
 #include "experts.h"
 #include "flush.h"
 #include "graph.h"
+#include "logfmt.h"
 #include "peak.h"
 #include "quantise.h"
 #include "state.h"
@@ -213,6 +214,19 @@ static enum epa_status cuda_quantise(struct epa_backend *base, const struct epa_
                             "launching a kernel");
 }
 
+static enum epa_status cuda_round_outputs(struct epa_backend *base, const struct epa_moe *view,
+                                          uint32_t experts, const void *y, void *out)
+{
+    struct cuda *c = cuda_fresh(base);
+    enum epa_status status = cuda_enter(c);
+
+    return status != EPA_OK ? status
+                            : cuda_check(c,
+                                         logfmt_queue(view, experts, y, out, small_blocks(base),
+                                                      is_whole(c), base->stream),
+                                         "launching a kernel");
+}
+
 static enum epa_status cuda_add_bias(struct epa_backend *base, const void *const bias[2],
                                      enum epa_dtype dtype, uint64_t n, void *out)
 {
@@ -296,6 +310,7 @@ static const struct epa_backend_ops ops = {
     .copy_choices = cuda_copy_choices,
     .copy_rows = cuda_copy_rows,
     .quantise = cuda_quantise,
+    .round_outputs = cuda_round_outputs,
     .add_bias = cuda_add_bias,
     .parallel = cuda_parallel,
     .mark = cuda_mark,

@@ -1,6 +1,7 @@
 /* Combine: finds the dispatch, copies the expert outputs to the order of the algorithm, adds bias. */
 #include "api/moe_combine.h"
 
+#include "api/moe_logfmt.h"
 #include "api/moe_open.h"
 #include "api/moe_routing.h"
 #include "api/moe_weights.h"
@@ -82,14 +83,16 @@ static enum epa_status check_outputs(struct epa2a_moe *moe, const struct epa2a_r
                                      const struct epa2a_outputs *o, const struct moe_target *t,
                                      struct epa_error *err)
 {
-    if (o->flags != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "flags of the outputs is 0x%x; set flags to 0",
-                        o->flags);
+    enum epa_status status;
+
     if (o->out == NULL && t->tokens != 0)
         return epa_fail(err, EPA_ERR_CONFIG, "out is NULL, with %u tokens", t->tokens);
     if (o->y == NULL && got->y == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "y is NULL in the outputs and in the received rows; pass expert outputs");
+    status = moe_check_logfmt(moe, o, err);
+    if (status != EPA_OK)
+        return status;
     return moe_layout_is_rank(&moe->plan.layout) ? check_rank_outputs(moe, o, err)
                                                  : check_expert_outputs(moe, o, t, err);
 }
@@ -154,13 +157,15 @@ static enum epa_status prepare(struct epa2a_moe *moe, const struct epa2a_outputs
     if (o->topk_weight != NULL && !moe_layout_is_rank(&moe->plan.layout))
         m->weight = o->topk_weight;
     m->y = y;
-    if (!r->places.same && y != m->y_space) {
+    if ((o->flags & EPA2A_COMBINE_LOGFMT) != 0) {
+        status = moe_round_logfmt(moe, r, y, err);
+    } else if (!r->places.same && y != m->y_space) {
         moe_gather_outputs(&r->places, m->hidden, y, m->y_space);
         m->y = m->y_space;
     }
     m->out = o->out;
     moe->halved = r;
-    if (moe->send[MOE_COMBINE].run != NULL)
+    if (status == EPA_OK && moe->send[MOE_COMBINE].run != NULL)
         status = moe_stage(moe, &moe->send[MOE_COMBINE], &r->problem, err);
     return status;
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "api/alignment.h"
+#include "api/moe_logfmt.h"
 #include "api/moe_open.h"
 #include "api/moe_routing.h"
 #include "api/moe_weights.h"
@@ -672,10 +673,8 @@ static enum epa_status check_device_outputs(const struct epa2a_moe *moe,
                                             const struct moe_target *t, struct epa_error *err)
 {
     const void *y = o->y != NULL ? o->y : got->y;
+    enum epa_status status;
 
-    if (o->flags != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "flags of the outputs is 0x%x; set flags to 0",
-                        o->flags);
     if (o->out == NULL && t->tokens != 0)
         return epa_fail(err, EPA_ERR_CONFIG, "out is NULL, with %u tokens", t->tokens);
     if (y == NULL)
@@ -685,6 +684,9 @@ static enum epa_status check_device_outputs(const struct epa2a_moe *moe,
         return epa_fail(err, EPA_ERR_CONFIG,
                         "other calls have used the memory of y since the dispatch; for a combine "
                         "that does not follow its dispatch, set y to memory of the application");
+    status = moe_check_logfmt(moe, o, err);
+    if (status != EPA_OK)
+        return status;
     return moe_layout_is_rank(&moe->plan.layout) ? check_device_rank_outputs(moe, o, err)
                                                  : check_device_expert_outputs(moe, o, t, err);
 }
@@ -731,6 +733,8 @@ static enum epa_status prepare_device_combine(struct epa2a_moe *moe, struct epa_
     m->y = o->y;
     m->out = o->out;
     moe->halved = r;
+    if (status == EPA_OK && (o->flags & EPA2A_COMBINE_LOGFMT) != 0)
+        status = moe_round_logfmt(moe, r, o->y, err);
     return status;
 }
 

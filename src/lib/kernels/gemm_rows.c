@@ -1,6 +1,6 @@
 /* Loops that compilers vectorise. Products and sums are rounded one by one, except in the sum of
- * outputs, so that all instruction sets agree. GEMM_ROWS: the name of the set. QUANTISE_INT8: its function
- * for rows of INT8. */
+ * outputs, so that all instruction sets agree. GEMM_ROWS: the name of the set. QUANTISE_INT8 and
+ * ROUND_LOGFMT: its functions of other files. */
 #include "kernels/rows.h"
 
 #include <math.h>
@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "kernels/quantise_int8.h"
 #include "kernels/quantise_int8_avx512.h"
+#include "kernels/round_logfmt.h"
 #include "kernels/sets.h"
 
 enum { GROUP = 128, STEP = 32, LINE = 16 };
@@ -210,5 +211,8 @@ static void quantise(const float *x, const float *add, uint32_t n, uint8_t *q, f
         scale[h / GROUP] = quantise_channels(x + h, add == NULL ? NULL : add + h, n - h, q + h);
 }
 
-const struct gemm_rows GEMM_ROWS = {
-    .activate = activate, .sum = sum, .quantise = quantise, .quantise_int8 = QUANTISE_INT8};
+const struct gemm_rows GEMM_ROWS = {.activate = activate,
+                                    .sum = sum,
+                                    .quantise = quantise,
+                                    .quantise_int8 = QUANTISE_INT8,
+                                    .round_logfmt = ROUND_LOGFMT};

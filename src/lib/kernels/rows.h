@@ -1,5 +1,5 @@
-/* Row operations on products on hosts: the intermediate of experts, sums of rows of float32, and
- * quantised rows. gemm_rows.c is compiled once for each instruction set; all sets return the same bits. */
+/* Row operations on hosts: the intermediate of experts, sums of rows of float32, quantised rows, and rows
+ * of LogFMT-10. gemm_rows.c is compiled once for each instruction set; all sets return the same bits. */
 #ifndef KERNELS_ROWS_H
 #define KERNELS_ROWS_H
 
@@ -33,6 +33,8 @@ struct gemm_rows {
     /* Quantises a row of n elements of dtype (BF16, F16) to INT8 as epa2a/problem.h defines, and
      * returns its scale. n is a multiple of 32. */
     float (*quantise_int8)(const uint16_t *x, enum epa_dtype dtype, uint32_t n, int8_t *q);
+    /* See round_logfmt.h. */
+    void (*round_logfmt)(const uint16_t *x, uint32_t hidden, uint16_t *out);
 };
 
 #endif
