@@ -656,7 +656,8 @@ class Moe(Owned):
     # ---- combine ----
 
     def _start_combine(
-        self, function, received, y, topk_weights, topk_idx, bias, out, return_weights, out_weights, stream
+        self, function, received, y, topk_weights, topk_idx, bias, out, return_weights, out_weights, logfmt,
+        stream
     ):
         handle = self.handle
         self._check_received(received)
@@ -698,8 +699,9 @@ class Moe(Owned):
             # A rank without tokens also sets the pointer: all ranks must agree.
             out_weight = out_weight or ctypes.addressof(received.struct)
             result = (out, out_weights)
+        flags = structs.COMBINE_LOGFMT if logfmt else 0
         outputs = structs.pack_outputs(
-            y_at, idx, idx_bytes, weights, *bias_at, out_at, out_weight, 0
+            y_at, idx, idx_bytes, weights, *bias_at, out_at, out_weight, flags
         )
         stream = arrays.stream_handle(stream, received.framework, device)
         self._move(False, tokens, stream, function, handle, received.struct, outputs)
@@ -707,7 +709,7 @@ class Moe(Owned):
 
     def combine(
         self, received, y=None, topk_weights=None, *, topk_idx=None, bias=None, out=None, return_weights=False,
-        out_weights=None, stream=None
+        out_weights=None, logfmt=False, stream=None
     ):
         """Returns the expert outputs to their source ranks and sums them per token. Collective.
 
@@ -718,9 +720,11 @@ class Moe(Owned):
         topk_idx        expert layouts: topk_idx of the dispatch with -1 for choices to skip.
         bias            [tokens, hidden], or a pair of these.
         out             [tokens, hidden]; None: a new array.
-        return_weights  Layouts by rank: returns (out, weights)."""
+        return_weights  Layouts by rank: returns (out, weights).
+        logfmt          expert layouts, BF16: y is rounded to LogFMT-10, the values of DeepEP's low-latency
+                        combine; y is not received.y."""
         if self._calls is not None and self._trace is None and bias is None and not return_weights:
-            if out_weights is None:
+            if out_weights is None and not logfmt:
                 result = self._calls.combine(
                     _COMBINE, self, received, y, topk_weights, topk_idx, out, stream
                 )
@@ -728,16 +732,16 @@ class Moe(Owned):
                     return result
         return self._start_combine(
             self._lib.epa2a_combine, received, y, topk_weights, topk_idx, bias, out, return_weights,
-            out_weights, stream
+            out_weights, logfmt, stream
         )[0]  # fmt: skip
 
     def combine_send(
         self, received, y=None, topk_weights=None, *, topk_idx=None, bias=None, out=None, return_weights=False,
-        out_weights=None, stream=None
+        out_weights=None, logfmt=False, stream=None
     ):
         """Begins a combine with the arguments of combine(). Pending.wait() returns its result."""
         if self._calls is not None and self._trace is None and bias is None and not return_weights:
-            if out_weights is None:
+            if out_weights is None and not logfmt:
                 result = self._calls.combine(
                     _COMBINE_SEND, self, received, y, topk_weights, topk_idx, out, stream
                 )
@@ -745,7 +749,7 @@ class Moe(Owned):
                     return Pending(self, received, result, (y, topk_weights, topk_idx, result))
         result, keep = self._start_combine(
             self._lib.epa2a_combine_send, received, y, topk_weights, topk_idx, bias, out, return_weights,
-            out_weights, stream
+            out_weights, logfmt, stream
         )
         return Pending(self, received, result, keep)
 

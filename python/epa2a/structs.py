@@ -24,6 +24,7 @@ HOST = -1
 F32, BF16, FP8_E4M3, F16, INT8 = range(5)
 EXPERT_PADDED, EXPERT_PACKED, RANK_PACKED, RANK_PADDED = range(4)
 RECV_NATIVE, RECV_FP8, SCALE_POW2, SCALE_UE8M0, SCALE_BY_GROUP = (1 << i for i in range(5))
+COMBINE_LOGFMT = 1 << 0
 
 ALLGATHER = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p)
 LOG = CFUNCTYPE(None, c_void_p, c_int, c_char_p)

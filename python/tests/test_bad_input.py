@@ -157,6 +157,7 @@ CASES = {
     "out of another shape": (Argument, "out shape", lambda s: combine(s, out=np.zeros((1, HIDDEN), s.x.dtype))),
     "out of another type": (Argument, "out int8", lambda s: combine(s, out=np.zeros(s.x.shape, np.int8))),
     "a read-only out": (Argument, "out read-only", lambda s: combine(s, out=read_only(s.x))),
+    "LogFMT of 128 channels": (Argument, "LOGFMT 512 128", lambda s: combine(s, s.got.y, logfmt=True)),
     "three biases": (Argument, "bias 3", lambda s: combine(s, bias=[s.x] * 3)),
     "weights of a layout by rank": (Argument, "out_weight RANK", lambda s: combine(s, return_weights=True)),
     "combine of another moe": (Argument, "another Moe", lambda s: s.other.combine(s.got, s.got.y)),

@@ -26,7 +26,7 @@ CONSTANTS = {
     },
     **{
         f"EPA2A_{n}": getattr(structs, n)
-        for n in ("RECV_NATIVE", "RECV_FP8", "SCALE_POW2", "SCALE_UE8M0", "SCALE_BY_GROUP")
+        for n in ("RECV_NATIVE", "RECV_FP8", "SCALE_POW2", "SCALE_UE8M0", "SCALE_BY_GROUP", "COMBINE_LOGFMT")
     },
 }
 COMPILER = shlex.split(os.environ.get("CC", "cc"))

@@ -221,9 +221,9 @@ class Buffer:
         x             [L, ranks * maximum, hidden] BF16, in the order of the received rows.
         topk_idx      Of the dispatch; -1 skips a choice.
         topk_weights  [tokens, top-k] float32.
-        use_logfmt    Round x to the values of LogFMT-10 first. The rounded rows are BF16 and not smaller. On
-                      a device the call converts all rows of x, in steps of torch, and is slower than
-                      without use_logfmt.
+        use_logfmt    Round x to the values of LogFMT-10 first. The rounded rows are BF16 and not smaller,
+                      and the call is slower than without use_logfmt: on a device by a kernel that reads
+                      and writes the received rows. Needs a multiple of 512 elements.
         zero_copy     The expert outputs are in get_next_low_latency_combine_buffer(handle); x is not
                       read.
         out           [tokens, hidden] BF16; None: a new tensor.

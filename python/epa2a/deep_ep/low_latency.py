@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from .. import arrays
 from ..errors import ArgumentError
 from ..moe import Moe
-from . import logfmt
 from .torch_or_none import torch
 
 FP8_GROUP = 128
+LOGFMT_PART = 512
 MOST_TOPK = 32
 INDICES = ("i64", "i32")
 
@@ -224,33 +224,23 @@ class LowLatency:
         handle = Handle(got, items)
         return rows, got.count, handle, hook
 
-    def round_outputs(self, y, got):
-        """Returns a copy of the expert outputs with the values of LogFMT-10."""
-        moe = got.moe
-        if logfmt.part_of(moe.hidden) == 0:
-            raise ArgumentError(
-                f"the rows have {moe.hidden} elements; use_logfmt needs a multiple of {logfmt.PART[-1]}."
-            )
-        copy = arrays.empty(got.framework, tuple(y.shape), "bf16", self.comm.device_number)
-        logfmt.round_rows(y, copy, got.count if self.comm.device_number < 0 else None)
-        return copy
-
     def combine(self, y, topk_idx, topk_weights, handle, *, out, rounded, hooked, stream):
-        """Combines y, or the expert outputs in the array of combine_buffer() if y is None. rounded: the
+        """Combines y, or the expert outputs in the array of combine_buffer() if y is None. rounded: as
         values of LogFMT-10. Returns (sums, hook)."""
         got = Handle.received_of(handle)
         moe = got.moe
         if topk_weights is None:
             raise ArgumentError("topk_weights is None; pass the weights of the choices.")
-        if rounded:
-            rows = moe.local_experts, self.comm.ranks * moe.max_tokens, moe.hidden
-            arrays.dense(y, "x", rows, ("bf16",), self.comm.device_number)
-            y = self.round_outputs(y, got)
+        if rounded and moe.hidden % LOGFMT_PART != 0:
+            raise ArgumentError(
+                f"the rows have {moe.hidden} elements; use_logfmt needs a multiple of {LOGFMT_PART}."
+            )
+        how = {"topk_idx": topk_idx, "out": out, "logfmt": rounded, "stream": stream}
         self.half.complete()
         if not (hooked and moe.overlaps):
-            out = moe.combine(got, y, topk_weights, topk_idx=topk_idx, out=out, stream=stream)
+            out = moe.combine(got, y, topk_weights, **how)
             return out, self.finish(None, hooked)
-        begun = moe.combine_send(got, y, topk_weights, topk_idx=topk_idx, out=out, stream=stream)
+        begun = moe.combine_send(got, y, topk_weights, **how)
         return begun.result, self.finish(begun.wait, hooked)
 
     def combine_other(self, *_, **__):
