@@ -34,6 +34,7 @@ from .console import clean, write_file
 LINES_MOST = 24  # a reader cannot distinguish more
 ROWS_MOST = 64
 MATPLOTLIB_LEAST = (3, 6)  # of Debian 12
+BOUNDS = f"95 %, or all of fewer than {results_compare.INTERVAL_LEAST} runs"
 FEW = 20  # samples; with fewer, p5 and p95 are minimum and maximum
 STEPS = 200  # of a cumulative distribution
 SUFFIXES = (".png", ".svg", ".pdf", ".txt")
@@ -469,7 +470,7 @@ def ratio(frame, stage=None, only=(), baseline=None):
     return Chart(
         f"Ratio to {base}: {rows['stage'].iloc[0]}", f"{label} ({key})", "time / time of the baseline", lines,
         log_x=sized, log_y=True, level=1, machine=_machine(rows),
-        note="ratio of medians; whiskers: bounds of both medians (95 %); hollow or ?: undecided, the bounds include 1, or too few runs",
+        note=f"ratio of medians; whiskers: bounds of both medians ({BOUNDS}); hollow or ?: undecided, the bounds include 1, or too few runs",
     )  # fmt: skip
 
 
@@ -505,7 +506,7 @@ def _over_time(frame, stage, only, by_night):
     return Chart(
         f"Trend over {what}: {rows['stage'].iloc[0]}", "night that began on this day" if by_night else "start (UTC)",
         "time [us]", lines, log_y=True, dates=True, machine=_machine(rows),
-        note="medians; whiskers: bounds of the median (95 %) over the runs of "
+        note=f"medians; whiskers: bounds of the median ({BOUNDS}) over the runs of "
         + ("a night" if by_night else "one start, or over blocks of samples"),
     )  # fmt: skip
 
