@@ -13,7 +13,8 @@
  * Loops, from outside to inside:
  *
  *   n, m    a block of C, whose sums stay in L2 tile by tile: rows of C may all map to the same few
- *           sets of a cache
+ *           sets of a cache. A block whose A fits L2 over all of k is one panel of B wide, so that its
+ *           sums stay in L1 or near it
  *   k       a slice, whose A stays in L2 beside the sums
  *   n       panels of B. The slice of a panel stays in L1. Its products fetch the slice of the next
  *           panel into L2, or decode it and fetch the slice after it: FP8 is decoded once for all
@@ -24,6 +25,11 @@
 #include "kernels/gemm_avx512.h"
 #include "kernels/gemm_scalar.h"
 #include "kernels/sets.h"
+
+/* Bytes of A over all of k that stay in L2 beside B and sums. */
+#ifndef AMX_L2_BYTES
+#define AMX_L2_BYTES (1 << 20)
+#endif
 
 enum {
     ROWS = 512, /* of a block */
@@ -360,12 +366,12 @@ static struct blocks divide(const struct epa_gemm_call *g, bool fp8)
                        .columns = COLUMNS,
                        .slice = fp8 ? FP8_SLICE : SLICE};
 
-    if (panels == 1) {
-        b.columns = EPA_GEMM_COLS;
+    if (panels == 1)
         b.slice = DECODED;
-    } else if (b.rows <= FEW_ROWS) {
+    if (panels == 1 || (size_t)b.rows * g->k * sizeof(uint16_t) <= AMX_L2_BYTES)
+        b.columns = EPA_GEMM_COLS;
+    else if (b.rows <= FEW_ROWS)
         b.columns = FEW_COLUMNS;
-    }
     if (g->block_k != 0)
         b.slice = gemm_least(b.slice, g->block_k);
     slices = (g->k + b.slice - 1) / b.slice; /* of equal size, as far as possible */
