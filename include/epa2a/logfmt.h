@@ -8,7 +8,7 @@
  *
  * A magnitude becomes the nearest of the codes 1 to 511, or 0 if it is nearer to the place of code 0, a
  * step below code 1. The value is then rounded to bf16, nearest even. Near the middle of two codes the
- * result is one of the two: a logarithm has an error below 2^-20 plus its rounding, a value a relative
+ * result is one of the two: a logarithm has an error below 2^-18 plus its rounding, a value a relative
  * error below 2^-18 before the rounding to bf16. All operations are rounded to float32 in a fixed order,
  * so hosts and GPUs compute the same bits.
  */
@@ -78,23 +78,19 @@ EPA_BOTH uint32_t epa_logfmt_bits(float value)
 /* Sum with a small number in float32: the low bits of the result are the nearest whole number. */
 #define EPA_LOGFMT_WHOLE 0x1.8p23f
 
-/* Returns the logarithm to base 2 of a normal number. 0: -127. Minimax polynomial of log2(1 + t) / t
- * for 1 + t from sqrt(1 / 2) to sqrt(2). */
-EPA_BOTH float epa_logfmt_log2(float x)
+/* Returns the logarithm to base 2 of a magnitude in bf16; 0: -127. The bits of a magnitude are 128 times
+ * a logarithm that is linear within an octave. Minimax polynomial of (log2(1 + t) - t) / (t - t^2). */
+EPA_BOTH float epa_logfmt_log2(uint32_t size)
 {
-    const uint32_t middle = 0x3f3504f3; /* sqrt(1 / 2) */
-    uint32_t bits = epa_logfmt_bits(x), above = bits - middle;
-    uint32_t octave = above & 0xff800000u, octaves = (uint32_t)((int32_t)above >> 23);
-    float t = epa_logfmt_float(bits - octave) - 1.0f;
-    float whole = epa_logfmt_float(epa_logfmt_bits(EPA_LOGFMT_WHOLE) + octaves) - EPA_LOGFMT_WHOLE;
-    float p = fmaf(0x1.68ca52p-3f, t, -0x1.157b2p-2f);
+    const uint32_t whole = 0x4b000000; /* 2^23: the low bits are a whole number */
+    float linear = fmaf(epa_logfmt_float(whole | size), 0x1p-7f, -(0x1p16f + 127));
+    float t = epa_logfmt_float(0x3f800000 | (size << 16 & 0x7f0000)) - 1.0f;
+    float p = fmaf(0x1.a762e2p-6f, t, -0x1.8909a2p-4f);
 
-    p = fmaf(p, t, 0x1.2e2eap-2f);
-    p = fmaf(p, t, -0x1.6fce24p-2f);
-    p = fmaf(p, t, 0x1.ec2f2cp-2f);
-    p = fmaf(p, t, -0x1.71571cp-1f);
-    p = fmaf(p, t, 0x1.71548cp+0f);
-    return fmaf(p, t, whole);
+    p = fmaf(p, t, 0x1.74a19ep-3f);
+    p = fmaf(p, t, -0x1.1a36f8p-2f);
+    p = fmaf(p, t, 0x1.c52a8p-2f);
+    return fmaf(p, fmaf(-t, t, t), linear);
 }
 
 /* Returns 2 to the power of x, for -125 <= x <= 0. Minimax polynomial of 2^t for |t| <= 1 / 2. */
@@ -115,8 +111,8 @@ EPA_BOTH float epa_logfmt_exp2(float x)
 EPA_BOTH struct epa_logfmt epa_logfmt_of(uint32_t least, uint32_t most)
 {
     struct epa_logfmt f;
-    float top = epa_logfmt_log2(epa_logfmt_float(most << 16));
-    float bottom = epa_logfmt_log2(epa_logfmt_float(least << 16));
+    float top = epa_logfmt_log2(most);
+    float bottom = epa_logfmt_log2(least);
 
     f.low = bottom > top - EPA_LOGFMT_OCTAVES ? bottom : top - EPA_LOGFMT_OCTAVES;
     f.inverse = (EPA_LOGFMT_CODES - 2) / (top - f.low);
@@ -126,20 +122,14 @@ EPA_BOTH struct epa_logfmt epa_logfmt_of(uint32_t least, uint32_t most)
     return f;
 }
 
-/* Returns a magnitude as the value of its code, not yet rounded to bf16. Positive numbers have the order
- * of their bits, and compilers vectorise operations on whole numbers. */
-EPA_BOTH float epa_logfmt_round(struct epa_logfmt f, float size)
+/* Returns a magnitude of the group, in bf16, as the value of its code, not yet rounded to bf16. */
+EPA_BOTH float epa_logfmt_round(struct epa_logfmt f, uint32_t size)
 {
-    const int32_t most = 0x43ff8000; /* EPA_LOGFMT_CODES - 1 */
-    float code = fmaf(epa_logfmt_log2(size) - f.low, f.inverse, f.first);
-    int32_t bits = (int32_t)epa_logfmt_bits(code);
+    float sum = fmaf(epa_logfmt_log2(size) - f.low, f.inverse, f.first) + EPA_LOGFMT_WHOLE;
+    float value = epa_logfmt_exp2(fmaf(sum - EPA_LOGFMT_WHOLE, f.step, f.below));
+    int32_t above = (int32_t)(epa_logfmt_bits(sum) - epa_logfmt_bits(EPA_LOGFMT_WHOLE)) - 1;
 
-    bits = bits > 0 ? bits : 0;
-    bits = bits < most ? bits : most;
-    code = epa_logfmt_float((uint32_t)bits) + EPA_LOGFMT_WHOLE - EPA_LOGFMT_WHOLE;
-    bits = (int32_t)epa_logfmt_bits(code); /* 0, or positive */
-    return epa_logfmt_float(epa_logfmt_bits(epa_logfmt_exp2(fmaf(code, f.step, f.below))) &
-                            (uint32_t)(-bits >> 31));
+    return epa_logfmt_float(epa_logfmt_bits(value) & ~(uint32_t)(above >> 31)); /* code <= 0: 0 */
 }
 
 #endif

@@ -170,10 +170,9 @@ static void round_part(uint16_t *y, uint32_t n)
         f[g] = epa_logfmt_of(least, most);
     }
     for (uint32_t h = 0; h < n; h++) {
-        float v = float_of_word(false, y[h]);
+        float value = epa_logfmt_round(f[h / EPA_LOGFMT_GROUP], y[h] & 0x7fff);
 
-        y[h] =
-            word_of_float(false, copysignf(epa_logfmt_round(f[h / EPA_LOGFMT_GROUP], fabsf(v)), v));
+        y[h] = word_of_float(false, copysignf(value, float_of_word(false, y[h])));
     }
 }
 

@@ -49,10 +49,8 @@ EPA_DEV struct range range_of(uint4 low, uint4 high)
 
 EPA_DEV uint32_t round_pair(struct epa_logfmt f, uint32_t pair)
 {
-    uint32_t size = pair & EPA_DEV_NO_SIGN;
-
-    return epa_dev_pack2<false>(epa_logfmt_round(f, epa_dev_low<false>(size)),
-                                epa_logfmt_round(f, epa_dev_high<false>(size))) |
+    return epa_dev_pack2<false>(epa_logfmt_round(f, pair & 0x7fff),
+                                epa_logfmt_round(f, pair >> 16 & 0x7fff)) |
            (pair & ~EPA_DEV_NO_SIGN);
 }
 

@@ -30,7 +30,7 @@ INLINED void round_group(const uint16_t *x, struct range r, uint16_t *out)
     struct epa_logfmt f = epa_logfmt_of(r.least, r.most);
 
     for (uint32_t i = 0; i < GROUP; i++) {
-        float size = epa_logfmt_float((uint32_t)(x[i] & 0x7fff) << 16);
+        uint32_t size = x[i] & 0x7fff;
         uint32_t bits = epa_logfmt_bits(epa_logfmt_round(f, size));
 
         out[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16 | (x[i] & 0x8000));
