@@ -164,8 +164,14 @@ static bool is_nan_word(const struct op_moe *op, bool fp8, uint16_t word)
     return fp8 ? (word & 0x7f) == 0x7f : (word & 0x7fff) > (is_f16(op) ? 0x7c00 : 0x7f80);
 }
 
+/* Names a choice in messages. Only a wrong entry makes their text. */
+struct choice_name {
+    int32_t expert;
+    uint32_t token, rank;
+};
+
 static void check_data(struct op_moe *op, const struct view *v, struct row_ref place,
-                       const char *whose, struct op_finding *f)
+                       const struct choice_name *whose, struct op_finding *f)
 {
     const struct check_row *c = &op->check->own.row;
     const struct epa_moe *m = &v->m;
@@ -185,13 +191,16 @@ static void check_data(struct op_moe *op, const struct view *v, struct row_ref p
         else
             memcpy(&is, have + h * bytes, sizeof(is));
         if (is != should && !(is_nan_word(op, fp8, is) && is_nan_word(op, fp8, should)))
-            op_wrong(f, "%s, row %llu, column %u is 0x%02x, should be 0x%02x", whose,
-                     (unsigned long long)place.row, h, is, should);
+            op_wrong(
+                f,
+                "expert %d, token %u of rank %u, row %llu, column %u is 0x%02x, should be 0x%02x",
+                whose->expert, whose->token, whose->rank, (unsigned long long)place.row, h, is,
+                should);
     }
 }
 
 static void check_scales(struct op_moe *op, const struct view *v, struct row_ref place,
-                         const char *whose, struct op_finding *f)
+                         const struct choice_name *whose, struct op_finding *f)
 {
     const struct check_row *c = &op->check->own.row;
     const char *have = v->rows.scale + place.here * v->m.scale_stride;
@@ -202,8 +211,11 @@ static void check_scales(struct op_moe *op, const struct view *v, struct row_ref
         memcpy(&is, have + g * sizeof(is), sizeof(is));
         f->compared++;
         if (bits_of_float(is) != bits_of_float(c->scale[g]))
-            op_wrong(f, "%s, row %llu, scale of group %u is %.9g, should be %.9g", whose,
-                     (unsigned long long)place.row, g, (double)is, (double)c->scale[g]);
+            op_wrong(
+                f,
+                "expert %d, token %u of rank %u, row %llu, scale of group %u is %.9g, should be %.9g",
+                whose->expert, whose->token, whose->rank, (unsigned long long)place.row, g,
+                (double)is, (double)c->scale[g]);
     }
 }
 
@@ -214,20 +226,19 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank, 
     struct moe_check *c = op->check;
     size_t choice = check_choice(op, rank, token);
     uint64_t first_row = UINT64_MAX;
-    char whose[96];
 
     for (uint32_t k = 0; k < v->m.topk; k++) {
         int32_t expert = c->expert[choice + k];
+        struct choice_name whose = {expert, token, rank};
         struct row_ref place;
         uint32_t e;
 
         if (expert < 0 || (uint32_t)expert / op->local_experts != op->r.world.rank)
             continue;
         e = (uint32_t)expert % op->local_experts;
-        snprintf(whose, sizeof(whose), "expert %d, token %u of rank %u", expert, token, rank);
         if (c->filed[choice + k] == 0) {
             f->compared++;
-            op_wrong(f, "%s did not arrive", whose);
+            op_wrong(f, "expert %d, token %u of rank %u did not arrive", expert, token, rank);
             continue;
         }
         place = op_moe_row_ref(v, e, c->filed[choice + k] - 1 - v->m.recv_start[e]);
@@ -237,13 +248,14 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank, 
             f->compared++;
             if (place.row == first_row)
                 continue;
-            op_wrong(f, "%s is in row %llu and again in row %llu", whose,
-                     (unsigned long long)first_row, (unsigned long long)place.row);
+            op_wrong(f, "expert %d, token %u of rank %u is in row %llu and again in row %llu",
+                     expert, token, rank, (unsigned long long)first_row,
+                     (unsigned long long)place.row);
         }
         first_row = place.row;
-        check_data(op, v, place, whose, f);
+        check_data(op, v, place, &whose, f);
         if (op->footprint.recv_dtype == EPA_FP8_E4M3)
-            check_scales(op, v, place, whose, f);
+            check_scales(op, v, place, &whose, f);
     }
 }
 
