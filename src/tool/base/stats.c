@@ -405,6 +405,15 @@ struct comparison compare_sides(const struct compare_side *a, const struct compa
     return out;
 }
 
+bool stats_are_separable(uint32_t n, uint32_t m)
+{
+    double orders = 1;
+
+    for (uint32_t i = 1; i <= n && orders < 40; i++)
+        orders *= (double)(m + i) / i;
+    return orders >= 40; /* 2 of 40 are 5 % */
+}
+
 enum compare_verdict compare_interval(double ratio, double low, double high, double threshold)
 {
     if (ratio <= 1 + threshold && ratio >= 1 / (1 + threshold))

@@ -100,6 +100,10 @@ struct comparison compare_sides(const struct compare_side *a, const struct compa
  * differs by more, and the interval contains 1 or is unknown (NaN). */
 enum compare_verdict compare_interval(double ratio, double low, double high, double threshold);
 
+/* Returns true if the medians of n and m units of equal sides have ranges that meet in 95 % or more:
+ * in any order of n + m units the n units come first or last in 2 of (n + m choose n). */
+bool stats_are_separable(uint32_t n, uint32_t m);
+
 /* Returns the verdict of compare_interval(), but UNCLEAR if p is above alpha or unknown. */
 enum compare_verdict compare_judge(const struct comparison *, double threshold, double alpha);
 

@@ -195,6 +195,10 @@ static void compare_candidates(const struct best *b, struct best_contest *c)
         one->loss_low = low - 1;
         one->loss_high = high - 1;
         one->verdict = compare_interval(ratio, low, high, b->wish->close);
+        one->few =
+            one->verdict == COMPARE_SLOWER && !stats_are_separable(best->units, one->spread.units);
+        if (one->few)
+            one->verdict = COMPARE_UNCLEAR;
     }
 }
 
@@ -217,8 +221,9 @@ const char *best_loss_text(const struct best *b, const struct best_candidate *on
     if (one->verdict == COMPARE_UNCLEAR && isnan(one->loss_low))
         return arena_printf(b->arena, "%+.1f %% unclear (a single run)", loss);
     if (one->verdict == COMPARE_UNCLEAR)
-        return arena_printf(b->arena, "%+.1f %% unclear (%+.1f %% to %+.1f %%)", loss,
-                            100 * one->loss_low, 100 * one->loss_high);
+        return arena_printf(b->arena, "%+.1f %% unclear (%+.1f %% to %+.1f %%)%s", loss,
+                            100 * one->loss_low, 100 * one->loss_high,
+                            one->few ? ", too few runs" : "");
     return arena_printf(b->arena, "%+.1f %%%s", loss, one->verdict == COMPARE_SAME ? " close" : "");
 }
 
@@ -518,13 +523,14 @@ static void add_legend(struct text *out, const struct best *b)
                  "or more, the bounds of that median (95 %%);\n",
                  figure_name(b->wish->figure), b->entry[0].run->timed->name,
                  b->wish->figure->better == FIGURE_LARGER ? "larger" : "smaller", INTERVAL_LEAST);
-    text_add(out,
-             "close: up to %g %% behind the best; unclear: behind by more, but the bounds of both "
-             "medians meet (a longer bench, or --set repeat=7, decides)\n",
-             100 * b->wish->close);
+    text_add(
+        out,
+        "close: up to %g %% behind the best; unclear: behind by more, but the bounds of both "
+        "medians meet, or fewer than 4 runs of each (a longer bench, or --set repeat=7, decides)\n",
+        100 * b->wish->close);
     if (one_run)
         text_add(out, "some ran once: their bounds do not include differences between runs "
-                      "(bench with --set repeat=3)\n");
+                      "(bench with --set repeat=4)\n");
     if (imported)
         text_add(out, "imported: a mean by another program's clock, on an unknown machine; "
                       "--across unknown compares it with runs that agree in all known keys\n");
