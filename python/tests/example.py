@@ -5,4 +5,8 @@ import runpy
 
 import support
 
+try:
+    import numpy
+except ImportError as error:
+    support.skip(error)
 runpy.run_path(os.path.join(support.ROOT, "..", "examples", "dispatch_combine.py"), run_name="__main__")

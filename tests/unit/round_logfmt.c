@@ -113,7 +113,7 @@ static uint32_t assert_sets(const uint16_t *x, uint32_t hidden)
     for (size_t s = 0; s < LENGTH(sets); s++) {
         if (sets[s] == NULL)
             continue;
-        memcpy(same, x, sizeof(same)); /* in place */
+        memcpy(same, x, hidden * sizeof(*x)); /* in place */
         sets[s]->round_logfmt(same, hidden, same);
         assert_memory_equal(same, got, hidden * sizeof(*got));
     }
