@@ -3,6 +3,7 @@
 #ifndef STATS_H
 #define STATS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { INTERVAL_LEAST = 6 }; /* an interval needs at least this number of samples */
