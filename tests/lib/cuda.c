@@ -233,6 +233,15 @@ static void run_graph(struct rank *r)
 
 /* ---- refused calls ---- */
 
+/* Ends a capture that may have failed. */
+static void end_refused_capture(struct rank *r)
+{
+    cudaGraph_t graph = NULL;
+
+    if (cudaStreamEndCapture(r->stream, &graph) == cudaSuccess && graph != NULL)
+        (void)runs(r, cudaGraphDestroy(graph));
+}
+
 /* Calls that would wait or allocate within a capture fail, and so do calls that need the host. */
 static void run_refused(struct rank *r)
 {
@@ -245,7 +254,6 @@ static void run_refused(struct rank *r)
     struct subject t;
     uint32_t counts[64];
     struct epa2a_moe *moe = NULL;
-    cudaGraph_t graph = NULL;
 
     shape.size = sizeof(shape);
     subject_begin(&t, r, r->arg, comm);
@@ -257,13 +265,13 @@ static void run_refused(struct rank *r)
     fails(r, epa2a_dispatch(t.moe, &in, &got, r->stream), EPA2A_ERR_CONFIG, "host_count .. graph");
     got.host_count = NULL;
     fails(r, epa2a_comm_sync(comm, r->stream), EPA2A_ERR_UNSUPPORTED, "sync .. graph");
-    (void)cudaStreamEndCapture(r->stream, &graph);
+    end_refused_capture(r);
     (void)claim(r, group_meet(r->of), "a rank left");
     (void)runs(r, cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeGlobal));
     (void)claim(r, group_meet(r->of), "a rank left");
     fails(r, epa2a_moe_create(comm, &shape, &moe), EPA2A_ERR_UNSUPPORTED, "graph .. create");
     (void)claim(r, group_meet(r->of), "a rank left");
-    (void)cudaStreamEndCapture(r->stream, &graph);
+    end_refused_capture(r);
     (void)cudaGetLastError();
     (void)claim(r, group_meet(r->of), "a rank left");
     in.flags = EPA2A_RECV_FP8;
