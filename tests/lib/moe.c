@@ -607,17 +607,23 @@ static void run_forms(const char *options)
     }
 }
 
-/* Rows that several warps of a device copy, with a short last part. */
-static void run_wide_rows(void)
+/* Rows that several warps of a device copy, with a short last part: few tokens in parts of 512
+ * channels, and more tokens in longer parts. With options only in the layouts of experts. */
+static void run_wide_rows(const char *options)
 {
-    for (int layout = EPA2A_EXPERT_PADDED; layout <= EPA2A_RANK_PADDED; layout++) {
-        struct setting s = setting_of(2, layout, EPA2A_BF16, NULL);
+    int last = options != NULL ? EPA2A_EXPERT_PACKED : EPA2A_RANK_PADDED;
 
-        s.shape.hidden = 1552;
-        run("plain", run_plain, &s);
-        s.shape.recv_dtype = EPA2A_FP8_E4M3;
-        run("plain", run_plain, &s);
-    }
+    for (int i = 0; i < 2; i++)
+        for (int layout = EPA2A_EXPERT_PADDED; layout <= last; layout++) {
+            struct setting s = setting_of(2, layout, EPA2A_BF16, options);
+
+            if (i == 1)
+                s.shape.max_tokens = 17;
+            s.shape.hidden = i == 0 ? 1552 : 2064;
+            run("wide", run_plain, &s);
+            s.shape.recv_dtype = EPA2A_FP8_E4M3;
+            run("wide", run_plain, &s);
+        }
 }
 
 /* Expert outputs as values of LogFMT-10, in parts of 1024 and of 512 channels. */
@@ -678,7 +684,8 @@ static int run_on_devices(void)
         }
     run_forms(NULL);
     run_forms("algorithm=ll_v2, dedup=true, combine_dedup=false");
-    run_wide_rows();
+    run_wide_rows(NULL);
+    run_wide_rows("algorithm=ll_v2, dedup=true, combine_dedup=false");
     run_logfmt(NULL);
     run_logfmt("algorithm=ll_v2, dedup=true, combine_dedup=false");
     end_batch();
@@ -704,7 +711,7 @@ int main(int argc, char **argv)
     run_layouts(3, "algorithm=token_flag");
     run_layouts(2, "algorithm=ll_v2, dedup=true");
     run_forms(NULL);
-    run_wide_rows();
+    run_wide_rows(NULL);
     run_logfmt(NULL);
     run_logfmt("algorithm=ll_v1");
     s = setting_of(3, EPA2A_EXPERT_PADDED, EPA2A_BF16, "algorithm=ll_v1");

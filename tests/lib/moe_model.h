@@ -9,7 +9,7 @@
 
 #include <epa2a.h>
 
-enum { MODEL_HIDDEN = 2048 }; /* largest hidden of a shape */
+enum { MODEL_HIDDEN = 2304 }; /* largest hidden of a shape */
 
 struct setting {
     struct epa2a_moe_shape shape; /* size is unused */
