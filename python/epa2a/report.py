@@ -208,7 +208,7 @@ def _groups(frame, only, close):
                 "runs": one.runs,
                 "times": [_microseconds(x) for x in (one.spread.median, one.spread.low, one.spread.high)],
                 "verdict": "least median" if one.verdict == "best" else one.loss_text(),
-                "kind": "" if one.as_fast else "slower" if one.verdict == "slower" and one.is_certain else "undecided",
+                "kind": "" if one.as_fast else "slower" if one.verdict == "slower" else "undecided",
             }
             for contest in group.contests
             for one in contest.candidates

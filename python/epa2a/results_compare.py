@@ -8,11 +8,11 @@ Verdicts against the candidate with the least median:
 best     this candidate
 slower   slower by more than `close`, and the bounds of both medians do not meet
 close    slower by up to `close`, whatever the bounds
-unclear  slower by more than `close`, and the bounds meet
+unclear  slower by more than `close`, and the bounds meet or are of too few runs
 
 Few runs bound a median with less than 95 %, so a conclusion needs more:
 `as_fast` is stronger than close: the upper bound of the loss is within `close`, too, and is a bound with 95 %.
-`is_certain` is false if runs without a difference are as far apart as a slower candidate in more than 5 %.
+`is_certain` is false if the bounds do not meet, but runs without a difference are as far apart in more than 5 %.
 """
 
 import json
@@ -163,9 +163,7 @@ class Candidate:
         loss = f"{100 * self.loss:+.1f} %"
         bounds = f" ({100 * self.loss_low:+.1f} % to {100 * self.loss_high:+.1f} %)"
         if self.verdict == "unclear":
-            return f"{loss} unclear{bounds}"
-        if not self.is_certain:
-            return f"{loss} undecided{bounds}, too few runs"
+            return f"{loss} unclear{bounds}" + ("" if self.is_certain else ", too few runs")
         if self.verdict == "close":
             return f"{loss} close" + ("" if self.as_fast else f", undecided{bounds}")
         return loss
@@ -184,7 +182,7 @@ class Contest:
         if not others:
             return head
         equal = [one for one in others if one.verdict == "close" and one.as_fast]
-        slower = [one for one in others if one.verdict == "slower" and one.is_certain]
+        slower = [one for one in others if one.verdict == "slower"]
         open_ones = [one for one in others if one not in equal and one not in slower]
         if not equal and not open_ones:
             return f"{head} is fastest, before {slower[0].name} ({slower[0].loss_text()})"
@@ -292,6 +290,8 @@ def compare_candidates(candidates, close=CLOSE):
         runs = candidates[0].spread.units, one.spread.units
         one.as_fast = high <= 1 + close and min(runs) >= BOUND_LEAST
         one.is_certain = one.verdict != "slower" or are_separable(*runs)
+        if not one.is_certain:
+            one.verdict = "unclear"
     return candidates
 
 
