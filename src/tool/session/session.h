@@ -92,8 +92,8 @@ struct session_overhead {
  * release store. The array of times follows. */
 struct session_rank {
     _Alignas(64) uint64_t iteration; /* includes warm-up: 0 is the first iteration of the run */
-    uint32_t stage;                  /* index into stage names, or SESSION_ELSEWHERE and so on */
-    int32_t pid, core;               /* core -1: not pinned */
+    uint32_t stage;    /* index into stage names, or SESSION_ELSEWHERE to SESSION_CHECK */
+    int32_t pid, core; /* core -1: not pinned */
     char host[64];
     uint32_t node, local_size, local_cores; /* as in epa_world; local_size 0: unknown */
     uint64_t samples;                       /* number of complete samples in session_times() */
@@ -185,7 +185,7 @@ static inline struct session_rank *session_rank(const struct session *s, uint32_
     return (struct session_rank *)(void *)(s->block + rank * s->block_bytes);
 }
 
-/* "dispatch", "set-up", "between stages", "check" */
+/* "dispatch", "set-up", "between stages", "inputs", "check" */
 const char *session_stage(const struct session_notes *, uint32_t stage);
 
 /* Returns true if no rank has a kernel that runs: each makes inputs, checks outputs or has ended. */
