@@ -33,7 +33,7 @@ struct best_candidate {
     double loss_low; /* bounds of the loss by the bounds of both medians */
     double loss_high;
     bool best;
-    bool few; /* the bounds do not meet, but those of as few equal runs do not either in over 5 % */
+    bool few; /* the bounds do not meet, but chance separates so few equal runs in over 5 % */
     enum compare_verdict verdict; /* against the best: SAME, SLOWER or UNCLEAR */
 };
 
